@@ -1,0 +1,136 @@
+#include "ck_batch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ck_callback.h"
+
+ck_batch_t *ck_batch_new(size_t size) {
+        ck_batch_t *batch = calloc(1, sizeof(*batch));
+
+        if (!batch)
+                return NULL;
+        if (ck_batch_reserve(batch, size ? size : 1)) {
+                free(batch);
+                return NULL;
+        }
+        return batch;
+}
+
+int ck_batch_reserve(ck_batch_t *batch, size_t want) {
+        rd_kafka_message_t **grown;
+        size_t size = batch->size;
+
+        if (batch->cnt + want <= size)
+                return 0;
+        size = batch->cnt + want > size * 2 ? batch->cnt + want : size * 2;
+        grown = realloc(batch->rkmessages, size * sizeof(*grown));
+        if (!grown)
+                return ENOMEM;
+        batch->rkmessages = grown;
+        batch->size = size;
+        return 0;
+}
+
+void ck_batch_clear(ck_batch_t *batch) {
+        ck_batch_release(batch->rkmessages + batch->head, batch->cnt - batch->head);
+        batch->cnt = batch->head = 0;
+}
+
+void ck_batch_destroy(ck_batch_t *batch) {
+        if (!batch)
+                return;
+        ck_batch_clear(batch);
+        free(batch->rkmessages);
+        free(batch);
+}
+
+size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, size_t want) {
+        ssize_t cnt = ck_callback_consume_batch(rkqu, timeout_ms,
+                                                batch->rkmessages + batch->cnt, want);
+
+        return cnt > 0 ? (size_t)cnt : 0;
+}
+
+void ck_batch_accept(ck_batch_t *batch, size_t filled) {
+        batch->cnt += filled;
+}
+
+static int ck_batch_is_of(const rd_kafka_message_t *rkmessage,
+                          const rd_kafka_topic_partition_list_t *partitions) {
+        if (!rkmessage->rkt)
+                return 0; /* an error of the consumer as a whole */
+        return !partitions ||
+               rd_kafka_topic_partition_list_find(
+                   (rd_kafka_topic_partition_list_t *)partitions,
+                   rd_kafka_topic_name(rkmessage->rkt), rkmessage->partition) != NULL;
+}
+
+size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions) {
+        size_t dropped = 0;
+        size_t i;
+
+        for (i = batch->head; i < batch->cnt; i++) {
+                rd_kafka_message_t *rkmessage = batch->rkmessages[i];
+
+                if (!rkmessage || !ck_batch_is_of(rkmessage, partitions))
+                        continue;
+                batch->rkmessages[i] = NULL;
+                ck_batch_release(&rkmessage, 1);
+                dropped++;
+        }
+        return dropped;
+}
+
+void ck_batch_compact(ck_batch_t *batch) {
+        size_t kept = 0;
+        size_t i;
+
+        for (i = batch->head; i < batch->cnt; i++)
+                if (batch->rkmessages[i])
+                        batch->rkmessages[kept++] = batch->rkmessages[i];
+        batch->head = 0;
+        batch->cnt = kept;
+}
+
+int ck_batch_move(ck_batch_t *from, ck_batch_t *into) {
+        ck_batch_compact(from);
+        if (ck_batch_reserve(into, from->cnt))
+                return ENOMEM;
+        memcpy(into->rkmessages + into->cnt, from->rkmessages,
+               from->cnt * sizeof(*from->rkmessages));
+        into->cnt += from->cnt;
+        from->cnt = 0;
+        return 0;
+}
+
+void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt) {
+        size_t i;
+
+        for (i = 0; i < cnt; i++) {
+                rd_kafka_message_t *rkmessage = rkmessages[i];
+                const rd_kafka_message_t *next = i + 1 < cnt ? rkmessages[i + 1] : NULL;
+
+                if (rkmessage->err)
+                        continue;
+                /* Of a run of one partition only the last counts. */
+                if (next && !next->err && next->rkt == rkmessage->rkt &&
+                    next->partition == rkmessage->partition)
+                        continue;
+                rd_kafka_error_destroy(rd_kafka_offset_store_message(rkmessage));
+        }
+}
+
+void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt) {
+        int64_t released = 0;
+        size_t i;
+
+        for (i = 0; i < cnt; i++) {
+                if (!rkmessages[i])
+                        continue;
+                rd_kafka_message_destroy(rkmessages[i]);
+                released++;
+        }
+        ck_runtime_count(CK_KIND_FETCHED, -released);
+}

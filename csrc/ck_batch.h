@@ -1,0 +1,70 @@
+/*
+ * ck_batch: consumed messages on their way from librdkafka to the application.
+ *
+ * A batch is filled in slices, so that signals and callbacks get their turn; between two slices
+ * partitions may be revoked, and what was gathered of them must go. Offsets are stored when the
+ * messages are handed over, not when they are fetched: a message that is dropped here, or that is still
+ * here when the process dies, does not count as read (enable.auto.offset.store is false).
+ *
+ * Ownership: a batch owns the messages it holds until ck_batch_clear() or ck_batch_destroy();
+ * both must come before the consumer's rd_kafka_destroy(), which waits for every message.
+ * Threads: one thread at a time, except that ck_batch_drop() may be called by another thread or by a
+ * rebalance callback while ck_batch_fill() waits: the caller (the GIL) keeps the drop apart from
+ * ck_batch_accept(), and the fill writes only behind the messages that were accepted.
+ */
+#ifndef CK_BATCH_H
+#define CK_BATCH_H
+
+#include <librdkafka/rdkafka.h>
+
+#include "ck_runtime.h"
+
+typedef struct ck_batch_s {
+        struct ck_batch_s *next;         /* for the owner's list of batches */
+        rd_kafka_message_t **rkmessages; /* cnt of them; NULL where one was dropped */
+        size_t cnt;
+        size_t size; /* room in rkmessages */
+        size_t head; /* the first one not handed over */
+} ck_batch_t;
+
+/* A new batch with room for size messages (at least one), or NULL if memory is short. */
+CK_EXPORT ck_batch_t *ck_batch_new(size_t size);
+
+/* Makes room for want more messages. 0, or ENOMEM. Not while a fill is waiting. */
+CK_EXPORT int ck_batch_reserve(ck_batch_t *batch, size_t want);
+
+/* Destroys the messages that are left and the batch. NULL is fine. Takes librdkafka's locks. */
+CK_EXPORT void ck_batch_destroy(ck_batch_t *batch);
+
+/* Destroys the messages that are left. */
+CK_EXPORT void ck_batch_clear(ck_batch_t *batch);
+
+/* Waits up to timeout_ms (-1: forever) for at most want messages, writes them behind the accepted
+ * ones and returns how many. The room must have been reserved. Serves callbacks. No lock of
+ * ours; the messages count only once ck_batch_accept() was told of them. */
+CK_EXPORT size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms,
+                               size_t want);
+
+/* Adds the messages of the last fill to the batch. */
+CK_EXPORT void ck_batch_accept(ck_batch_t *batch, size_t filled);
+
+/* Destroys the messages of the given partitions (all, if partitions is NULL) that are not handed
+ * over; their places become NULL. Returns how many. */
+CK_EXPORT size_t ck_batch_drop(ck_batch_t *batch,
+                               const rd_kafka_topic_partition_list_t *partitions);
+
+/* Removes the places of dropped and handed-over messages. Not while a fill is waiting. */
+CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
+
+/* Moves the messages not handed over from one batch to the end of another. 0, or ENOMEM (then
+ * nothing has moved). */
+CK_EXPORT int ck_batch_move(ck_batch_t *from, ck_batch_t *into);
+
+/* Stores the offsets behind the messages at rkmessages (KIP-320 epochs included). Messages with an
+ * error and those of partitions no longer assigned are passed over: nothing can be stored. */
+CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt);
+
+/* Destroys cnt messages counted by the waits of ck_callback. */
+CK_EXPORT void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt);
+
+#endif

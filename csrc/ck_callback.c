@@ -1,0 +1,183 @@
+#include "ck_callback.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether the wait this thread is in may be ended by rd_kafka_yield(). */
+static _Thread_local bool ck_may_yield;
+/* Whether this thread is librdkafka's background thread, inside a callback of ours. */
+static _Thread_local bool ck_background;
+
+static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *event) {
+        ck_queue_push(queue, event);
+        if (ck_may_yield)
+                rd_kafka_yield(rk);
+}
+
+void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, void *opaque) {
+        ck_report_t *report = rkmessage->_private;
+        (void)rk;
+
+        if (!report) {
+                if (rkmessage->err)
+                        ck_queue_untold((ck_queue_t *)opaque, rkmessage->err);
+                return;
+        }
+        report->event.kind = CK_EVENT_REPORT;
+        report->event.code = rkmessage->err;
+        report->partition = rkmessage->partition;
+        report->offset = rkmessage->offset;
+        report->timestamp = rd_kafka_message_timestamp(
+            rkmessage, (rd_kafka_timestamp_type_t *)&report->timestamp_type);
+        report->latency = rd_kafka_message_latency(rkmessage);
+        report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
+        if (rkmessage->err) {
+                const char *words = rd_kafka_message_produce_errstr(rkmessage);
+                report->event.text = words ? strdup(words) : NULL;
+        }
+        ck_queue_push((ck_queue_t *)opaque, &report->event);
+}
+
+void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque) {
+        char cause[512];
+        bool fatal = err == RD_KAFKA_RESP_ERR__FATAL;
+        ck_event_t *event;
+
+        if (fatal) {
+                err = rd_kafka_fatal_error(rk, cause, sizeof(cause));
+                reason = cause;
+        }
+        if (!(event = ck_event_new(CK_EVENT_ERROR, reason)))
+                return;
+        event->code = err;
+        event->fatal = fatal;
+        ck_callback_push(rk, opaque, event);
+}
+
+void ck_callback_throttle(rd_kafka_t *rk, const char *broker_name, int32_t broker_id,
+                          int throttle_ms, void *opaque) {
+        ck_event_t *event = ck_event_new(CK_EVENT_THROTTLE, broker_name);
+
+        if (!event)
+                return;
+        event->code = broker_id;
+        event->number = throttle_ms;
+        ck_callback_push(rk, opaque, event);
+}
+
+int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque) {
+        ck_event_t *event = ck_event_new(CK_EVENT_STATS, NULL);
+
+        if (!event)
+                return 0; /* librdkafka frees the JSON */
+        event->text = json;
+        event->text_len = json_len;
+        ck_callback_push(rk, opaque, event);
+        return 1; /* ours now: librdkafka allocated it with malloc */
+}
+
+void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac, const char *buf) {
+        ck_event_t *event = ck_event_new(CK_EVENT_LOG, buf);
+
+        if (!event)
+                return;
+        event->code = level;
+        event->facility = fac ? strdup(fac) : NULL;
+        ck_callback_push((rd_kafka_t *)rk, rd_kafka_opaque(rk), event);
+}
+
+void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                        rd_kafka_topic_partition_list_t *offsets, void *opaque) {
+        ck_event_t *event = ck_event_new(CK_EVENT_COMMIT, NULL);
+
+        if (!event)
+                return;
+        event->code = err;
+        if (offsets)
+                event->partitions = rd_kafka_topic_partition_list_copy(offsets);
+        ck_callback_push(rk, opaque, event);
+}
+
+void ck_callback_on_background(bool inside) {
+        ck_background = inside;
+}
+
+bool ck_callback_is_background(void) {
+        return ck_background;
+}
+
+typedef struct ck_doomed_s {
+        rd_kafka_t *rk;
+        int flags;
+} ck_doomed_t;
+
+static void *ck_callback_destroy_main(void *arg) {
+        ck_doomed_t doomed = *(ck_doomed_t *)arg;
+
+        free(arg);
+        rd_kafka_destroy_flags(doomed.rk, doomed.flags);
+        return NULL;
+}
+
+void ck_callback_destroy(rd_kafka_t *rk, int flags) {
+        ck_doomed_t *doomed;
+        pthread_t thread;
+
+        if (!ck_background) {
+                rd_kafka_destroy_flags(rk, flags);
+                return;
+        }
+        /* Should even this fail, the handle is left alive: a leak, but no deadlock. */
+        if (!(doomed = malloc(sizeof(*doomed))))
+                return;
+        *doomed = (ck_doomed_t) {rk, flags};
+        if (pthread_create(&thread, NULL, ck_callback_destroy_main, doomed))
+                free(doomed);
+        else
+                pthread_detach(thread);
+}
+
+bool ck_callback_allow_yield(bool allow) {
+        bool before = ck_may_yield;
+
+        ck_may_yield = allow;
+        return before;
+}
+
+int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
+        bool before = ck_callback_allow_yield(true);
+        int served = rd_kafka_poll(rk, timeout_ms);
+
+        ck_callback_allow_yield(before);
+        return served;
+}
+
+rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms) {
+        bool before = ck_callback_allow_yield(true);
+        rd_kafka_resp_err_t err = rd_kafka_flush(rk, timeout_ms);
+
+        ck_callback_allow_yield(before);
+        return err;
+}
+
+rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms) {
+        bool before = ck_callback_allow_yield(true);
+        rd_kafka_message_t *rkmessage = rd_kafka_consumer_poll(rk, timeout_ms);
+
+        ck_callback_allow_yield(before);
+        if (rkmessage)
+                ck_runtime_count(CK_KIND_FETCHED, 1);
+        return rkmessage;
+}
+
+ssize_t ck_callback_consume_batch(rd_kafka_queue_t *rkqu, int timeout_ms,
+                                  rd_kafka_message_t **rkmessages, size_t size) {
+        bool before = ck_callback_allow_yield(false);
+        ssize_t cnt = rd_kafka_consume_batch_queue(rkqu, timeout_ms, rkmessages, size);
+
+        ck_callback_allow_yield(before);
+        if (cnt > 0)
+                ck_runtime_count(CK_KIND_FETCHED, cnt);
+        return cnt;
+}

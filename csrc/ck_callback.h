@@ -1,0 +1,75 @@
+/*
+ * ck_callback: the C functions librdkafka calls, and the waits during which it calls them.
+ *
+ * Ownership: every callback's opaque is the ck_queue_t of its handle, which must outlive the
+ * rd_kafka_t. The callbacks allocate the events they push; when memory is short, the event is
+ * dropped, except delivery reports, which allocate nothing but an optional error text.
+ * Threads: the callbacks run on the thread that serves librdkafka, inside one of the waits
+ * below or any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
+ * touches Python or takes a lock of ours.
+ */
+#ifndef CK_CALLBACK_H
+#define CK_CALLBACK_H
+
+#include "ck_queue.h"
+
+/* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it. Messages without one
+ * that failed are counted in the queue, see ck_queue_take_untold(). */
+CK_EXPORT void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
+                                  void *opaque);
+
+/* error_cb: a fatal error is resolved to its cause (rd_kafka_fatal_error). */
+CK_EXPORT void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque);
+
+/* throttle_cb */
+CK_EXPORT void ck_callback_throttle(rd_kafka_t *rk, const char *broker_name,
+                                    int32_t broker_id, int throttle_ms, void *opaque);
+
+/* stats_cb: takes the JSON over instead of copying it. */
+CK_EXPORT int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque);
+
+/* log_cb: served by a wait when log.queue is set. */
+CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
+                               const char *buf);
+
+/* offset_commit_cb */
+CK_EXPORT void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                                  rd_kafka_topic_partition_list_t *offsets, void *opaque);
+
+/* Says that this thread is librdkafka's own (the one that runs the token refresh), or is no
+ * longer inside our callback. */
+CK_EXPORT void ck_callback_on_background(bool inside);
+
+/* Whether this thread is librdkafka's own: it must not close a handle, which would wait for it. */
+CK_EXPORT bool ck_callback_is_background(void);
+
+/* rd_kafka_destroy_flags() by a thread that may wait for librdkafka's: this one, or, on librdkafka's
+ * own, a new one that nobody waits for. Blocks. */
+CK_EXPORT void ck_callback_destroy(rd_kafka_t *rk, int flags);
+
+/*
+ * The waits. They return early when an event other than a delivery report was pushed, so
+ * that its Python callback runs at once and not when the wait is over.
+ * That is done with rd_kafka_yield(), which must not reach rd_kafka_consume_batch_queue():
+ * 2.14.2 leaves its loop with the message it has just taken in hand, and that message is lost.
+ * Hence a flag of the thread, set only here.
+ */
+
+/* Sets whether callbacks may end the wait this thread is in; returns what was set before. For code
+ * that runs inside a wait and calls librdkafka itself (a rebalance callback). */
+CK_EXPORT bool ck_callback_allow_yield(bool allow);
+
+/* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
+CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
+
+/* rd_kafka_flush. */
+CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms);
+
+/* rd_kafka_consumer_poll: a message the caller destroys, or NULL. */
+CK_EXPORT rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms);
+
+/* rd_kafka_consume_batch_queue: how many messages, or -1. Never ended by an event. */
+CK_EXPORT ssize_t ck_callback_consume_batch(rd_kafka_queue_t *rkqu, int timeout_ms,
+                                            rd_kafka_message_t **rkmessages, size_t size);
+
+#endif

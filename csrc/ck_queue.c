@@ -1,0 +1,122 @@
+#include "ck_queue.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ck_queue_s {
+        void *slots[CK_SLOT__CNT];
+        /* Pushed events, newest first. */
+        _Atomic(ck_event_t *) incoming;
+        /* Taken over by the popping thread, oldest first. */
+        ck_event_t *ready;
+        _Atomic int64_t length;
+        _Atomic int64_t untold;
+        _Atomic int untold_err;
+};
+
+ck_queue_t *ck_queue_new(void) {
+        return calloc(1, sizeof(ck_queue_t));
+}
+
+void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object) {
+        queue->slots[slot] = object;
+}
+
+void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot) {
+        return queue->slots[slot];
+}
+
+void ck_queue_destroy(ck_queue_t *queue) {
+        ck_event_t *event;
+
+        if (!queue)
+                return;
+        while ((event = ck_queue_pop(queue)))
+                ck_event_destroy(event);
+        free(queue);
+}
+
+void ck_queue_push(ck_queue_t *queue, ck_event_t *event) {
+        ck_event_t *head = atomic_load_explicit(&queue->incoming, memory_order_relaxed);
+
+        /* The length first: one who sees the event must never see a length below one. */
+        atomic_fetch_add_explicit(&queue->length, 1, memory_order_relaxed);
+        do {
+                event->next = head;
+        } while (!atomic_compare_exchange_weak_explicit(&queue->incoming, &head, event,
+                                                        memory_order_release,
+                                                        memory_order_relaxed));
+}
+
+ck_event_t *ck_queue_pop(ck_queue_t *queue) {
+        ck_event_t *event = queue->ready;
+
+        if (!event) {
+                ck_event_t *newest;
+
+                if (!atomic_load_explicit(&queue->incoming, memory_order_relaxed))
+                        return NULL;
+                /* All at once, so that no pusher can be in the middle of a node we free. */
+                newest = atomic_exchange_explicit(&queue->incoming, NULL,
+                                                  memory_order_acquire);
+                while (newest) {
+                        ck_event_t *older = newest->next;
+                        newest->next = event;
+                        event = newest;
+                        newest = older;
+                }
+                if (!event)
+                        return NULL;
+        }
+        queue->ready = event->next;
+        event->next = NULL;
+        atomic_fetch_sub_explicit(&queue->length, 1, memory_order_relaxed);
+        return event;
+}
+
+int64_t ck_queue_length(const ck_queue_t *queue) {
+        return atomic_load_explicit(&queue->length, memory_order_relaxed);
+}
+
+void ck_queue_untold(ck_queue_t *queue, rd_kafka_resp_err_t err) {
+        atomic_store_explicit(&queue->untold_err, err, memory_order_relaxed);
+        atomic_fetch_add_explicit(&queue->untold, 1, memory_order_relaxed);
+}
+
+int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last) {
+        *last = atomic_load_explicit(&queue->untold_err, memory_order_relaxed);
+        return atomic_exchange_explicit(&queue->untold, 0, memory_order_relaxed);
+}
+
+ck_event_t *ck_event_new(ck_event_kind_t kind, const char *text) {
+        ck_event_t *event = calloc(1, sizeof(*event));
+
+        if (!event)
+                return NULL;
+        event->kind = kind;
+        if (text) {
+                event->text_len = strlen(text);
+                event->text = strdup(text);
+                if (!event->text) {
+                        free(event);
+                        return NULL;
+                }
+        }
+        ck_runtime_count(CK_KIND_EVENT, 1);
+        return event;
+}
+
+void ck_event_destroy(ck_event_t *event) {
+        if (!event)
+                return;
+        free(event->text);
+        event->text = NULL;
+        if (event->kind == CK_EVENT_REPORT)
+                return; /* embedded: its owner frees it */
+        free(event->facility);
+        if (event->partitions)
+                rd_kafka_topic_partition_list_destroy(event->partitions);
+        ck_runtime_count(CK_KIND_EVENT, -1);
+        free(event);
+}

@@ -1,0 +1,101 @@
+/*
+ * ck_queue: events on their way from librdkafka's C callbacks to Python's.
+ *
+ * The callbacks that librdkafka serves (delivery reports, errors, statistics, ...) are C functions
+ * that never take the GIL: they push an event here. The thread that asked librdkafka to serve
+ * pops them afterwards, with the GIL, and runs the Python callbacks.
+ *
+ * Ownership: a pushed event belongs to the queue until ck_queue_pop() hands it to the caller.
+ * An event of kind CK_EVENT_REPORT is embedded in a message the caller knows; all others are
+ * freed with ck_event_destroy().
+ * Threads: push from any thread, lock-free. pop, take_untold and length from one thread at a time (for us:
+ * the one that holds the GIL).
+ */
+#ifndef CK_QUEUE_H
+#define CK_QUEUE_H
+
+#include <librdkafka/rdkafka.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ck_runtime.h"
+
+typedef enum ck_event_kind_e {
+        CK_EVENT_REPORT = 1, /* ck_report_t: a message reached its end */
+        CK_EVENT_ERROR,      /* code, fatal, text */
+        CK_EVENT_THROTTLE,   /* code: broker id, number: ms, text: broker name */
+        CK_EVENT_STATS,      /* text: JSON */
+        CK_EVENT_LOG,        /* code: syslog level, facility, text */
+        CK_EVENT_COMMIT,     /* code, partitions */
+} ck_event_kind_t;
+
+/* The head of every event. */
+typedef struct ck_event_s {
+        struct ck_event_s *next;
+        ck_event_kind_t kind;
+        int32_t code;
+        int64_t number;
+        bool fatal;
+        char *facility;                              /* owned, or NULL */
+        char *text;                                  /* owned, or NULL */
+        size_t text_len;
+        rd_kafka_topic_partition_list_t *partitions; /* owned, or NULL */
+} ck_event_t;
+
+/* The outcome of one produced message. Its owner embeds it and passes its address to librdkafka
+ * as the message's opaque; it must stay alive until it was popped from the queue. */
+typedef struct ck_report_s {
+        ck_event_t event; /* code: the delivery error; text: the broker's words, owned, or NULL */
+        void *owner;
+        int64_t offset;
+        int64_t timestamp; /* ms */
+        int64_t latency;   /* us, -1 if not known */
+        int32_t partition;
+        int32_t leader_epoch;
+        int32_t timestamp_type;
+} ck_report_t;
+
+typedef struct ck_queue_s ck_queue_t;
+
+/* Objects that callbacks find through the queue, which is their opaque. */
+typedef enum ck_slot_e {
+        CK_SLOT_CONSUMER = 0, /* for rebalance_cb */
+        CK_SLOT_TOKENS,       /* for oauthbearer_token_refresh_cb */
+        CK_SLOT__CNT
+} ck_slot_t;
+
+/* A new, empty queue, or NULL if memory is short. */
+CK_EXPORT ck_queue_t *ck_queue_new(void);
+
+/* Keeps a pointer for callbacks. It is not touched, and must be valid while they may run. */
+CK_EXPORT void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object);
+
+/* What ck_queue_attach() was given, or NULL. */
+CK_EXPORT void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot);
+
+/* Frees the queue and the events left in it, except reports: pop those first. NULL is fine. */
+CK_EXPORT void ck_queue_destroy(ck_queue_t *queue);
+
+/* Appends an event. Any thread; takes no lock. */
+CK_EXPORT void ck_queue_push(ck_queue_t *queue, ck_event_t *event);
+
+/* The oldest event, or NULL. Events of one pushing thread come in their order. */
+CK_EXPORT ck_event_t *ck_queue_pop(ck_queue_t *queue);
+
+/* How many events wait: exact for the popping thread, else a moment's figure. */
+CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
+
+/* Notes a message that failed and had no callback to hear of it. Any thread. */
+CK_EXPORT void ck_queue_untold(ck_queue_t *queue, rd_kafka_resp_err_t err);
+
+/* How many such messages there were since the last call; *last becomes the latest error. */
+CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last);
+
+/* A zeroed event of a kind with a copy of text (or none), or NULL if memory is short. */
+CK_EXPORT ck_event_t *ck_event_new(ck_event_kind_t kind, const char *text);
+
+/* Frees what the event owns and, unless it is embedded in a report, the event. NULL is fine. */
+CK_EXPORT void ck_event_destroy(ck_event_t *event);
+
+#endif

@@ -1,0 +1,85 @@
+"""A Kafka client that costs what librdkafka costs, with confluent_kafka's interface."""
+
+from cykafka import admin, error
+from cykafka._consumer import Consumer
+from cykafka._errors import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+)
+from cykafka._handle import ThrottleEvent
+from cykafka._message import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Message,
+)
+from cykafka._model import (
+    AcknowledgeType,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    ElectionType,
+    IsolationLevel,
+    Messages,
+    Node,
+    ShareConsumer,
+    TopicCollection,
+    TopicPartitionInfo,
+)
+from cykafka._module import Uuid, consistent, fnv1a, libversion, murmur2
+from cykafka._partition import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TopicPartition,
+)
+from cykafka._producer import Producer
+from cykafka._version import __version__
+
+
+def version() -> str:
+    """The version of this package."""
+    return __version__
+
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "AcknowledgeType",
+    "ConcurrentModificationException",
+    "Consumer",
+    "ConsumerGroupState",
+    "ConsumerGroupTopicPartitions",
+    "ConsumerGroupType",
+    "ElectionType",
+    "IllegalStateException",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "Messages",
+    "Node",
+    "Producer",
+    "ShareConsumer",
+    "ThrottleEvent",
+    "TopicCollection",
+    "TopicPartition",
+    "TopicPartitionInfo",
+    "Uuid",
+    "__version__",
+    "admin",
+    "consistent",
+    "error",
+    "fnv1a",
+    "libversion",
+    "murmur2",
+    "version",
+]

@@ -1,0 +1,8 @@
+"""``python -m cykafka``."""
+
+import sys
+
+from cykafka.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

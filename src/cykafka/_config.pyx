@@ -1,0 +1,159 @@
+"""Configuration: a dict of librdkafka's properties -> rd_kafka_conf_t."""
+import difflib
+import os
+import re
+
+from libc.stdio cimport FILE, fclose
+from libc.stdlib cimport free
+from posix.stdio cimport open_memstream
+
+from cykafka._errors import KafkaError, KafkaException
+
+from cykafka._librdkafka cimport (
+    RD_KAFKA_CONF_OK,
+    RD_KAFKA_CONF_UNKNOWN,
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
+    rd_kafka_conf_destroy,
+    rd_kafka_conf_get,
+    rd_kafka_conf_new,
+    rd_kafka_conf_properties_show,
+    rd_kafka_conf_res_t,
+    rd_kafka_conf_set,
+)
+
+# Keys that are ours, beside librdkafka's properties.
+_OWN = ("default.topic.config", "delivery.report.only.error", "error_cb", "logger", "oauth_cb",
+        "on_commit", "on_delivery", "stats_cb", "throttle_cb")
+
+
+cdef dict merged_config(tuple args, dict kwargs, str cls):
+    """The configuration of ``X(dict)``, ``X(dict, **kwargs)`` and ``X(**kwargs)``, a copy."""
+    if len(args) > 1:
+        raise TypeError(f"{cls}: expected one configuration dict, got {len(args)} arguments")
+    if args and not isinstance(args[0], dict):
+        raise TypeError(f"{cls}: expected a configuration dict, got {type(args[0]).__name__}")
+    if not args and not kwargs:
+        raise TypeError(f"{cls}: expected a configuration dict")
+    config = dict(args[0]) if args else {}
+    config.update(kwargs)
+    for key in config:
+        if not isinstance(key, str):
+            raise TypeError(f"{cls}: expected str keys in the configuration, found {key!r}")
+    return config
+
+
+cdef object take_callable(dict config, str key):
+    """Remove a callback from the configuration; None if it is not there."""
+    callback = config.pop(key, None)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{key}: expected a callable, got {type(callback).__name__}")
+    return callback
+
+
+cdef bint take_bool(dict config, str key, bint default) except? -1:
+    """Remove a boolean from the configuration."""
+    value = config.pop(key, None)
+    if value is None:
+        return default
+    text = _text(key, value).strip().lower()
+    if text in ("true", "t", "1"):
+        return True
+    if text in ("false", "f", "0"):
+        return False
+    raise _invalid(f'{key}: expected true or false, got "{value}"')
+
+
+cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
+    """A new rd_kafka_conf_t, which the caller destroys or hands to rd_kafka_new()."""
+    cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
+    try:
+        config = dict(config)
+        # Plugins bring properties of their own: before all else.
+        plugins = config.pop("plugin.library.paths", None)
+        if plugins is not None:
+            conf_set(conf, "plugin.library.paths", plugins)
+        # Properties of topics are librdkafka's defaults for topics; the plain form wins.
+        topic_config = config.pop("default.topic.config", None)
+        if topic_config is not None:
+            if not isinstance(topic_config, dict):
+                raise TypeError("default.topic.config: expected a dict, "
+                                f"got {type(topic_config).__name__}")
+            for key, value in topic_config.items():
+                conf_set(conf, key, value)
+        for key, value in config.items():
+            conf_set(conf, key, value)
+    except:
+        rd_kafka_conf_destroy(conf)
+        raise
+    return conf
+
+
+cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
+    """Set one property; None leaves the default."""
+    cdef char errstr[512]
+    cdef rd_kafka_conf_res_t res
+    if value is None:
+        return 0
+    name = key.encode()
+    text = _text(key, value).encode()
+    if b"\0" in name or b"\0" in text:
+        raise ValueError(f"{key!r}: a configuration value cannot have a NUL character in it")
+    res = rd_kafka_conf_set(conf, name, text, errstr, sizeof(errstr))
+    if res == RD_KAFKA_CONF_OK:
+        return 0
+    if res == RD_KAFKA_CONF_UNKNOWN:
+        raise _invalid(f'No such configuration property: "{key}"{_near_miss(key)}')
+    words = errstr.decode("utf-8", "replace").strip()
+    # librdkafka names the property by its main name: say the user's as well.
+    raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
+
+
+cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):
+    """The value of a numeric property."""
+    cdef char text[64]
+    cdef size_t size = sizeof(text)
+    if rd_kafka_conf_get(conf, key.encode(), text, &size) != RD_KAFKA_CONF_OK:
+        return default
+    return int(text.decode())
+
+
+cdef str _text(str key, value):
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise TypeError(f"{key}: expected a str, bool, int, float or None, "
+                    f"got {type(value).__name__}")
+
+
+cdef object _invalid(str words):
+    return KafkaException(KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG, words))
+
+
+cdef str _near_miss(str key):
+    # Java and environment variables write the same names with other separators.
+    wanted = key.lower().replace("_", ".").replace("-", ".")
+    known = {name.replace("_", "."): name for name in [*_property_names(), *_OWN]}
+    close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
+    return f'; did you mean "{known[close[0]]}"?' if close else ""
+
+
+def _property_names():
+    """The names of all properties librdkafka was built with, for the client and for topics."""
+    cdef char *table = NULL
+    cdef size_t size = 0
+    cdef FILE *stream = open_memstream(&table, &size)
+    if stream is NULL:
+        return set()
+    # The dumps of a configuration leave out what has no default: only the manual has it all.
+    rd_kafka_conf_properties_show(stream)
+    fclose(stream)
+    text = table[:size].decode("utf-8", "replace")
+    free(table)
+    return set(re.findall(r"^([a-z][a-z0-9._]+) *[|]", text, re.MULTILINE))

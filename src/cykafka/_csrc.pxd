@@ -1,0 +1,129 @@
+# What we use of csrc's headers; who owns what, and which thread may call, is said there.
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from cykafka._librdkafka cimport (
+    rd_kafka_error_t,
+    rd_kafka_headers_t,
+    rd_kafka_message_t,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_t,
+)
+
+cdef extern from "ck_runtime.h" nogil:
+    uint32_t ck_runtime_generation
+
+    ctypedef enum ck_kind_t:
+        CK_KIND_HANDLE
+        CK_KIND_TOPIC
+        CK_KIND_EVENT
+        CK_KIND_REPORT
+        CK_KIND_FETCHED
+
+    void ck_runtime_count(ck_kind_t kind, int64_t delta)
+    int64_t ck_runtime_alive(ck_kind_t kind)
+    int64_t ck_runtime_now_ms()
+
+cdef extern from "ck_queue.h" nogil:
+    ctypedef enum ck_event_kind_t:
+        CK_EVENT_REPORT
+        CK_EVENT_ERROR
+        CK_EVENT_THROTTLE
+        CK_EVENT_STATS
+        CK_EVENT_LOG
+        CK_EVENT_COMMIT
+
+    ctypedef struct ck_event_t:
+        ck_event_kind_t kind
+        int32_t code
+        int64_t number
+        bint fatal
+        char *facility
+        char *text
+        size_t text_len
+        rd_kafka_topic_partition_list_t *partitions
+
+    ctypedef struct ck_report_t:
+        ck_event_t event
+        void *owner
+        int64_t offset
+        int64_t timestamp
+        int64_t latency
+        int32_t partition
+        int32_t leader_epoch
+        int32_t timestamp_type
+
+    ctypedef struct ck_queue_t
+
+    ctypedef enum ck_slot_t:
+        CK_SLOT_CONSUMER
+        CK_SLOT_TOKENS
+
+    ck_queue_t *ck_queue_new()
+    void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object)
+    void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot)
+    void ck_queue_destroy(ck_queue_t *queue)
+    ck_event_t *ck_queue_pop(ck_queue_t *queue)
+    int64_t ck_queue_length(const ck_queue_t *queue)
+    int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last)
+    void ck_event_destroy(ck_event_t *event)
+
+cdef extern from "ck_callback.h" nogil:
+    void ck_callback_report(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept
+    void ck_callback_error(rd_kafka_t *, int, const char *, void *) noexcept
+    void ck_callback_throttle(rd_kafka_t *, const char *, int32_t, int, void *) noexcept
+    int ck_callback_stats(rd_kafka_t *, char *, size_t, void *) noexcept
+    void ck_callback_log(const rd_kafka_t *, int, const char *, const char *) noexcept
+    void ck_callback_commit(rd_kafka_t *, rd_kafka_resp_err_t,
+                            rd_kafka_topic_partition_list_t *, void *) noexcept
+    void ck_callback_on_background(bint inside)
+    bint ck_callback_is_background()
+    void ck_callback_destroy(rd_kafka_t *rk, int flags)
+    bint ck_callback_allow_yield(bint allow)
+    int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
+    rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
+    rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
+
+cdef extern from "ck_produce.h" nogil:
+    ctypedef struct ck_record_t:
+        const void *value
+        size_t value_len
+        const void *key
+        size_t key_len
+        rd_kafka_headers_t *headers
+        int64_t timestamp
+        int32_t partition
+        void *opaque
+
+    rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
+                                 const ck_record_t *record)
+
+cdef extern from "ck_batch.h" nogil:
+    ctypedef struct ck_batch_t:
+        ck_batch_t *next
+        rd_kafka_message_t **rkmessages
+        size_t cnt
+        size_t head
+
+    ck_batch_t *ck_batch_new(size_t size)
+    int ck_batch_reserve(ck_batch_t *batch, size_t want)
+    void ck_batch_destroy(ck_batch_t *batch)
+    void ck_batch_clear(ck_batch_t *batch)
+    size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, size_t want)
+    void ck_batch_accept(ck_batch_t *batch, size_t filled)
+    size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions)
+    void ck_batch_compact(ck_batch_t *batch)
+    int ck_batch_move(ck_batch_t *source, ck_batch_t *into)
+    void ck_batch_store_offsets(rd_kafka_message_t **rkmessages, size_t cnt)
+    void ck_batch_release(rd_kafka_message_t **rkmessages, size_t cnt)
+
+# CPython's own, where Cython brings no declaration.
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(void *op)
+    void PyObject_GC_Track(object op)
+    bint PyObject_GC_IsTracked(object op)
+    unsigned long PyThread_get_thread_ident() nogil
+    bint PyGC_Disable()
+    bint PyGC_Enable()

@@ -1,0 +1,58 @@
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from cykafka._csrc cimport ck_event_t, ck_queue_t, ck_report_t
+from cykafka._librdkafka cimport (
+    rd_kafka_conf_t,
+    rd_kafka_queue_t,
+    rd_kafka_t,
+    rd_kafka_type_t,
+)
+
+from cykafka._oauth cimport TokenSource
+
+cdef class Handle:
+    cdef object __weakref__
+    cdef rd_kafka_t *_ptr
+    cdef ck_queue_t *_events
+    # The queue a waiting call sleeps on: yielding it wakes the call.
+    cdef rd_kafka_queue_t *_wait_queue
+    # The fork generation the handle is open in; 0 while it is not open.
+    cdef uint32_t _open_in
+    cdef uint32_t _generation
+    cdef int _state
+    cdef int _calls
+    cdef unsigned long _closer
+    cdef object _idle
+    cdef object _closed
+    cdef object _dispatching
+    cdef object _raised
+    cdef bint _has_callbacks
+    cdef bint _only_errors
+    cdef object _error_cb
+    cdef object _throttle_cb
+    cdef object _stats_cb
+    cdef object _logger
+    cdef object _on_commit
+    cdef TokenSource _tokens
+
+    cdef int open(self, rd_kafka_type_t kind, dict config) except -1
+    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1
+    cdef rd_kafka_t *enter(self) except NULL
+    cdef void leave(self) noexcept
+    cdef int refuse(self) except -1
+    cdef int dispatch(self, bint wait) except -1
+    cdef int serve(self, ck_event_t *event) except -1
+    cdef int deliver(self, ck_report_t *report) except -1
+    cdef int slice_ms(self, int64_t deadline) noexcept
+    cdef bint begin_close(self) except -1
+    cdef int stop(self, int64_t deadline) except -1
+    cdef int abandon_close(self) except -1
+    cdef int release(self) noexcept
+    cdef int destroy(self, int flags) except -1
+    cdef void drop_reports(self) noexcept
+    cdef str name(self)
+
+cdef int64_t timeout_ms(object timeout, str argument) except? -2
+cdef int64_t deadline_after(int64_t ms) noexcept
+cdef int int_ms(int64_t ms) noexcept
+cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2

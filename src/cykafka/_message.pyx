@@ -1,0 +1,346 @@
+"""Message: one record, consumed, delivered, or made by the user for tests."""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+from cykafka._csrc cimport PyObject_GC_Track, PyObject_GC_UnTrack, PyObject_GC_IsTracked
+from cykafka._errors cimport error_from, raise_err
+from cykafka._librdkafka cimport (
+    RD_KAFKA_OFFSET_INVALID,
+    RD_KAFKA_PARTITION_UA,
+    RD_KAFKA_TIMESTAMP_CREATE_TIME,
+    RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME,
+    RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
+    rd_kafka_header_add,
+    rd_kafka_header_cnt,
+    rd_kafka_header_get_all,
+    rd_kafka_headers_destroy,
+    rd_kafka_headers_new,
+    rd_kafka_message_detach_headers,
+    rd_kafka_message_errstr,
+    rd_kafka_message_leader_epoch,
+    rd_kafka_message_timestamp,
+    rd_kafka_resp_err_t,
+    rd_kafka_timestamp_type_t,
+)
+
+from cykafka._errors import KafkaError
+
+TIMESTAMP_NOT_AVAILABLE = <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
+TIMESTAMP_CREATE_TIME = <int>RD_KAFKA_TIMESTAMP_CREATE_TIME
+TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
+
+
+@cython.freelist(128)
+cdef class Message:
+    """A record, or an event or error (then :meth:`error` is not None).
+
+    Messages come from ``Consumer.poll``, ``Consumer.consume`` and delivery callbacks. They own their
+    data: keeping one pins nothing else. The constructor is meant for tests.
+
+    Parameters
+    ----------
+    topic : str, optional
+    partition : int, optional
+    offset : int, optional
+    key, value : bytes, optional
+    headers : list of (str, bytes or None), optional
+    error : KafkaError, optional
+    timestamp : tuple of (int, int), optional
+        Type (``TIMESTAMP_...``) and ms since the epoch.
+    latency : float, optional
+        Seconds from ``produce()`` to the delivery report.
+    leader_epoch : int, optional
+    delivery_count : int, optional
+        How often a share group has delivered the record (KIP-932).
+    """
+
+    def __cinit__(self):
+        self._report.partition = RD_KAFKA_PARTITION_UA
+        self._report.offset = RD_KAFKA_OFFSET_INVALID
+        self._report.latency = -1
+        self._report.leader_epoch = -1
+
+    def __init__(self, topic=None, partition=None, offset=None, key=None, value=None,
+                 headers=None, error=None, timestamp=None, latency=None, leader_epoch=None,
+                 delivery_count=None):
+        self._topic = topic
+        self._key = key
+        self._value = value
+        self._headers = headers
+        self._error = error
+        if partition is not None and partition >= 0:
+            self._report.partition = partition
+        if offset is not None and offset >= 0:
+            self._report.offset = offset
+        if timestamp is not None:
+            if not isinstance(timestamp, tuple) or len(timestamp) != 2:
+                raise TypeError("timestamp: expected a tuple (type, ms), "
+                                f"got {type(timestamp).__name__}")
+            self._report.timestamp_type, self._report.timestamp = timestamp
+        if latency is not None and latency >= 0:
+            self._report.latency = <int64_t>(<double>latency * 1e6)
+        if leader_epoch is not None and leader_epoch >= 0:
+            self._report.leader_epoch = leader_epoch
+        if delivery_count is not None and delivery_count > 0:
+            self._delivery_count = delivery_count
+
+    def __dealloc__(self):
+        if self._c_headers is not NULL:
+            rd_kafka_headers_destroy(self._c_headers)
+
+    def topic(self):
+        """The topic's name, str, or None."""
+        return self._topic
+
+    def partition(self):
+        """The partition, int, or None if it is not known."""
+        return None if self._report.partition < 0 else self._report.partition
+
+    def offset(self):
+        """The offset, int, or None if it is not known."""
+        return None if self._report.offset < 0 else self._report.offset
+
+    def value(self):
+        """The value, bytes, or None for a tombstone (or what ``set_value`` put there)."""
+        if self._as_given:
+            self._to_bytes()
+        return self._value
+
+    def key(self):
+        """The key, bytes, or None if there is none (or what ``set_key`` put there)."""
+        if self._as_given:
+            self._to_bytes()
+        return self._key
+
+    def deserialized_value(self):
+        """As :meth:`value`; its type is the deserializer's result."""
+        return self.value()
+
+    def deserialized_key(self):
+        """As :meth:`key`; its type is the deserializer's result."""
+        return self.key()
+
+    def headers(self):
+        """The headers, a list of (str, bytes or None) in their order, or None if there are none."""
+        if self._c_headers is not NULL:
+            self._headers = headers_from(self._c_headers)
+            rd_kafka_headers_destroy(self._c_headers)
+            self._c_headers = NULL
+        elif self._as_given:
+            self._to_bytes()
+        return self._headers
+
+    def error(self):
+        """None for a record, else what happened, a KafkaError."""
+        if self._error is None and self._report.event.code:
+            self._error = error_from(<rd_kafka_resp_err_t>self._report.event.code, NULL)
+        return self._error
+
+    def timestamp(self):
+        """(type, ms since the epoch); without a timestamp the type is TIMESTAMP_NOT_AVAILABLE."""
+        return (self._report.timestamp_type, self._report.timestamp)
+
+    def latency(self):
+        """Seconds from ``produce()`` to the report, float; None for consumed messages."""
+        return None if self._report.latency < 0 else self._report.latency / 1e6
+
+    def leader_epoch(self):
+        """The leader epoch of the offset (KIP-320), int, or None if it is not known."""
+        return None if self._report.leader_epoch < 0 else self._report.leader_epoch
+
+    def delivery_count(self):
+        """How often a share group has delivered the record (KIP-932), int; None outside of one."""
+        return None if self._delivery_count <= 0 else self._delivery_count
+
+    def set_topic(self, topic):
+        """Replace the topic."""
+        self._topic = topic
+        self._track()
+
+    def set_value(self, value):
+        """Replace the value, as a deserializer does."""
+        self.value()
+        self._value = value
+        self._track()
+
+    def set_key(self, key):
+        """Replace the key, as a deserializer does."""
+        self.key()
+        self._key = key
+        self._track()
+
+    def set_headers(self, headers):
+        """Replace the headers."""
+        self.headers()
+        self._headers = headers
+        self._track()
+
+    def set_error(self, error):
+        """Replace the error."""
+        self._error = error
+        self._report.event.code = 0
+        self._track()
+
+    def __len__(self):
+        """Size of the value in bytes; 0 for none."""
+        value = self.value()
+        return 0 if value is None else len(value)
+
+    def __bool__(self):
+        # An empty value is a message all the same.
+        return True
+
+    def __eq__(self, other):
+        if not isinstance(other, Message):
+            return NotImplemented
+        return _state(self) == _state(other)
+
+    __hash__ = None
+
+    def __repr__(self):
+        error = self.error()
+        if error is not None:
+            return f"Message(error={error!r}, topic={self._topic!r})"
+        return (f"Message(topic={self._topic!r}, partition={self.partition()}, "
+                f"offset={self.offset()}, key={_short(self.key())}, "
+                f"value={_short(self.value())})")
+
+    def __reduce__(self):
+        return (type(self), _state(self))
+
+    cdef int _to_bytes(self) except -1:
+        self._as_given = False
+        self._value = _given_bytes(self._value)
+        self._key = _given_bytes(self._key)
+        if self._headers is not None:
+            pairs = self._headers.items() if isinstance(self._headers, dict) else self._headers
+            self._headers = [(name, _given_bytes(value)) for name, value in pairs]
+        return 0
+
+    cdef int _track(self) except -1:
+        # What the setters store may refer back to this message.
+        if not PyObject_GC_IsTracked(self):
+            PyObject_GC_Track(self)
+        return 0
+
+
+def _short(data):
+    if isinstance(data, bytes) and len(data) > 40:
+        return f"{data[:40]!r}... ({len(data)} bytes)"
+    return repr(data)
+
+
+cdef object _given_bytes(object data):
+    if isinstance(data, str):
+        return (<str>data).encode()
+    if data is None or type(data) is bytes:
+        return data
+    return bytes(data)
+
+
+cdef tuple _state(Message message):
+    return (message._topic, message.partition(), message.offset(), message.key(),
+            message.value(), message.headers(), message.error(), message.timestamp(),
+            message.latency(), message.leader_epoch(), message.delivery_count())
+
+
+cdef Message message_to_deliver(object topic, object value, object key, object headers,
+                                object on_delivery):
+    """The message a delivery callback will get; its report is the record's opaque."""
+    cdef Message message = Message.__new__(Message)
+    # Nothing but librdkafka refers to a message in flight, so no cycle can run through it.
+    PyObject_GC_UnTrack(<void *>message)
+    message._topic = topic
+    message._value = value
+    message._key = key
+    message._headers = headers
+    message._on_delivery = on_delivery
+    message._as_given = True
+    message._report.owner = <void *>message
+    return message
+
+
+cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
+    """A message with a copy of what librdkafka's holds, except the headers, which it takes."""
+    cdef Message message = Message.__new__(Message)
+    # Made of bytes and str alone, it cannot be part of a cycle: the collector need not see it
+    # until a setter is called.
+    PyObject_GC_UnTrack(<void *>message)
+    message._topic = topic
+    message._report.partition = rkmessage.partition
+    message._report.offset = rkmessage.offset
+    if rkmessage.err:
+        message._error = error_from(rkmessage.err, rd_kafka_message_errstr(rkmessage))
+        return message
+    if rkmessage.payload is not NULL:
+        message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)
+    if rkmessage.key is not NULL:
+        message._key = PyBytes_FromStringAndSize(<char *>rkmessage.key, rkmessage.key_len)
+    message._report.timestamp = rd_kafka_message_timestamp(
+        rkmessage, <rd_kafka_timestamp_type_t *>&message._report.timestamp_type)
+    message._report.leader_epoch = rd_kafka_message_leader_epoch(rkmessage)
+    rd_kafka_message_detach_headers(rkmessage, &message._c_headers)
+    return message
+
+
+cdef list headers_from(const rd_kafka_headers_t *c_headers):
+    cdef size_t i, size
+    cdef const char *name
+    cdef const void *value
+    cdef list headers = []
+    for i in range(rd_kafka_header_cnt(c_headers)):
+        rd_kafka_header_get_all(c_headers, i, &name, &value, &size)
+        headers.append((
+            name.decode("utf-8", "replace"),
+            None if value is NULL else PyBytes_FromStringAndSize(<const char *>value, size)))
+    return headers
+
+
+cdef rd_kafka_headers_t *headers_to(object headers) except? NULL:
+    """librdkafka's headers, which the caller destroys, of a dict or a list of pairs."""
+    cdef rd_kafka_headers_t *c_headers
+    if isinstance(headers, dict):
+        headers = list(headers.items())
+    elif not isinstance(headers, (list, tuple)):
+        raise TypeError("headers: expected a dict or a list of (name, value), "
+                        f"got {type(headers).__name__}")
+    c_headers = rd_kafka_headers_new(len(headers))
+    try:
+        for pair in headers:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"headers: expected (name, value) pairs, found {pair!r}")
+            _add_header(c_headers, pair[0], pair[1])
+    except:
+        rd_kafka_headers_destroy(c_headers)
+        raise
+    return c_headers
+
+
+cdef int _add_header(rd_kafka_headers_t *c_headers, object name, object value) except -1:
+    cdef Py_ssize_t name_size, size = 0
+    cdef const char *c_name
+    cdef const char *c_value = NULL
+    cdef rd_kafka_resp_err_t err
+    if isinstance(name, str):
+        c_name = PyUnicode_AsUTF8AndSize(name, &name_size)
+    elif isinstance(name, bytes):
+        c_name = PyBytes_AS_STRING(name)
+        name_size = PyBytes_GET_SIZE(name)
+    else:
+        raise TypeError(f"headers: expected a str as name, got {type(name).__name__}")
+    if isinstance(value, str):
+        c_value = PyUnicode_AsUTF8AndSize(value, &size)
+    elif value is not None:
+        if type(value) is not bytes:
+            try:
+                value = bytes(memoryview(value))
+            except TypeError:
+                raise TypeError(f"headers: expected bytes, str or None as value of {name!r}, "
+                                f"got {type(value).__name__}") from None
+        c_value = PyBytes_AS_STRING(value)
+        size = PyBytes_GET_SIZE(value)
+    err = rd_kafka_header_add(c_headers, c_name, name_size, c_value, size)
+    if err:
+        raise_err(err, f"headers: cannot add {name!r}")
+    return 0

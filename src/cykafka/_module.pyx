@@ -1,0 +1,122 @@
+"""Functions of the module: versions, and the partitioners' arithmetic."""
+import base64
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+
+from cykafka._handle cimport int_argument
+from cykafka._librdkafka cimport (
+    rd_kafka_msg_partitioner_consistent,
+    rd_kafka_msg_partitioner_fnv1a,
+    rd_kafka_msg_partitioner_murmur2,
+    rd_kafka_topic_t,
+    rd_kafka_version,
+    rd_kafka_version_str,
+)
+
+ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *,
+                                  void *) noexcept nogil
+
+
+def libversion():
+    """librdkafka's version: a tuple of its text and its number, ``0xMMmmrrpp``."""
+    return (rd_kafka_version_str().decode(), rd_kafka_version())
+
+
+cdef object _partition_of(partitioner_t partitioner, key, partition_count):
+    cdef int32_t cnt = <int32_t>int_argument(partition_count, "partition_count", 1, INT32_MAX)
+    if isinstance(key, str):
+        key = key.encode()
+    elif not isinstance(key, bytes):
+        raise TypeError(f"key: expected bytes, got {type(key).__name__}")
+    return partitioner(NULL, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), cnt, NULL, NULL)
+
+
+def murmur2(key, partition_count):
+    """The partition the Java client's default partitioner chooses for a key.
+
+    Parameters
+    ----------
+    key : bytes
+    partition_count : int
+
+    Returns
+    -------
+    int
+    """
+    return _partition_of(rd_kafka_msg_partitioner_murmur2, key, partition_count)
+
+
+def consistent(key, partition_count):
+    """The partition librdkafka's ``consistent`` partitioner (CRC-32) chooses for a key.
+
+    Parameters
+    ----------
+    key : bytes
+    partition_count : int
+
+    Returns
+    -------
+    int
+    """
+    return _partition_of(rd_kafka_msg_partitioner_consistent, key, partition_count)
+
+
+def fnv1a(key, partition_count):
+    """The partition librdkafka's ``fnv1a`` partitioner (Sarama's) chooses for a key.
+
+    Parameters
+    ----------
+    key : bytes
+    partition_count : int
+
+    Returns
+    -------
+    int
+    """
+    return _partition_of(rd_kafka_msg_partitioner_fnv1a, key, partition_count)
+
+
+cdef class Uuid:
+    """128 bits that identify a topic, a cluster or a member.
+
+    Parameters
+    ----------
+    most_significant_bits, least_significant_bits : int
+        The two halves, signed.
+    """
+
+    cdef int64_t _most
+    cdef int64_t _least
+
+    def __init__(self, most_significant_bits, least_significant_bits):
+        self._most = int_argument(most_significant_bits, "most_significant_bits", INT64_MIN,
+                                  INT64_MAX)
+        self._least = int_argument(least_significant_bits, "least_significant_bits", INT64_MIN,
+                                   INT64_MAX)
+
+    def get_most_significant_bits(self):
+        """The upper half, a signed int."""
+        return self._most
+
+    def get_least_significant_bits(self):
+        """The lower half, a signed int."""
+        return self._least
+
+    def __str__(self):
+        both = (<uint64_t>self._most).to_bytes(8, "big") + (<uint64_t>self._least).to_bytes(
+            8, "big")
+        return base64.b64encode(both).decode().rstrip("=")
+
+    __repr__ = __str__
+
+    def __hash__(self):
+        return hash((self._most, self._least))
+
+    def __eq__(self, other):
+        if not isinstance(other, Uuid):
+            return NotImplemented
+        return self._most == (<Uuid>other)._most and self._least == (<Uuid>other)._least
+
+    def __reduce__(self):
+        return (type(self), (self._most, self._least))

@@ -1,0 +1,545 @@
+"""Producer: one record at a time."""
+import logging
+
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+
+from cykafka._config cimport merged_config, take_bool, take_callable
+from cykafka._csrc cimport (
+    CK_KIND_REPORT,
+    CK_KIND_TOPIC,
+    ck_callback_flush,
+    ck_callback_poll,
+    ck_callback_report,
+    ck_produce,
+    ck_queue_length,
+    ck_queue_take_untold,
+    ck_record_t,
+    ck_runtime_count,
+    ck_runtime_generation,
+    ck_runtime_now_ms,
+)
+from cykafka._errors cimport check_doing, error_from, take_error
+from cykafka._handle cimport deadline_after, int_argument, timeout_ms
+from cykafka._librdkafka cimport (
+    RD_KAFKA_PARTITION_UA,
+    RD_KAFKA_PRODUCER,
+    RD_KAFKA_PURGE_F_INFLIGHT,
+    RD_KAFKA_PURGE_F_NON_BLOCKING,
+    RD_KAFKA_PURGE_F_QUEUE,
+    RD_KAFKA_RESP_ERR__NOT_CONFIGURED,
+    RD_KAFKA_RESP_ERR__QUEUE_FULL,
+    RD_KAFKA_RESP_ERR__STATE,
+    rd_kafka_conf_set_dr_msg_cb,
+    rd_kafka_conf_t,
+    rd_kafka_error_code,
+    rd_kafka_error_destroy,
+    rd_kafka_error_t,
+    rd_kafka_headers_destroy,
+    rd_kafka_last_error,
+    rd_kafka_outq_len,
+    rd_kafka_purge,
+    rd_kafka_queue_length,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_destroy,
+    rd_kafka_topic_new,
+    rd_kafka_topic_t,
+)
+from cykafka._message cimport Message, headers_to, message_to_deliver
+from cykafka._partition cimport c_name
+from cykafka._transaction cimport SLICE, Transactional
+
+from cykafka._errors import KafkaError, KafkaException
+
+_log = logging.getLogger("cykafka")
+
+
+cdef class Topic:
+    """A topic handle, kept so that produce() need not look the topic up by its name."""
+
+    cdef void release(self) noexcept:
+        if self._ptr is not NULL:
+            with nogil:
+                rd_kafka_topic_destroy(self._ptr)
+            self._ptr = NULL
+            ck_runtime_count(CK_KIND_TOPIC, -1)
+
+
+cdef int data_of(object data, str argument, const void **ptr, size_t *size,
+                 Py_buffer *buffer) except -1:
+    """Where the bytes of a value or key are; 1 if the buffer was filled and must be released."""
+    cdef Py_ssize_t length
+    if PyBytes_CheckExact(data):
+        ptr[0] = PyBytes_AS_STRING(data)
+        size[0] = PyBytes_GET_SIZE(data)
+    elif data is None:
+        ptr[0] = NULL
+        size[0] = 0
+    elif isinstance(data, str):
+        ptr[0] = PyUnicode_AsUTF8AndSize(data, &length)
+        size[0] = length
+    elif PyObject_CheckBuffer(data):
+        PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+        # An empty buffer may have no address, which would make it a null.
+        ptr[0] = buffer.buf if buffer.len else <const void *>b""
+        size[0] = buffer.len
+        return 1
+    else:
+        raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
+                        f"got {type(data).__name__}")
+    return 0
+
+
+cdef object frozen(object data):
+    """What a delivery callback will see: it must not change after produce()."""
+    return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
+
+
+cdef object headers_copy(object headers):
+    if headers is None:
+        return None
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [(name if isinstance(name, str) else name.decode(), frozen(value))
+            for name, value in pairs]
+
+
+cdef object produce_error(topic, const ck_record_t *record, error):
+    where = topic if record.partition < 0 else f"{topic} [{record.partition}]"
+    return KafkaError(error.code(), f"Unable to produce message to {where}: {error.str()}",
+                      error.fatal(), error.retriable(), error.txn_requires_abort())
+
+
+cdef int take_back(Message message) except -1:
+    """The record was not queued: librdkafka will not give the message back."""
+    message._on_delivery = None
+    Py_DECREF(message)
+    ck_runtime_count(CK_KIND_REPORT, -1)
+    return 0
+
+
+cdef class Producer(Transactional):
+    """Sends records, asynchronously.
+
+    Parameters
+    ----------
+    config : dict
+        librdkafka's properties, such as ``bootstrap.servers``; values are str, bool, int, float or
+        None (the default). And, all optional:
+
+        ``on_delivery(err, msg)``
+            Called for every record, unless ``produce()`` names another callback.
+        ``delivery.report.only.error``
+            Call it for records that failed only.
+        ``error_cb(KafkaError)``, ``throttle_cb(ThrottleEvent)``, ``stats_cb(json: str)``
+            ``stats_cb`` needs ``statistics.interval.ms``.
+        ``logger``
+            A logging.Logger or logging.Handler for librdkafka's log.
+        ``oauth_cb(config: str)``
+            Returns (token, expiry in s since the epoch[, principal[, extensions]]). Runs on
+            librdkafka's thread; the constructor waits up to 10 s for the first token.
+        ``default.topic.config``
+            A dict of topic properties.
+
+    Raises
+    ------
+    KafkaException
+        For a property that does not exist or does not take the value; it names the property.
+
+    Notes
+    -----
+    All callbacks but ``oauth_cb`` run in the calls that wait: ``poll``, ``flush``, ``close``,
+    ``commit_transaction`` and ``abort_transaction``. What they raise, these calls raise.
+    The producer is a context manager; leaving the block closes it. ``len()`` is the number
+    of messages and events in its queues.
+    """
+
+    def __init__(self, *args, **kwargs):
+        config = merged_config(args, kwargs, type(self).__name__)
+        self._on_delivery = take_callable(config, "on_delivery")
+        self._only_errors = take_bool(config, "delivery.report.only.error", False)
+        self._topics = {}
+        self.open(RD_KAFKA_PRODUCER, config)
+
+    def __dealloc__(self):
+        if self._topics is not None and self._generation == ck_runtime_generation:
+            self.release()
+
+    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
+        Transactional.set_callbacks(self, conf)
+        # Always: without reports flush() waits in steps of 10 ms, and costs more, not less.
+        rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
+        return 0
+
+    cdef int release(self) noexcept:
+        cdef Topic topic
+        self._last_topic = None
+        self._last_name = None
+        for topic in self._topics.values():
+            topic.release()
+        self._topics.clear()
+        return 0
+
+    cdef rd_kafka_topic_t *topic_of(self, object name) except NULL:
+        """The handle of a topic, made at its first use."""
+        cdef Topic topic
+        cdef rd_kafka_topic_t *rkt
+        cdef const char *text
+        if not isinstance(name, str):
+            raise TypeError(f"topic: expected a str, got {type(name).__name__}")
+        topic = self._topics.get(name)
+        if topic is None:
+            text = c_name(name)
+            rk = self.enter()
+            try:
+                with nogil:
+                    rkt = rd_kafka_topic_new(rk, text, NULL)
+                if rkt is NULL:
+                    check_doing(rd_kafka_last_error(), f"topic {name!r}")
+            finally:
+                self.leave()
+            # Another thread may have been quicker; librdkafka counts the references.
+            topic = Topic()
+            topic._ptr = rkt
+            ck_runtime_count(CK_KIND_TOPIC, 1)
+            if self._topics.setdefault(name, topic) is not topic:
+                topic.release()
+                topic = self._topics[name]
+        self._last_name = name
+        self._last_topic = topic
+        return topic._ptr
+
+    def produce(self, topic, value=None, key=None, partition=-1, callback=None,
+                on_delivery=None, timestamp=0, headers=None, timeout=0):
+        """Queue one record; it is sent in the background.
+
+        Parameters
+        ----------
+        topic : str
+        value, key : bytes, str or any contiguous buffer, optional
+            Copied. A str is encoded as UTF-8. Without a value the record is a tombstone.
+        partition : int
+            -1 leaves the choice to the ``partitioner``.
+        callback, on_delivery : callable, optional
+            ``on_delivery(err, msg)``: called once, when the record has been delivered (err is None)
+            or has failed for good. Instead of the one in the configuration.
+        timestamp : int
+            ms since the epoch; 0 is now.
+        headers : dict or list of (str, bytes or str or None), optional
+        timeout : float, optional
+            Seconds to wait for room in the queue, serving callbacks; None: forever.
+
+        Raises
+        ------
+        BufferError
+            The queue is full (``queue.buffering.max.messages``, ``queue.buffering.max.kbytes``):
+            call ``poll()`` and try again, or give a timeout.
+        KafkaException
+            The record cannot be queued: too large, no such partition, no transaction begun...
+        """
+        cdef ck_record_t record
+        cdef Py_buffer value_buffer, key_buffer
+        cdef bint value_held = False, key_held = False
+        cdef Message message = None
+        cdef rd_kafka_topic_t *rkt
+        cdef rd_kafka_error_t *error
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
+        if callback is None:
+            callback = on_delivery if on_delivery is not None else self._on_delivery
+        if callback is not None and not callable(callback):
+            raise TypeError("on_delivery: expected a callable or None, "
+                            f"got {type(callback).__name__}")
+        record.partition = RD_KAFKA_PARTITION_UA if partition is -1 else <int32_t>int_argument(
+            partition, "partition", -1, INT32_MAX)
+        record.timestamp = 0 if timestamp is 0 else int_argument(timestamp, "timestamp", 0,
+                                                                INT64_MAX)
+        record.opaque = NULL
+        record.headers = NULL
+        try:
+            value_held = data_of(value, "value", &record.value, &record.value_len, &value_buffer)
+            key_held = data_of(key, "key", &record.key, &record.key_len, &key_buffer)
+            if headers is not None:
+                record.headers = headers_to(headers)
+            if callback is not None:
+                message = message_to_deliver(topic, frozen(value), frozen(key),
+                                             headers_copy(headers), callback)
+                record.opaque = &message._report
+                # librdkafka's reference, which comes back with the report.
+                Py_INCREF(message)
+                ck_runtime_count(CK_KIND_REPORT, 1)
+            # With the GIL: the call never waits, and letting go of it would cost as much again.
+            error = ck_produce(self._ptr, rkt, &record)
+            if error is not NULL:
+                self._produce_slowly(topic, rkt, &record, error, timeout)
+            record.headers = NULL
+            record.opaque = NULL
+        finally:
+            if value_held:
+                PyBuffer_Release(&value_buffer)
+            if key_held:
+                PyBuffer_Release(&key_buffer)
+            if record.headers is not NULL:
+                rd_kafka_headers_destroy(record.headers)
+            if record.opaque is not NULL:
+                take_back(message)
+
+    cdef int _produce_slowly(self, topic, rd_kafka_topic_t *rkt, const ck_record_t *record,
+                             rd_kafka_error_t *error, timeout) except -1:
+        """What to do about an error of ck_produce(): wait for room in the queue, or raise."""
+        cdef int64_t deadline = 0
+        cdef bint waited = False
+        cdef rd_kafka_t *rk
+        cdef int ms
+        while error is not NULL:
+            if rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR__QUEUE_FULL:
+                raise KafkaException(produce_error(topic, record, take_error(error)))
+            rd_kafka_error_destroy(error)
+            if not waited:
+                deadline = deadline_after(timeout_ms(timeout, "timeout"))
+                waited = True
+            ms = self.slice_ms(deadline)
+            if ms == 0:
+                raise BufferError("Local: Queue full: call poll() to make room, give produce() a "
+                                  "timeout, or raise queue.buffering.max.messages or .kbytes")
+            rk = self.enter()
+            try:
+                with nogil:
+                    ck_callback_poll(rk, ms)
+            finally:
+                self.leave()
+            self.dispatch(False)
+            PyErr_CheckSignals()
+            # A callback, or another thread, may have closed the producer, and with it the topic.
+            if self._open_in != ck_runtime_generation:
+                self.refuse()
+            error = ck_produce(self._ptr, rkt, record)
+        return 0
+
+    def produce_batch(self, topic, messages, partition=-1, callback=None, on_delivery=None):
+        """Queue a list of records given as dicts.
+
+        Parameters
+        ----------
+        topic : str
+        messages : list of dict
+            Keys ``value``, ``key``, ``headers``, ``timestamp``, ``partition``, ``callback`` and
+            ``on_delivery``, as for :meth:`produce`. A dict whose record could not be queued gets
+            an ``_error``, a KafkaError.
+        partition : int
+            For records that name none.
+        callback, on_delivery : callable, optional
+            For records that name none.
+
+        Returns
+        -------
+        int
+            How many were queued.
+        """
+        if not isinstance(messages, list):
+            raise TypeError(f"messages: expected a list of dict, got {type(messages).__name__}")
+        if on_delivery is None:
+            on_delivery = callback
+        queued = 0
+        for message in messages:
+            if not isinstance(message, dict):
+                raise TypeError("messages: expected a list of dict, "
+                                f"found a {type(message).__name__} in it")
+            message.pop("_error", None)
+            try:
+                self.produce(
+                    topic, message.get("value"), message.get("key"),
+                    message.get("partition", partition),
+                    on_delivery=message.get("callback") or message.get("on_delivery")
+                    or on_delivery,
+                    timestamp=message.get("timestamp", 0), headers=message.get("headers"))
+                queued += 1
+            except BufferError:
+                message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__QUEUE_FULL)
+            except KafkaException as exception:
+                message["_error"] = exception.args[0]
+        return queued
+
+    def poll(self, timeout=None):
+        """Serve delivery reports and other events, running their callbacks.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for the first event; None or less than 0: forever. 0 does not wait.
+
+        Returns
+        -------
+        int
+            How many events were served. Ctrl-C is noticed within 0.1 s.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef int64_t served = 0
+        cdef rd_kafka_t *rk
+        cdef int ms
+        while True:
+            # What a raising callback has left over comes first, and does not wait.
+            served += ck_queue_length(self._events) if self._events is not NULL else 0
+            ms = 0 if served else self.slice_ms(deadline)
+            rk = self.enter()
+            # A look at an empty queue is not worth letting go of the GIL.
+            if ms or rd_kafka_queue_length(self._wait_queue):
+                try:
+                    with nogil:
+                        served += ck_callback_poll(rk, ms)
+                finally:
+                    self.leave()
+            else:
+                self.leave()
+            self.dispatch(False)
+            if served or ms == 0:
+                return served
+            PyErr_CheckSignals()
+
+    def flush(self, timeout=None):
+        """Send what is queued and wait for its reports, running their callbacks.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None or less than 0: until every record has its outcome, which
+            ``delivery.timeout.ms`` bounds. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        int
+            How many messages and events are still in the queues; 0 if all is done.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef rd_kafka_resp_err_t err
+        cdef rd_kafka_t *rk
+        cdef int ms
+        while True:
+            ms = SLICE
+            if deadline >= 0:
+                ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            rk = self.enter()
+            try:
+                with nogil:
+                    err = ck_callback_flush(rk, ms)
+            finally:
+                self.leave()
+            self.dispatch(True)
+            if self._ptr is NULL:
+                return 0  # a callback closed the producer, which flushed
+            left = len(self)
+            if left == 0 or ms == 0:
+                return left
+            PyErr_CheckSignals()
+
+    def purge(self, in_queue=True, in_flight=True, blocking=True):
+        """Give up on records that wait (``_PURGE_QUEUE``) or are on their way (``_PURGE_INFLIGHT``).
+
+        Their delivery reports come with the next ``poll()`` or ``flush()``. Records in flight may
+        have reached the broker all the same.
+
+        Parameters
+        ----------
+        in_queue, in_flight : bool
+            Which records to give up on.
+        blocking : bool
+            Wait until the queues of the background threads are purged as well.
+        """
+        cdef int flags = 0
+        cdef rd_kafka_resp_err_t err
+        if in_queue:
+            flags |= RD_KAFKA_PURGE_F_QUEUE
+        if in_flight:
+            flags |= RD_KAFKA_PURGE_F_INFLIGHT
+        if not blocking:
+            flags |= RD_KAFKA_PURGE_F_NON_BLOCKING
+        rk = self.enter()
+        try:
+            with nogil:
+                err = rd_kafka_purge(rk, flags)
+        finally:
+            self.leave()
+        check_doing(err, "Failed to purge")
+
+    def close(self):
+        """Abort an open transaction, or else flush; then free the producer.
+
+        Waits until every record has its outcome, which ``delivery.timeout.ms`` bounds; Ctrl-C ends the wait
+        and leaves the producer open. Closing again is harmless. A callback may close.
+
+        Returns
+        -------
+        bool
+            True.
+        """
+        if not self.begin_close():
+            return True
+        raised = None
+        try:
+            self._finish()
+        except KeyboardInterrupt:
+            self.abandon_close()
+            raise
+        except BaseException as exception:
+            # A callback raised: the reports behind it still have to be heard.
+            raised = exception
+            while True:
+                try:
+                    self.flush()
+                    break
+                except KeyboardInterrupt:
+                    self.abandon_close()
+                    raise
+                except BaseException as another:
+                    another.__context__ = raised
+                    raised = another
+        self._tell_untold()
+        self.destroy(0)
+        if raised is not None:
+            raise raised
+        return True
+
+    cdef int _finish(self) except -1:
+        try:
+            self.abort_transaction()
+        except KafkaException as exception:
+            error = exception.args[0]
+            # None is open, or the producer is not transactional: the usual case.
+            if error not in (<int>RD_KAFKA_RESP_ERR__STATE,
+                             <int>RD_KAFKA_RESP_ERR__NOT_CONFIGURED):
+                _log.warning("%s: the open transaction could not be aborted: %s", self.name(),
+                             error.str())
+        self.flush()
+        return 0
+
+    cdef int _tell_untold(self) except -1:
+        cdef rd_kafka_resp_err_t err
+        cdef int64_t untold = ck_queue_take_untold(self._events, &err)
+        if untold:
+            _log.warning("%s: %d record(s) without a delivery callback were not delivered, the last "
+                         "one because of: %s", self.name(), untold, error_from(err, NULL).str())
+        return 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        self.close()
+
+    def __len__(self):
+        if self._ptr is NULL or self._generation != ck_runtime_generation:
+            return 0
+        return rd_kafka_outq_len(self._ptr) + ck_queue_length(self._events)
+
+    def __bool__(self):
+        return True

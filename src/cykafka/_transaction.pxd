@@ -1,0 +1,14 @@
+from libc.stdint cimport int64_t
+
+from cykafka._handle cimport Handle
+from cykafka._librdkafka cimport rd_kafka_error_t, rd_kafka_t
+
+# How long a wait that nothing can wake may last, ms.
+cdef enum:
+    SLICE = 100
+
+cdef class Transactional(Handle):
+    cdef int64_t _transaction_ms
+
+    cdef int resume(self, rd_kafka_error_t *(*step)(rd_kafka_t *, int) noexcept nogil,
+                    int64_t ms) except -1

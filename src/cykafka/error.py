@@ -1,0 +1,97 @@
+"""Errors of clients that serialize, and the exceptions below them."""
+
+from __future__ import annotations
+
+from cykafka._errors import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+)
+from cykafka._message import Message
+
+__all__ = [
+    "ConcurrentModificationException",
+    "ConsumeError",
+    "IllegalStateException",
+    "KafkaError",
+    "KafkaException",
+    "KeyDeserializationError",
+    "KeySerializationError",
+    "ProduceError",
+    "ValueDeserializationError",
+    "ValueSerializationError",
+]
+
+
+class _KafkaClientError(KafkaException):
+    """A KafkaError, the exception behind it and the message it is about."""
+
+    def __init__(
+        self,
+        kafka_error: KafkaError,
+        exception: Exception | None = None,
+        kafka_message: Message | None = None,
+    ) -> None:
+        super().__init__(kafka_error)
+        self.exception = exception
+        self.kafka_message = kafka_message
+
+    @property
+    def code(self) -> int:
+        """The error's code."""
+        return self.args[0].code()
+
+    @property
+    def name(self) -> str:
+        """The error's name."""
+        return self.args[0].name()
+
+
+class ConsumeError(_KafkaClientError):
+    """A message could not be consumed."""
+
+
+class ProduceError(_KafkaClientError):
+    """A message could not be produced."""
+
+    def __init__(self, kafka_error: KafkaError, exception: Exception | None = None) -> None:
+        super().__init__(kafka_error, exception, None)
+
+
+class KeyDeserializationError(ConsumeError):
+    """The key of ``kafka_message`` could not be deserialized."""
+
+    def __init__(
+        self, exception: Exception | None = None, kafka_message: Message | None = None
+    ) -> None:
+        super().__init__(
+            KafkaError(KafkaError._KEY_DESERIALIZATION, str(exception)), exception, kafka_message
+        )
+
+
+class ValueDeserializationError(ConsumeError):
+    """The value of ``kafka_message`` could not be deserialized."""
+
+    def __init__(
+        self, exception: Exception | None = None, kafka_message: Message | None = None
+    ) -> None:
+        super().__init__(
+            KafkaError(KafkaError._VALUE_DESERIALIZATION, str(exception)),
+            exception,
+            kafka_message,
+        )
+
+
+class KeySerializationError(ProduceError):
+    """A key could not be serialized."""
+
+    def __init__(self, exception: Exception | None = None) -> None:
+        super().__init__(KafkaError(KafkaError._KEY_SERIALIZATION, str(exception)), exception)
+
+
+class ValueSerializationError(ProduceError):
+    """A value could not be serialized."""
+
+    def __init__(self, exception: Exception | None = None) -> None:
+        super().__init__(KafkaError(KafkaError._VALUE_SERIALIZATION, str(exception)), exception)
