@@ -105,6 +105,17 @@ int ck_batch_move(ck_batch_t *from, ck_batch_t *into) {
         return 0;
 }
 
+size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms) {
+        rd_kafka_message_t *rkmessages[256];
+        ssize_t cnt = ck_callback_consume_batch(rkqu, timeout_ms, rkmessages,
+                                                sizeof(rkmessages) / sizeof(*rkmessages));
+
+        if (cnt <= 0)
+                return 0;
+        ck_batch_release(rkmessages, (size_t)cnt);
+        return (size_t)cnt;
+}
+
 void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt) {
         size_t i;
 

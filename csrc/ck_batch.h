@@ -60,6 +60,11 @@ CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
  * nothing has moved). */
 CK_EXPORT int ck_batch_move(ck_batch_t *from, ck_batch_t *into);
 
+/* Waits up to timeout_ms for messages and destroys them, serving callbacks: how a consumer that is closing
+ * serves its queue. (rd_kafka_queue_poll_callback() aborts the process when it meets a message.)
+ * Returns how many there were. */
+CK_EXPORT size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms);
+
 /* Stores the offsets behind the messages at rkmessages (KIP-320 epochs included). Messages with an
  * error and those of partitions no longer assigned are passed over: nothing can be stored. */
 CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt);

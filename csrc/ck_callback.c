@@ -99,6 +99,17 @@ void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
         ck_callback_push(rk, opaque, event);
 }
 
+void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                        rd_kafka_topic_partition_list_t *offsets, void *opaque) {
+        ck_answer_t *answer = opaque;
+        (void)rk;
+
+        answer->given = true;
+        answer->err = err;
+        if (offsets)
+                answer->partitions = rd_kafka_topic_partition_list_copy(offsets);
+}
+
 void ck_callback_on_background(bool inside) {
         ck_background = inside;
 }

@@ -36,6 +36,18 @@ CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
 CK_EXPORT void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                                   rd_kafka_topic_partition_list_t *offsets, void *opaque);
 
+/* The answer to one rd_kafka_commit_queue(). Zero it first; the list is the owner's to destroy. */
+typedef struct ck_answer_s {
+        bool given;
+        rd_kafka_resp_err_t err;
+        rd_kafka_topic_partition_list_t *partitions; /* or NULL */
+} ck_answer_t;
+
+/* The cb of rd_kafka_commit_queue(), which fills the ck_answer_t that is its opaque. Without one the
+ * answer would go to offset_commit_cb as well. */
+CK_EXPORT void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                                  rd_kafka_topic_partition_list_t *offsets, void *opaque);
+
 /* Says that this thread is librdkafka's own (the one that runs the token refresh), or is no
  * longer inside our callback. */
 CK_EXPORT void ck_callback_on_background(bool inside);

@@ -95,14 +95,19 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     if value is None:
         return 0
     name = key.encode()
-    text = _text(key, value).encode()
+    try:
+        text = _text(key, value).encode()
+    except TypeError:
+        if key not in _property_names():
+            raise _unknown(key) from None
+        raise
     if b"\0" in name or b"\0" in text:
         raise ValueError(f"{key!r}: a configuration value cannot have a NUL character in it")
     res = rd_kafka_conf_set(conf, name, text, errstr, sizeof(errstr))
     if res == RD_KAFKA_CONF_OK:
         return 0
     if res == RD_KAFKA_CONF_UNKNOWN:
-        raise _invalid(f'No such configuration property: "{key}"{_near_miss(key)}')
+        raise _unknown(key)
     words = errstr.decode("utf-8", "replace").strip()
     # librdkafka names the property by its main name: say the user's as well.
     raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
@@ -136,12 +141,26 @@ cdef object _invalid(str words):
     return KafkaException(KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG, words))
 
 
+cdef object _unknown(str key):
+    return _invalid(f'No such configuration property: "{key}"{_near_miss(key)}')
+
+
 cdef str _near_miss(str key):
     # Java and environment variables write the same names with other separators.
     wanted = key.lower().replace("_", ".").replace("-", ".")
     known = {name.replace("_", "."): name for name in [*_property_names(), *_OWN]}
     close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
     return f'; did you mean "{known[close[0]]}"?' if close else ""
+
+
+def builtin_features():
+    """What librdkafka was built with, such as ``"ssl"`` and ``"zstd"``: a list of str."""
+    cdef char text[512]
+    cdef size_t size = sizeof(text)
+    cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
+    rd_kafka_conf_get(conf, "builtin.features", text, &size)
+    rd_kafka_conf_destroy(conf)
+    return text.decode().split(",")
 
 
 def _property_names():

@@ -1,5 +1,4 @@
-from cykafka._fetcher cimport Fetcher
-from cykafka._librdkafka cimport rd_kafka_topic_partition_list_t
+from cykafka._offsets cimport Offsets
 
-cdef class Consumer(Fetcher):
-    cdef object _commit_and_wait(self, rd_kafka_topic_partition_list_t *c_offsets)
+cdef class Consumer(Offsets):
+    pass

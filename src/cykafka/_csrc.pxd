@@ -78,6 +78,13 @@ cdef extern from "ck_callback.h" nogil:
     void ck_callback_log(const rd_kafka_t *, int, const char *, const char *) noexcept
     void ck_callback_commit(rd_kafka_t *, rd_kafka_resp_err_t,
                             rd_kafka_topic_partition_list_t *, void *) noexcept
+    ctypedef struct ck_answer_t:
+        bint given
+        rd_kafka_resp_err_t err
+        rd_kafka_topic_partition_list_t *partitions
+
+    void ck_callback_answer(rd_kafka_t *, rd_kafka_resp_err_t,
+                            rd_kafka_topic_partition_list_t *, void *) noexcept
     void ck_callback_on_background(bint inside)
     bint ck_callback_is_background()
     void ck_callback_destroy(rd_kafka_t *rk, int flags)
@@ -116,6 +123,7 @@ cdef extern from "ck_batch.h" nogil:
     size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions)
     void ck_batch_compact(ck_batch_t *batch)
     int ck_batch_move(ck_batch_t *source, ck_batch_t *into)
+    size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms)
     void ck_batch_store_offsets(rd_kafka_message_t **rkmessages, size_t cnt)
     void ck_batch_release(rd_kafka_message_t **rkmessages, size_t cnt)
 

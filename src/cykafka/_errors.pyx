@@ -36,6 +36,13 @@ _NEWER = {
     133: ("SHARE_SESSION_LIMIT_REACHED", "Broker: Too many share sessions"),
 }
 
+# Names that older librdkafkas had, by today's.
+_FORMER = {
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+}
+
 
 class KafkaError:
     """An error, or an event, with its code.
@@ -181,6 +188,8 @@ cdef int _add_constants() except -1:
             del _NEWER[code]
         else:
             setattr(KafkaError, name, code)
+    for former, name in _FORMER.items():
+        setattr(KafkaError, former, getattr(KafkaError, name))
     return 0
 
 _add_constants()

@@ -1,14 +1,14 @@
 from libc.stdint cimport int64_t
 
 from cykafka._csrc cimport ck_batch_t
-from cykafka._handle cimport Handle
+from cykafka._client cimport Client
 from cykafka._librdkafka cimport (
     rd_kafka_message_t,
     rd_kafka_resp_err_t,
     rd_kafka_topic_partition_list_t,
 )
 
-cdef class Fetcher(Handle):
+cdef class Fetcher(Client):
     cdef object _on_assign
     cdef object _on_revoke
     cdef object _on_lost

@@ -25,6 +25,7 @@ from cykafka._csrc cimport (
     ck_batch_new,
     ck_batch_release,
     ck_batch_reserve,
+    ck_batch_skip,
     ck_batch_store_offsets,
     ck_callback_allow_yield,
     ck_callback_commit,
@@ -37,7 +38,8 @@ from cykafka._csrc cimport (
     ck_runtime_now_ms,
 )
 from cykafka._errors cimport check_doing, check_error
-from cykafka._handle cimport Handle, deadline_after, int_argument, int_ms, timeout_ms
+from cykafka._client cimport Client
+from cykafka._util cimport deadline_after, int_argument, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_CONSUMER,
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
@@ -57,7 +59,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_consumer,
     rd_kafka_queue_new,
-    rd_kafka_queue_poll_callback,
     rd_kafka_queue_t,
     rd_kafka_rebalance_protocol,
     rd_kafka_t,
@@ -74,7 +75,7 @@ cdef enum:
     CALLBACK_SLICE = 100
 
 
-cdef class Fetcher(Handle):
+cdef class Fetcher(Client):
     """The part of a consumer that waits for messages, follows rebalances and closes."""
 
     def __init__(self, *args, **kwargs):
@@ -105,7 +106,7 @@ cdef class Fetcher(Handle):
             self.release()
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
-        Handle.set_callbacks(self, conf)
+        Client.set_callbacks(self, conf)
         ck_queue_attach(self._events, CK_SLOT_CONSUMER, <void *>self)
         rd_kafka_conf_set_rebalance_cb(conf, _on_rebalance)
         if self._on_commit is not None:
@@ -450,7 +451,7 @@ cdef class Fetcher(Handle):
             check_error(error)
             while not rd_kafka_consumer_closed(rk):
                 with nogil:
-                    rd_kafka_queue_poll_callback(closing, CALLBACK_SLICE)
+                    ck_batch_skip(closing, CALLBACK_SLICE)
                 try:
                     self.dispatch(False)
                 except Exception as exception:

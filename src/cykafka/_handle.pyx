@@ -1,4 +1,4 @@
-"""Handle: the life of an rd_kafka_t, its callbacks, and what every client can do.
+"""Handle: the life of an rd_kafka_t, and its callbacks.
 
 A handle is new, open, closing or closed. Every call that lets go of the GIL while it uses the
 rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
@@ -12,8 +12,6 @@ import warnings
 import weakref
 
 from cpython.ref cimport Py_XDECREF, PyObject
-from libc.limits cimport INT_MAX
-from libc.math cimport ceil
 
 from cykafka._config cimport conf_from, conf_set, take_bool, take_callable
 from cykafka._csrc cimport (
@@ -46,26 +44,19 @@ from cykafka._csrc cimport (
     ck_runtime_generation,
     ck_runtime_now_ms,
 )
-from cykafka._errors cimport check_doing, check_error, error_from
+from cykafka._errors cimport error_from
 from cykafka._librdkafka cimport (
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_PURGE_F_INFLIGHT,
     RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__TIMED_OUT,
-    rd_kafka_clusterid,
     rd_kafka_conf_destroy,
     rd_kafka_conf_set_error_cb,
     rd_kafka_conf_set_log_cb,
     rd_kafka_conf_set_opaque,
     rd_kafka_conf_set_stats_cb,
     rd_kafka_conf_set_throttle_cb,
-    rd_kafka_controllerid,
     rd_kafka_last_error,
-    rd_kafka_mem_free,
-    rd_kafka_metadata,
-    rd_kafka_metadata_destroy,
-    rd_kafka_metadata_t,
     rd_kafka_name,
     rd_kafka_new,
     rd_kafka_outq_len,
@@ -74,17 +65,13 @@ from cykafka._librdkafka cimport (
     rd_kafka_queue_get_main,
     rd_kafka_queue_yield,
     rd_kafka_resp_err_t,
-    rd_kafka_sasl_set_credentials,
     rd_kafka_set_log_queue,
-    rd_kafka_topic_destroy,
-    rd_kafka_topic_new,
-    rd_kafka_topic_t,
     rd_kafka_version_str,
 )
 from cykafka._message cimport Message
-from cykafka._metadata cimport metadata_from
 from cykafka._oauth cimport TokenSource
-from cykafka._partition cimport c_name, partitions_from
+from cykafka._partition cimport partitions_from
+from cykafka._util cimport int_ms
 
 from cykafka._errors import KafkaError, KafkaException
 from cykafka._version import __version__
@@ -128,47 +115,6 @@ def live_handles():
             "events": ck_runtime_alive(CK_KIND_EVENT),
             "reports": ck_runtime_alive(CK_KIND_REPORT),
             "fetched": ck_runtime_alive(CK_KIND_FETCHED)}
-
-
-cdef int64_t timeout_ms(object timeout, str argument) except? -2:
-    """Seconds -> ms, rounded up; None and negative values mean forever, -1."""
-    cdef double seconds
-    if timeout is None:
-        return -1
-    try:
-        seconds = timeout
-    except TypeError:
-        raise TypeError(f"{argument}: expected a number of seconds or None, "
-                        f"got {type(timeout).__name__}") from None
-    if seconds != seconds:
-        raise ValueError(f"{argument}: nan is not a number of seconds")
-    if seconds < 0 or seconds > 1e9:
-        return -1
-    return <int64_t>ceil(seconds * 1e3)
-
-
-cdef int64_t deadline_after(int64_t ms) noexcept:
-    """The clock's reading in so many ms; -1 for never."""
-    return -1 if ms < 0 else ck_runtime_now_ms() + ms
-
-
-cdef int int_ms(int64_t ms) noexcept:
-    """For calls of librdkafka that wait all at once."""
-    return <int>min(ms, INT_MAX)
-
-
-cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2:
-    """An integer within bounds; the error names the argument."""
-    cdef int64_t number
-    try:
-        number = value
-    except TypeError:
-        raise TypeError(f"{argument}: expected an int, got {type(value).__name__}") from None
-    except OverflowError:
-        raise ValueError(f"{argument}: {value} is out of range") from None
-    if not low <= number <= high:
-        raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
-    return number
 
 
 cdef object _logger_of(object logger):
@@ -472,116 +418,6 @@ cdef class Handle:
             rd_kafka_purge(self._ptr, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
             while rd_kafka_outq_len(self._ptr) > 0 and ck_runtime_now_ms() < deadline:
                 ck_callback_poll(self._ptr, 10)
-
-    # -- what every client can do
-
-    def list_topics(self, topic=None, timeout=None):
-        """Ask a broker for the cluster's brokers, topics and partitions.
-
-        Parameters
-        ----------
-        topic : str, optional
-            Only this topic. Asking may create it, where the broker's
-            ``auto.create.topics.enable`` and ``allow.auto.create.topics`` say so.
-        timeout : float, optional
-            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
-
-        Returns
-        -------
-        ClusterMetadata
-
-        Raises
-        ------
-        KafkaException
-            ``_TRANSPORT`` or ``_TIMED_OUT`` if no broker answered.
-        """
-        cdef const rd_kafka_metadata_t *metadata = NULL
-        cdef rd_kafka_topic_t *rkt = NULL
-        cdef rd_kafka_resp_err_t err
-        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
-        cdef int32_t controller
-        cdef char *cluster_id
-        cdef const char *only = NULL
-        if topic is not None:
-            if not isinstance(topic, str):
-                raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
-            only = c_name(topic)
-        rk = self.enter()
-        try:
-            with nogil:
-                if only is not NULL:
-                    rkt = rd_kafka_topic_new(rk, only, NULL)
-                if only is not NULL and rkt is NULL:
-                    err = rd_kafka_last_error()
-                else:
-                    err = rd_kafka_metadata(rk, only is NULL, rkt, &metadata, ms)
-                if rkt is not NULL:
-                    rd_kafka_topic_destroy(rkt)
-            check_doing(err, "Failed to get metadata")
-            try:
-                cluster = metadata_from(metadata)
-            finally:
-                rd_kafka_metadata_destroy(metadata)
-            # Both come with the metadata we just got: no need to wait for more.
-            with nogil:
-                cluster_id = rd_kafka_clusterid(rk, 0)
-                controller = rd_kafka_controllerid(rk, 0)
-            if cluster_id is not NULL:
-                cluster.cluster_id = cluster_id.decode()
-                rd_kafka_mem_free(rk, cluster_id)
-            cluster.controller_id = controller
-        finally:
-            self.leave()
-        self.dispatch(False)
-        return cluster
-
-    def cluster_id(self, timeout=None):
-        """The cluster's id, str.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for a broker to tell it; forever by default. Cannot be interrupted.
-
-        Raises
-        ------
-        KafkaException
-            ``_TIMED_OUT`` if no broker told it in time.
-        """
-        cdef char *c_id
-        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
-        rk = self.enter()
-        try:
-            with nogil:
-                c_id = rd_kafka_clusterid(rk, ms)
-            if c_id is NULL:
-                check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Failed to get the cluster id")
-            cluster_id = c_id.decode()
-            rd_kafka_mem_free(rk, c_id)
-        finally:
-            self.leave()
-        return cluster_id
-
-    def set_sasl_credentials(self, username, password):
-        """Use these SASL credentials from the next connection on (PLAIN and SCRAM).
-
-        Connections that are open stay as they are.
-        """
-        cdef const char *c_username
-        cdef const char *c_password
-        for argument, text in (("username", username), ("password", password)):
-            if not isinstance(text, str):
-                raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
-        encoded = username.encode(), password.encode()
-        c_username = encoded[0]
-        c_password = encoded[1]
-        rk = self.enter()
-        try:
-            with nogil:
-                error = rd_kafka_sasl_set_credentials(rk, c_username, c_password)
-        finally:
-            self.leave()
-        check_error(error)
 
 
 cdef object _text(ck_event_t *event):

@@ -22,7 +22,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     ctypedef struct rd_kafka_conf_t
     ctypedef struct rd_kafka_topic_conf_t
     ctypedef struct rd_kafka_queue_t
-    ctypedef struct rd_kafka_event_t
     ctypedef struct rd_kafka_error_t
     ctypedef struct rd_kafka_headers_t
     ctypedef struct rd_kafka_consumer_group_metadata_t
@@ -204,12 +203,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     size_t rd_kafka_queue_length(rd_kafka_queue_t *rkqu)
     void rd_kafka_queue_yield(rd_kafka_queue_t *rkqu)
     int rd_kafka_queue_poll_callback(rd_kafka_queue_t *rkqu, int timeout_ms)
-    rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
     rd_kafka_resp_err_t rd_kafka_set_log_queue(rd_kafka_t *rk, rd_kafka_queue_t *rkqu)
-    rd_kafka_resp_err_t rd_kafka_event_error(rd_kafka_event_t *rkev)
-    const char *rd_kafka_event_error_string(rd_kafka_event_t *rkev)
-    rd_kafka_topic_partition_list_t *rd_kafka_event_topic_partition_list(rd_kafka_event_t *rkev)
-    void rd_kafka_event_destroy(rd_kafka_event_t *rkev)
 
     # -- producing
     int RD_KAFKA_MSG_F_COPY

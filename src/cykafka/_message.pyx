@@ -2,6 +2,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.string cimport memchr
 
 from cykafka._csrc cimport PyObject_GC_Track, PyObject_GC_UnTrack, PyObject_GC_IsTracked
 from cykafka._errors cimport error_from, raise_err
@@ -329,6 +330,8 @@ cdef int _add_header(rd_kafka_headers_t *c_headers, object name, object value) e
         name_size = PyBytes_GET_SIZE(name)
     else:
         raise TypeError(f"headers: expected a str as name, got {type(name).__name__}")
+    if memchr(c_name, 0, name_size) is not NULL:
+        raise ValueError(f"headers: {name!r} has a NUL character in it")
     if isinstance(value, str):
         c_value = PyUnicode_AsUTF8AndSize(value, &size)
     elif value is not None:

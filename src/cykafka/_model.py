@@ -155,7 +155,7 @@ class ShareConsumer:
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        from cykafka import libversion
+        from cykafka._module import libversion
 
         raise RuntimeError(
             "ShareConsumer needs librdkafka 2.15.0 or newer with support in cykafka; "

@@ -4,7 +4,7 @@ import base64
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 
-from cykafka._handle cimport int_argument
+from cykafka._util cimport int_argument
 from cykafka._librdkafka cimport (
     rd_kafka_msg_partitioner_consistent,
     rd_kafka_msg_partitioner_fnv1a,

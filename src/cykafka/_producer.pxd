@@ -1,11 +1,7 @@
 from cykafka._csrc cimport ck_record_t
 from cykafka._librdkafka cimport rd_kafka_error_t, rd_kafka_topic_t
+from cykafka._record cimport Topic
 from cykafka._transaction cimport Transactional
-
-cdef class Topic:
-    cdef rd_kafka_topic_t *_ptr
-
-    cdef void release(self) noexcept
 
 cdef class Producer(Transactional):
     cdef dict _topics

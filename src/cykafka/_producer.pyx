@@ -1,16 +1,9 @@
 """Producer: one record at a time."""
 import logging
 
-from cpython.buffer cimport (
-    PyBUF_SIMPLE,
-    PyBuffer_Release,
-    PyObject_CheckBuffer,
-    PyObject_GetBuffer,
-)
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBuffer_Release
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.ref cimport Py_DECREF, Py_INCREF
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from cykafka._config cimport merged_config, take_bool, take_callable
@@ -29,7 +22,7 @@ from cykafka._csrc cimport (
     ck_runtime_now_ms,
 )
 from cykafka._errors cimport check_doing, error_from, take_error
-from cykafka._handle cimport deadline_after, int_argument, timeout_ms
+from cykafka._util cimport deadline_after, int_argument, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_PRODUCER,
@@ -51,80 +44,27 @@ from cykafka._librdkafka cimport (
     rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
-    rd_kafka_topic_destroy,
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
 from cykafka._message cimport Message, headers_to, message_to_deliver
 from cykafka._partition cimport c_name
+from cykafka._record cimport (
+    Topic,
+    data_of,
+    frozen,
+    headers_copy,
+    produce_error,
+    take_back,
+)
 from cykafka._transaction cimport SLICE, Transactional
 
 from cykafka._errors import KafkaError, KafkaException
 
+# What no argument is: produce() compares its topic by identity first.
+_NO_NAME = object()
+
 _log = logging.getLogger("cykafka")
-
-
-cdef class Topic:
-    """A topic handle, kept so that produce() need not look the topic up by its name."""
-
-    cdef void release(self) noexcept:
-        if self._ptr is not NULL:
-            with nogil:
-                rd_kafka_topic_destroy(self._ptr)
-            self._ptr = NULL
-            ck_runtime_count(CK_KIND_TOPIC, -1)
-
-
-cdef int data_of(object data, str argument, const void **ptr, size_t *size,
-                 Py_buffer *buffer) except -1:
-    """Where the bytes of a value or key are; 1 if the buffer was filled and must be released."""
-    cdef Py_ssize_t length
-    if PyBytes_CheckExact(data):
-        ptr[0] = PyBytes_AS_STRING(data)
-        size[0] = PyBytes_GET_SIZE(data)
-    elif data is None:
-        ptr[0] = NULL
-        size[0] = 0
-    elif isinstance(data, str):
-        ptr[0] = PyUnicode_AsUTF8AndSize(data, &length)
-        size[0] = length
-    elif PyObject_CheckBuffer(data):
-        PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
-        # An empty buffer may have no address, which would make it a null.
-        ptr[0] = buffer.buf if buffer.len else <const void *>b""
-        size[0] = buffer.len
-        return 1
-    else:
-        raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
-                        f"got {type(data).__name__}")
-    return 0
-
-
-cdef object frozen(object data):
-    """What a delivery callback will see: it must not change after produce()."""
-    return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
-
-
-cdef object headers_copy(object headers):
-    if headers is None:
-        return None
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return [(name if isinstance(name, str) else name.decode(), frozen(value))
-            for name, value in pairs]
-
-
-cdef object produce_error(topic, const ck_record_t *record, error):
-    where = topic if record.partition < 0 else f"{topic} [{record.partition}]"
-    return KafkaError(error.code(), f"Unable to produce message to {where}: {error.str()}",
-                      error.fatal(), error.retriable(), error.txn_requires_abort())
-
-
-cdef int take_back(Message message) except -1:
-    """The record was not queued: librdkafka will not give the message back."""
-    message._on_delivery = None
-    Py_DECREF(message)
-    ck_runtime_count(CK_KIND_REPORT, -1)
-    return 0
 
 
 cdef class Producer(Transactional):
@@ -168,6 +108,7 @@ cdef class Producer(Transactional):
         self._on_delivery = take_callable(config, "on_delivery")
         self._only_errors = take_bool(config, "delivery.report.only.error", False)
         self._topics = {}
+        self._last_name = _NO_NAME
         self.open(RD_KAFKA_PRODUCER, config)
 
     def __dealloc__(self):
@@ -182,8 +123,8 @@ cdef class Producer(Transactional):
 
     cdef int release(self) noexcept:
         cdef Topic topic
+        self._last_name = _NO_NAME
         self._last_topic = None
-        self._last_name = None
         for topic in self._topics.values():
             topic.release()
         self._topics.clear()
@@ -264,6 +205,8 @@ cdef class Producer(Transactional):
             partition, "partition", -1, INT32_MAX)
         record.timestamp = 0 if timestamp is 0 else int_argument(timestamp, "timestamp", 0,
                                                                 INT64_MAX)
+        if timeout is not 0:
+            timeout_ms(timeout, "timeout")  # not only once the queue is full
         record.opaque = NULL
         record.headers = NULL
         try:

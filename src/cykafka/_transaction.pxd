@@ -1,13 +1,13 @@
 from libc.stdint cimport int64_t
 
-from cykafka._handle cimport Handle
+from cykafka._client cimport Client
 from cykafka._librdkafka cimport rd_kafka_error_t, rd_kafka_t
 
 # How long a wait that nothing can wake may last, ms.
 cdef enum:
     SLICE = 100
 
-cdef class Transactional(Handle):
+cdef class Transactional(Client):
     cdef int64_t _transaction_ms
 
     cdef int resume(self, rd_kafka_error_t *(*step)(rd_kafka_t *, int) noexcept nogil,

@@ -1,8 +1,9 @@
 """Transactions (KIP-98, KIP-447): the part of a producer that makes its records atomic."""
 from cykafka._config cimport int_conf
-from cykafka._csrc cimport ck_callback_poll, ck_runtime_now_ms
+from cykafka._csrc cimport ck_callback_poll, ck_runtime_generation, ck_runtime_now_ms
 from cykafka._errors cimport check_error
-from cykafka._handle cimport Handle, deadline_after, int_ms, timeout_ms
+from cykafka._client cimport Client
+from cykafka._util cimport deadline_after, int_ms, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__CONFLICT,
     RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
@@ -28,7 +29,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 
 
-cdef class Transactional(Handle):
+cdef class Transactional(Client):
     """A handle with ``transactional.id``.
 
     Errors are KafkaException with a KafkaError that says what to do: ``retriable()``, make the
@@ -36,7 +37,7 @@ cdef class Transactional(Handle):
     """
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
-        Handle.set_callbacks(self, conf)
+        Client.set_callbacks(self, conf)
         self._transaction_ms = int_conf(conf, "transaction.timeout.ms", 60000)
         return 0
 
@@ -135,6 +136,8 @@ cdef class Transactional(Handle):
         if not isinstance(group_metadata, bytes):
             raise TypeError("group_metadata: expected the result of consumer_group_metadata(), "
                             f"got {type(group_metadata).__name__}")
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
         offsets = partitions_to(positions, "positions")
         try:
             check_error(rd_kafka_consumer_group_metadata_read(

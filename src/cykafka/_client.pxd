@@ -1,0 +1,4 @@
+from cykafka._handle cimport Handle
+
+cdef class Client(Handle):
+    pass

@@ -1,0 +1,9 @@
+from cykafka._handle import Handle
+from cykafka._metadata import ClusterMetadata
+
+class Client(Handle):
+    def list_topics(
+        self, topic: str | None = None, timeout: float | None = None
+    ) -> ClusterMetadata: ...
+    def cluster_id(self, timeout: float | None = None) -> str: ...
+    def set_sasl_credentials(self, username: str, password: str) -> None: ...

@@ -1,0 +1,135 @@
+"""Client: what every handle can ask the cluster for."""
+from libc.stdint cimport int32_t
+
+from cykafka._errors cimport check_doing, check_error
+from cykafka._handle cimport Handle
+from cykafka._librdkafka cimport (
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_clusterid,
+    rd_kafka_controllerid,
+    rd_kafka_last_error,
+    rd_kafka_mem_free,
+    rd_kafka_metadata,
+    rd_kafka_metadata_destroy,
+    rd_kafka_metadata_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_sasl_set_credentials,
+    rd_kafka_topic_destroy,
+    rd_kafka_topic_new,
+    rd_kafka_topic_t,
+)
+from cykafka._metadata cimport metadata_from
+from cykafka._partition cimport c_name
+from cykafka._util cimport int_ms, timeout_ms
+
+
+cdef class Client(Handle):
+    """A handle that can be asked about its cluster."""
+
+    def list_topics(self, topic=None, timeout=None):
+        """Ask a broker for the cluster's brokers, topics and partitions.
+
+        Parameters
+        ----------
+        topic : str, optional
+            Only this topic. Asking may create it, where the broker's
+            ``auto.create.topics.enable`` and ``allow.auto.create.topics`` say so.
+        timeout : float, optional
+            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
+
+        Returns
+        -------
+        ClusterMetadata
+
+        Raises
+        ------
+        KafkaException
+            ``_TRANSPORT`` or ``_TIMED_OUT`` if no broker answered.
+        """
+        cdef const rd_kafka_metadata_t *metadata = NULL
+        cdef rd_kafka_topic_t *rkt = NULL
+        cdef rd_kafka_resp_err_t err
+        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
+        cdef int32_t controller
+        cdef char *cluster_id
+        cdef const char *only = NULL
+        if topic is not None:
+            if not isinstance(topic, str):
+                raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
+            only = c_name(topic)
+        rk = self.enter()
+        try:
+            with nogil:
+                if only is not NULL:
+                    rkt = rd_kafka_topic_new(rk, only, NULL)
+                if only is not NULL and rkt is NULL:
+                    err = rd_kafka_last_error()
+                else:
+                    err = rd_kafka_metadata(rk, only is NULL, rkt, &metadata, ms)
+                if rkt is not NULL:
+                    rd_kafka_topic_destroy(rkt)
+            check_doing(err, "Failed to get metadata")
+            try:
+                cluster = metadata_from(metadata)
+            finally:
+                rd_kafka_metadata_destroy(metadata)
+            # Both come with the metadata we just got: no need to wait for more.
+            with nogil:
+                cluster_id = rd_kafka_clusterid(rk, 0)
+                controller = rd_kafka_controllerid(rk, 0)
+            if cluster_id is not NULL:
+                cluster.cluster_id = cluster_id.decode()
+                rd_kafka_mem_free(rk, cluster_id)
+            cluster.controller_id = controller
+        finally:
+            self.leave()
+        self.dispatch(False)
+        return cluster
+
+    def cluster_id(self, timeout=None):
+        """The cluster's id, str.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for a broker to tell it; forever by default. Cannot be interrupted.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` if no broker told it in time.
+        """
+        cdef char *c_id
+        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
+        rk = self.enter()
+        try:
+            with nogil:
+                c_id = rd_kafka_clusterid(rk, ms)
+            if c_id is NULL:
+                check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Failed to get the cluster id")
+            cluster_id = c_id.decode()
+            rd_kafka_mem_free(rk, c_id)
+        finally:
+            self.leave()
+        return cluster_id
+
+    def set_sasl_credentials(self, username, password):
+        """Use these SASL credentials from the next connection on (PLAIN and SCRAM).
+
+        Connections that are open stay as they are.
+        """
+        cdef const char *c_username
+        cdef const char *c_password
+        for argument, text in (("username", username), ("password", password)):
+            if not isinstance(text, str):
+                raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
+        encoded = username.encode(), password.encode()
+        c_username = encoded[0]
+        c_password = encoded[1]
+        rk = self.enter()
+        try:
+            with nogil:
+                error = rd_kafka_sasl_set_credentials(rk, c_username, c_password)
+        finally:
+            self.leave()
+        check_error(error)

@@ -1,0 +1,9 @@
+class ThrottleEvent:
+    broker_name: str
+    broker_id: int
+    throttle_time: float
+    def __init__(self, broker_name: str, broker_id: int, throttle_time: float) -> None: ...
+
+def live_handles() -> dict[str, int]: ...
+
+class Handle: ...

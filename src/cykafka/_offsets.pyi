@@ -1,0 +1,46 @@
+from typing import Any, Literal, TypeAlias, overload
+
+from cykafka._fetcher import Fetcher
+from cykafka._message import Message
+from cykafka._partition import TopicPartition
+
+_Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
+
+class Offsets(Fetcher):
+    def position(self, partitions: _Partitions) -> list[TopicPartition]: ...
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int] | None: ...
+    def offsets_for_times(
+        self, partitions: _Partitions, timeout: float | None = None
+    ) -> list[TopicPartition]: ...
+    def store_offsets(
+        self, message: Message | None = None, offsets: _Partitions | None = None
+    ) -> None: ...
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: _Partitions | None = None,
+        asynchronous: Literal[True] = True,
+        **kwargs: Any,
+    ) -> None: ...
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: _Partitions | None = None,
+        *,
+        asynchronous: Literal[False],
+    ) -> list[TopicPartition]: ...
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: _Partitions | None = None,
+        asynchronous: bool = True,
+        **kwargs: Any,
+    ) -> list[TopicPartition] | None: ...
+    def committed(
+        self, partitions: _Partitions, timeout: float | None = None
+    ) -> list[TopicPartition]: ...

@@ -1,0 +1,304 @@
+"""Offsets: what a consumer has read, and what its group has committed."""
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, int64_t
+
+from cykafka._csrc cimport ck_answer_t, ck_callback_answer
+from cykafka._errors cimport check_doing
+from cykafka._fetcher cimport Fetcher
+from cykafka._librdkafka cimport (
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_commit,
+    rd_kafka_commit_queue,
+    rd_kafka_committed,
+    rd_kafka_get_watermark_offsets,
+    rd_kafka_offsets_for_times,
+    rd_kafka_offsets_store,
+    rd_kafka_position,
+    rd_kafka_query_watermark_offsets,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_new,
+    rd_kafka_queue_poll_callback,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._message cimport Message
+from cykafka._partition cimport TopicPartition, c_name, partitions_from, partitions_to
+from cykafka._util cimport int_ms, timeout_ms
+
+from cykafka._errors import KafkaError, KafkaException
+
+
+cdef enum:
+    # How long a wait that nothing can wake may last, ms.
+    SLICE = 100
+
+
+cdef class Offsets(Fetcher):
+    """The part of a consumer that knows where reading is and where it goes on after a restart."""
+
+    def position(self, partitions):
+        """The offsets behind the last messages handed over.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition
+
+        Returns
+        -------
+        list of TopicPartition
+            ``OFFSET_INVALID`` where nothing was handed over yet; ``error`` where it failed.
+        """
+        cdef rd_kafka_resp_err_t err
+        c_partitions = partitions_to(partitions, "partitions")
+        try:
+            rk = self.enter()
+            try:
+                with nogil:
+                    err = rd_kafka_position(rk, c_partitions)
+            finally:
+                self.leave()
+            check_doing(err, "Failed to get position")
+            return partitions_from(c_partitions)
+        finally:
+            rd_kafka_topic_partition_list_destroy(c_partitions)
+
+    def get_watermark_offsets(self, partition, timeout=None, cached=False):
+        """The first offset of a partition and the one behind its last.
+
+        Parameters
+        ----------
+        partition : TopicPartition
+        timeout : float, optional
+            Seconds to wait for the broker; forever by default. Cannot be interrupted by Ctrl-C.
+        cached : bool
+            What the client knows without asking: high comes with every fetch, low with
+            ``statistics.interval.ms``.
+
+        Returns
+        -------
+        tuple of (int, int) or None
+            Low and high; ``OFFSET_INVALID`` for what is not known. None when the broker did not
+            answer in time.
+        """
+        cdef int64_t low = 0, high = 0
+        cdef rd_kafka_resp_err_t err
+        cdef const char *topic
+        cdef int32_t number
+        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
+        cdef bint from_cache = cached
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
+        topic = c_name((<TopicPartition>partition).topic)
+        number = (<TopicPartition>partition).partition
+        rk = self.enter()
+        try:
+            with nogil:
+                if from_cache:
+                    err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
+                else:
+                    err = rd_kafka_query_watermark_offsets(rk, topic, number, &low, &high, ms)
+        finally:
+            self.leave()
+        if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
+            return None
+        check_doing(err, "Failed to get watermark offsets")
+        return (low, high)
+
+    def offsets_for_times(self, partitions, timeout=None):
+        """The first offsets at or after a time (KIP-79).
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition
+            Their ``offset`` is a timestamp, ms since the epoch.
+        timeout : float, optional
+            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
+
+        Returns
+        -------
+        list of TopicPartition
+            -1 (``OFFSET_END``) where no message is as late; ``error`` where it failed.
+        """
+        cdef rd_kafka_resp_err_t err
+        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
+        c_partitions = partitions_to(partitions, "partitions")
+        try:
+            rk = self.enter()
+            try:
+                with nogil:
+                    err = rd_kafka_offsets_for_times(rk, c_partitions, ms)
+            finally:
+                self.leave()
+            check_doing(err, "Failed to get offsets")
+            return partitions_from(c_partitions)
+        finally:
+            rd_kafka_topic_partition_list_destroy(c_partitions)
+
+    # -- offsets of the group
+
+    def store_offsets(self, message=None, offsets=None):
+        """Mark offsets for the next automatic or argument-less commit.
+
+        Parameters
+        ----------
+        message : Message, optional
+            Its offset + 1.
+        offsets : list of TopicPartition, optional
+            Instead of a message.
+
+        Raises
+        ------
+        KafkaException
+            ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` for a partition that is
+            not assigned.
+        """
+        cdef rd_kafka_resp_err_t err
+        if self._stores and self._open_in:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                'StoreOffsets failed: "enable.auto.offset.store" must be set to false to use it'))
+        c_offsets = offsets_to(message, offsets, True)
+        try:
+            rk = self.enter()
+            try:
+                with nogil:
+                    err = rd_kafka_offsets_store(rk, c_offsets)
+            finally:
+                self.leave()
+        finally:
+            rd_kafka_topic_partition_list_destroy(c_offsets)
+        check_doing(err, "StoreOffsets failed")
+
+    def commit(self, message=None, offsets=None, asynchronous=True, **kwargs):
+        """Commit offsets to the group.
+
+        Parameters
+        ----------
+        message : Message, optional
+            Commit its offset + 1.
+        offsets : list of TopicPartition, optional
+            Commit these. Without message and offsets, commit what is stored.
+        asynchronous : bool
+            Return at once; ``on_commit`` hears of the outcome. Its older name ``async`` works as
+            well, as ``commit(**{"async": False})``.
+
+        Returns
+        -------
+        None, or list of TopicPartition when not asynchronous
+            The offsets committed, each with its ``error``. Ctrl-C is noticed within 0.1 s; the commit
+            goes on.
+
+        Raises
+        ------
+        KafkaException
+            ``_NO_OFFSET`` when nothing is stored.
+        """
+        cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
+        cdef rd_kafka_resp_err_t err
+        if "async" in kwargs:
+            asynchronous = kwargs.pop("async")
+        if kwargs:
+            raise TypeError(f"commit() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        if message is not None or offsets is not None:
+            c_offsets = offsets_to(message, offsets, False)
+        try:
+            if not asynchronous:
+                return self._commit_and_wait(c_offsets)
+            rk = self.enter()
+            try:
+                with nogil:
+                    err = rd_kafka_commit(rk, c_offsets, 1)
+            finally:
+                self.leave()
+        finally:
+            if c_offsets is not NULL:
+                rd_kafka_topic_partition_list_destroy(c_offsets)
+        check_doing(err, "Commit failed")
+
+    cdef object _commit_and_wait(self, rd_kafka_topic_partition_list_t *c_offsets):
+        cdef rd_kafka_queue_t *replies
+        cdef rd_kafka_resp_err_t err
+        cdef ck_answer_t answer
+        answer.given = False
+        answer.err = <rd_kafka_resp_err_t>0
+        answer.partitions = NULL
+        rk = self.enter()
+        try:
+            with nogil:
+                replies = rd_kafka_queue_new(rk)
+                err = rd_kafka_commit_queue(rk, c_offsets, replies, ck_callback_answer, &answer)
+            try:
+                check_doing(err, "Commit failed")
+                while not answer.given:
+                    with nogil:
+                        rd_kafka_queue_poll_callback(replies, SLICE)
+                    PyErr_CheckSignals()
+                check_doing(answer.err, "Commit failed")
+                return partitions_from(answer.partitions)
+            finally:
+                # Destroyed, the queue takes an answer that is still to come with it.
+                with nogil:
+                    rd_kafka_queue_destroy(replies)
+                    if answer.partitions is not NULL:
+                        rd_kafka_topic_partition_list_destroy(answer.partitions)
+        finally:
+            self.leave()
+
+    def committed(self, partitions, timeout=None):
+        """The group's committed offsets.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition
+        timeout : float, optional
+            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
+
+        Returns
+        -------
+        list of TopicPartition
+            ``OFFSET_INVALID`` where nothing is committed; ``error`` where it failed.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` or the coordinator's error.
+        """
+        cdef rd_kafka_resp_err_t err
+        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
+        c_partitions = partitions_to(partitions, "partitions")
+        try:
+            rk = self.enter()
+            try:
+                with nogil:
+                    err = rd_kafka_committed(rk, c_partitions, ms)
+            finally:
+                self.leave()
+            check_doing(err, "Failed to get committed offsets")
+            return partitions_from(c_partitions)
+        finally:
+            rd_kafka_topic_partition_list_destroy(c_partitions)
+
+
+cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint required) except NULL:
+    """librdkafka's list, which the caller destroys, of what a message or a list says."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if offsets is not None:
+        return partitions_to(offsets, "offsets")
+    if message is None:
+        raise ValueError("expected either message or offsets")
+    if not isinstance(message, Message):
+        raise TypeError(f"message: expected a Message, got {type(message).__name__}")
+    error = message.error()
+    if error is not None:
+        raise KafkaException(KafkaError(
+            <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+            f"Cannot commit offsets for message with error: '{error.str()}'"))
+    if message.topic() is None or message.partition() is None or message.offset() is None:
+        raise ValueError("message: it has no topic, partition or offset")
+    return partitions_to([TopicPartition(message.topic(), message.partition(),
+                                         message.offset() + 1,
+                                         leader_epoch=message.leader_epoch())], "message")

@@ -1,0 +1,15 @@
+from cykafka._csrc cimport ck_record_t
+from cykafka._librdkafka cimport rd_kafka_topic_t
+from cykafka._message cimport Message
+
+cdef class Topic:
+    cdef rd_kafka_topic_t *_ptr
+
+    cdef void release(self) noexcept
+
+cdef int data_of(object data, str argument, const void **ptr, size_t *size,
+                 Py_buffer *buffer) except -1
+cdef object frozen(object data)
+cdef object headers_copy(object headers)
+cdef object produce_error(topic, const ck_record_t *record, error)
+cdef int take_back(Message message) except -1

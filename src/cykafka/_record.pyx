@@ -1,0 +1,74 @@
+"""A record on its way into librdkafka: its topic's handle, its bytes, and its errors."""
+from cpython.buffer cimport PyBUF_SIMPLE, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.ref cimport Py_DECREF
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+from cykafka._csrc cimport CK_KIND_REPORT, CK_KIND_TOPIC, ck_record_t, ck_runtime_count
+from cykafka._librdkafka cimport rd_kafka_topic_destroy
+from cykafka._message cimport Message
+
+from cykafka._errors import KafkaError
+
+
+cdef class Topic:
+    """A topic handle, kept so that produce() need not look the topic up by its name."""
+
+    cdef void release(self) noexcept:
+        if self._ptr is not NULL:
+            with nogil:
+                rd_kafka_topic_destroy(self._ptr)
+            self._ptr = NULL
+            ck_runtime_count(CK_KIND_TOPIC, -1)
+
+
+cdef int data_of(object data, str argument, const void **ptr, size_t *size,
+                 Py_buffer *buffer) except -1:
+    """Where the bytes of a value or key are; 1 if the buffer was filled and must be released."""
+    cdef Py_ssize_t length
+    if PyBytes_CheckExact(data):
+        ptr[0] = PyBytes_AS_STRING(data)
+        size[0] = PyBytes_GET_SIZE(data)
+    elif data is None:
+        ptr[0] = NULL
+        size[0] = 0
+    elif isinstance(data, str):
+        ptr[0] = PyUnicode_AsUTF8AndSize(data, &length)
+        size[0] = length
+    elif PyObject_CheckBuffer(data):
+        PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+        # An empty buffer may have no address, which would make it a null.
+        ptr[0] = buffer.buf if buffer.len else <const void *>b""
+        size[0] = buffer.len
+        return 1
+    else:
+        raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
+                        f"got {type(data).__name__}")
+    return 0
+
+
+cdef object frozen(object data):
+    """What a delivery callback will see: it must not change after produce()."""
+    return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
+
+
+cdef object headers_copy(object headers):
+    if headers is None:
+        return None
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [(name if isinstance(name, str) else name.decode(), frozen(value))
+            for name, value in pairs]
+
+
+cdef object produce_error(topic, const ck_record_t *record, error):
+    where = topic if record.partition < 0 else f"{topic} [{record.partition}]"
+    return KafkaError(error.code(), f"Unable to produce message to {where}: {error.str()}",
+                      error.fatal(), error.retriable(), error.txn_requires_abort())
+
+
+cdef int take_back(Message message) except -1:
+    """The record was not queued: librdkafka will not give the message back."""
+    message._on_delivery = None
+    Py_DECREF(message)
+    ck_runtime_count(CK_KIND_REPORT, -1)
+    return 0

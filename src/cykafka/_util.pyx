@@ -1,0 +1,52 @@
+"""Arguments of every module: durations and integers, with errors that name the argument."""
+from cpython.long cimport PyLong_Check
+from cpython.number cimport PyNumber_Index
+from libc.limits cimport INT_MAX
+from libc.math cimport ceil
+
+from cykafka._csrc cimport ck_runtime_now_ms
+
+
+cdef int64_t timeout_ms(object timeout, str argument) except? -2:
+    """Seconds -> ms, rounded up; None and negative values mean forever, -1."""
+    cdef double seconds
+    if timeout is None:
+        return -1
+    try:
+        seconds = timeout
+    except TypeError:
+        raise TypeError(f"{argument}: expected a number of seconds or None, "
+                        f"got {type(timeout).__name__}") from None
+    if seconds != seconds:
+        raise ValueError(f"{argument}: nan is not a number of seconds")
+    if seconds < 0 or seconds > 1e9:
+        return -1
+    return <int64_t>ceil(seconds * 1e3)
+
+
+cdef int64_t deadline_after(int64_t ms) noexcept:
+    """The clock's reading in so many ms; -1 for never."""
+    return -1 if ms < 0 else ck_runtime_now_ms() + ms
+
+
+cdef int int_ms(int64_t ms) noexcept:
+    """For calls of librdkafka that wait all at once."""
+    return <int>min(ms, INT_MAX)
+
+
+cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2:
+    """An integer within bounds; the error names the argument."""
+    cdef int64_t number
+    if not PyLong_Check(value):
+        try:
+            value = PyNumber_Index(value)
+        except TypeError:
+            raise TypeError(
+                f"{argument}: expected an int, got {type(value).__name__}") from None
+    try:
+        number = value
+    except OverflowError:
+        raise ValueError(f"{argument}: {value} is out of range") from None
+    if not low <= number <= high:
+        raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
+    return number

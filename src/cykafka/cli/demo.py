@@ -1,0 +1,274 @@
+"""``cykafka demo``: publish real records, read them back, check every one, measure."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from cykafka.cli import worker
+from cykafka.cli.source import Source, SourceError, open_source
+from cykafka.cli.verify import Verifier
+
+# A mock partition keeps 5 MB, and one key may send everything to one partition.
+_AHEAD_BYTES = 4_000_000
+# A mock broker that has nothing to read waits this long, in ms, even if records come meanwhile.
+_EMBEDDED_READER = {"fetch.wait.max.ms": 10}
+_GRACE_S = 2.0
+_JOIN_S = 5.0
+_COUNT_EVERY = 1_000
+
+
+class DemoError(Exception):
+    """The demonstration cannot go on; the message is for the user."""
+
+
+@dataclass
+class Run:
+    """What a run of the demonstration has found."""
+
+    verifier: Verifier
+    written: worker.Done
+    read: worker.Done
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """Run the demonstration; returns the exit status."""
+    console = Console()
+    try:
+        source = open_source(arguments.file, arguments.format, arguments.key, arguments.limit)
+        with ExitStack() as stack:
+            job = _job(arguments, stack)
+            bars = stack.enter_context(_progress(console))
+            run = _run(source, job, bars)
+    except SourceError as error:
+        return _fail(str(error), 2)
+    except DemoError as error:
+        return _fail(str(error), 1)
+    console.print(_table(run))
+    faults = run.verifier.faults()
+    if faults:
+        return _fail("; ".join(faults), 1)
+    console.print(
+        f"All {len(run.verifier):,} records of {source.path.name} arrived once and unchanged "
+        f"(topic {job.topic}).",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _fail(reason: str, status: int) -> int:
+    print(f"cykafka demo: {reason}", file=sys.stderr)
+    return status
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _job(arguments: argparse.Namespace, stack: ExitStack) -> worker.Job:
+    name = f"cykafka-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    topic = arguments.topic or name
+    timeout = float(arguments.timeout)
+    config = dict(arguments.config)
+    if arguments.bootstrap_servers is not None:
+        config["bootstrap.servers"] = arguments.bootstrap_servers
+    if "bootstrap.servers" in config:
+        return worker.Job(config, {}, topic, name, None, timeout)
+
+    from cykafka.testing import MockCluster
+
+    cluster = stack.enter_context(MockCluster())
+    try:
+        cluster.create_topic(topic, partitions=arguments.partitions)
+    except ValueError as error:
+        raise DemoError(str(error)) from error
+    config["bootstrap.servers"] = cluster.bootstrap_servers
+    return worker.Job(config, _EMBEDDED_READER, topic, name, _AHEAD_BYTES, timeout)
+
+
+class _Child:
+    """A child process, its end of the pipe, and what it reported at the end."""
+
+    def __init__(self, name: str, main: Callable[..., None], *arguments: object) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.name = name
+        self.ready = False
+        self.done: worker.Done | None = None
+        self.connection: Connection
+        self.connection, remote = context.Pipe()
+        self.process: SpawnProcess = context.Process(
+            target=main, args=(remote, *arguments), name=f"cykafka-demo-{name}", daemon=True
+        )
+        try:
+            self.process.start()
+        finally:
+            remote.close()
+
+    def close(self) -> None:
+        self.connection.close()  # which ends the child
+        self.process.join(_JOIN_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+
+
+@contextmanager
+def _children(source: Source, job: worker.Job) -> Iterator[tuple[_Child, _Child]]:
+    with ExitStack() as stack:
+        with _without_interrupts():
+            writer = _Child("write", worker.write, job, source)
+            stack.callback(writer.close)
+            reader = _Child("read", worker.read, job)
+            stack.callback(reader.close)
+        yield writer, reader
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Children started inside inherit that Ctrl-C is not for them: the parent ends them."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _run(source: Source, job: worker.Job, bars: Progress) -> Run:
+    with _children(source, job) as (writer, reader):
+        verifier = _expect(source, bars)
+        tasks = {
+            writer.name: bars.add_task("write", total=len(verifier)),
+            reader.name: bars.add_task("read", total=len(verifier)),
+        }
+        _exchange(writer, reader, job, verifier, bars, tasks)
+        assert writer.done is not None
+        assert reader.done is not None
+        return Run(verifier, writer.done, reader.done)
+
+
+def _expect(source: Source, bars: Progress) -> Verifier:
+    task = bars.add_task("file", total=source.limit)
+    verifier = Verifier()
+    for record in source:
+        verifier.expect(record)
+        if len(verifier) % _COUNT_EVERY == 0:
+            bars.update(task, completed=len(verifier))
+    bars.update(task, completed=len(verifier), total=len(verifier))
+    if not len(verifier):
+        source.fail("it holds no records")
+    return verifier
+
+
+def _exchange(
+    writer: _Child,
+    reader: _Child,
+    job: worker.Job,
+    verifier: Verifier,
+    bars: Progress,
+    tasks: dict[str, TaskID],
+) -> None:
+    """Carry messages between writer, reader and judge until both processes are done."""
+    read_bytes = 0
+    heard = ""
+    patience = time.monotonic() + job.timeout + _GRACE_S
+    while writer.done is None or reader.done is None:
+        for child in _ready((writer, reader), patience):
+            message = _receive(child)
+            if isinstance(message, worker.Heard):
+                heard = f"; last heard: {message.words}"
+                continue
+            patience = time.monotonic() + job.timeout + _GRACE_S
+            match message:
+                case worker.Ready() if child is writer:
+                    reader.connection.send(None)  # the topic is there
+                case worker.Ready() if not reader.ready:
+                    reader.ready = True
+                    writer.connection.send(None)  # the reader has its partitions
+                case worker.Progress(records, size, sequences, digests):
+                    bars.advance(tasks[child.name], records)
+                    if sequences is not None and digests is not None:
+                        verifier.check(sequences, digests)
+                        read_bytes += size
+                        if job.ahead is not None and writer.done is None:
+                            writer.connection.send(read_bytes)
+                case worker.Done():
+                    child.done = message
+                    if child is writer:
+                        reader.connection.send(None)  # what is there now is everything
+                case worker.Failed(reason):
+                    raise DemoError(f"{child.name}: {reason}{heard}")
+        if time.monotonic() >= patience:
+            raise DemoError(
+                f"no progress within {job.timeout:g} s with "
+                f"{job.config['bootstrap.servers']}{heard} (--timeout waits longer)"
+            )
+
+
+def _ready(children: tuple[_Child, ...], patience: float) -> list[_Child]:
+    awaited = {child.connection: child for child in children if child.done is None}
+    ready = wait(list(awaited), max(0.0, patience - time.monotonic()))
+    return [child for connection, child in awaited.items() if connection in ready]
+
+
+def _receive(child: _Child) -> object:
+    try:
+        return child.connection.recv()
+    except (EOFError, OSError):
+        child.process.join(_JOIN_S)
+        raise DemoError(
+            f"the {child.name} process ended with status {child.process.exitcode}"
+        ) from None
+
+
+def _table(run: Run) -> Table:
+    table = Table(
+        "",
+        caption="CPU: all of the process; of it Kafka: without reading the file and checking",
+        caption_justify="left",
+    )
+    for column in ("records", "MB", "s", "records/s", "CPU us/record", "of it Kafka"):
+        table.add_column(column, justify="right")
+    rows = (
+        ("write", len(run.verifier), run.verifier.bytes, run.written),
+        ("read", run.verifier.arrived, run.verifier.bytes, run.read),
+    )
+    for name, records, size, done in rows:
+        count = max(1, records)
+        table.add_row(
+            name,
+            f"{records:,}",
+            f"{size / 1e6:.1f}",
+            f"{done.seconds:.2f}",
+            f"{records / max(done.seconds, 1e-9):,.0f}",
+            f"{done.cpu / count * 1e6:.2f}",
+            f"{(done.cpu - done.own_cpu) / count * 1e6:.2f}",
+        )
+    return table

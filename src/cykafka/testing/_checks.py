@@ -1,0 +1,82 @@
+"""The requests that mock brokers answer, and checks of MockCluster's arguments."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from typing import Any, SupportsIndex
+
+from cykafka._errors import KafkaError, KafkaException
+
+# What the mock brokers answer: Kafka's name -> (key, lowest version, highest version). librdkafka
+# does not check a version against what it implements, so the limits of 2.14.2 are kept here.
+APIS = {
+    "Produce": (0, 0, 10),
+    "Fetch": (1, 0, 16),
+    "ListOffsets": (2, 0, 7),
+    "Metadata": (3, 0, 12),
+    "OffsetCommit": (8, 0, 9),
+    "OffsetFetch": (9, 0, 6),
+    "FindCoordinator": (10, 0, 3),
+    "JoinGroup": (11, 0, 6),
+    "Heartbeat": (12, 0, 5),
+    "LeaveGroup": (13, 0, 4),
+    "SyncGroup": (14, 0, 4),
+    "ApiVersions": (18, 0, 2),
+    "InitProducerId": (22, 0, 4),
+    "OffsetForLeaderEpoch": (23, 2, 2),
+    "AddPartitionsToTxn": (24, 0, 1),
+    "AddOffsetsToTxn": (25, 0, 1),
+    "EndTxn": (26, 0, 1),
+    "TxnOffsetCommit": (28, 0, 3),
+    "ConsumerGroupHeartbeat": (68, 1, 1),
+    "GetTelemetrySubscriptions": (71, 0, 0),
+    "PushTelemetry": (72, 0, 0),
+}
+API_NAMES = {key: name for name, (key, _, _) in APIS.items()}
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def check_int(name: str, value: SupportsIndex, lowest: int, highest: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    number = operator.index(value)
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} must be from {lowest} to {highest}, not {number}")
+    return number
+
+
+def check_topic(name: str, value: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    if not _TOPIC_NAME.fullmatch(value) or value in (".", ".."):
+        raise ValueError(f"{name} must be 1 to 249 of A-Z a-z 0-9 . _ -, not {value!r}")
+    return value.encode()
+
+
+def check_api(api: str | int) -> int:
+    if isinstance(api, str):
+        if api in APIS:
+            return APIS[api][0]
+        near = difflib.get_close_matches(api, APIS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it answers {', '.join(APIS)}"
+        raise ValueError(f"api {api!r} is nothing the mock cluster answers: {hint}")
+    if isinstance(api, bool) or not hasattr(api, "__index__"):
+        raise TypeError(f"api must be a str or an int, not {type(api).__name__}")
+    if api not in API_NAMES:
+        raise ValueError(f"api {api} is the key of nothing the mock cluster answers")
+    return operator.index(api)
+
+
+def check_code(name: str, error: KafkaError | int) -> int:
+    code: Any = error.code() if isinstance(error, KafkaError) else error
+    if isinstance(code, bool) or not hasattr(code, "__index__"):
+        raise TypeError(f"{name} must be KafkaErrors or their codes, not {type(code).__name__}")
+    return check_int(name, code, -(2**15), 2**15 - 1)
+
+
+def check_err(code: int, what: str) -> None:
+    if code:
+        raise KafkaException(KafkaError(code, f"{what}: {KafkaError(code).str()}"))

@@ -1,0 +1,476 @@
+"""The embedded cluster: librdkafka's mock brokers, with fault injection."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from cykafka._errors import KafkaError
+from cykafka._mock import Cluster
+from cykafka.testing._checks import (
+    API_NAMES,
+    APIS,
+    check_api,
+    check_code,
+    check_err,
+    check_int,
+    check_topic,
+)
+
+_ALL = -1
+_INT32_MAX = 2**31 - 1
+# librdkafka allocates for every partition and broker at once, and aborts when it gets nothing.
+_MAX_PARTITIONS = 10_000
+_MAX_BROKERS = 100
+_POLL_S = 0.005
+
+
+class MockRequest(NamedTuple):
+    """A request that a mock broker received.
+
+    Attributes
+    ----------
+    broker : int
+        Id of the broker that received it.
+    api : str
+        Kafka's name of the request, such as ``"Produce"``; its key as text if the mock does not
+        answer such requests.
+    api_key : int
+        The protocol's number of the request.
+    timestamp : float
+        Time of arrival in s, on the clock of `time.monotonic`.
+    """
+
+    broker: int
+    api: str
+    api_key: int
+    timestamp: float
+
+
+class MockCluster:
+    """A Kafka cluster inside this process: librdkafka's mock brokers, with fault injection.
+
+    Any Kafka client, of this or another process on the machine, can use it by its address. It
+    keeps everything in memory, needs no installation and starts in milliseconds.
+
+    Parameters
+    ----------
+    brokers : int, default 1
+        Number of brokers, at most 100; their ids are 1 to `brokers`.
+    group_initial_rebalance_delay_ms : int, default 0
+        How long, in ms, the first join of a classic group waits for more members
+        (``group.initial.rebalance.delay.ms``). Kafka's default is 3000; here it is 0, so that a
+        test need not wait.
+    group_consumer_heartbeat_interval_ms : int, default 3000
+        ``group.consumer.heartbeat.interval.ms`` of KIP-848 groups, in ms. A short one makes
+        their rebalances quick.
+    group_consumer_session_timeout_ms : int, default 30000
+        ``group.consumer.session.timeout.ms`` of KIP-848 groups, in ms.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type or is out of its range; so in every method.
+    OSError
+        If the process has too few file descriptors left for the brokers' sockets.
+
+    Notes
+    -----
+    It answers what producers (plain, idempotent, transactional) and consumers (assigned by hand,
+    in classic groups, in KIP-848 groups) ask for. What it **cannot** do:
+
+    - Each partition keeps about 5 MB, and at most 100,000 batches, and drops what is older: a
+      reader that lags by more loses data. Pace the writer by the reader.
+    - It answers no admin requests (CreateTopics, DeleteTopics, configurations, ACLs and so on).
+      Topics come from `create_topic`, or from their first use and then with 4 partitions.
+    - It finds no offsets by timestamp, compacts nothing and forgets nothing by age.
+    - It does not hide the records of aborted transactions from ``read_committed`` consumers.
+    - It knows neither TLS nor SASL nor quotas, listens on 127.0.0.1 only, and nothing survives
+      `close`.
+    - A member that left a classic group comes back into it only after ``session.timeout.ms``
+      less 1 s.
+    - Injected errors are first in, first out per kind of request; they do not tell topics or
+      partitions apart.
+
+    So it serves tests and demonstrations, not claims about throughput.
+
+    Any thread may call any method. After a fork, in the child, `close` does nothing and every
+    other method raises RuntimeError; the parent's cluster goes on. After `close`, every method
+    but `close` raises RuntimeError.
+
+    Examples
+    --------
+    >>> with MockCluster(brokers=3) as cluster:
+    ...     cluster.create_topic("orders", partitions=6, replication_factor=3)
+    ...     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        group_initial_rebalance_delay_ms: int = 0,
+        group_consumer_heartbeat_interval_ms: int = 3000,
+        group_consumer_session_timeout_ms: int = 30000,
+    ) -> None:
+        self._brokers = check_int("brokers", brokers, 1, _MAX_BROKERS)
+        timing = (
+            check_int(
+                "group_initial_rebalance_delay_ms", group_initial_rebalance_delay_ms, 0, _INT32_MAX
+            ),
+            check_int(
+                "group_consumer_heartbeat_interval_ms",
+                group_consumer_heartbeat_interval_ms,
+                1,
+                _INT32_MAX,
+            ),
+            check_int(
+                "group_consumer_session_timeout_ms",
+                group_consumer_session_timeout_ms,
+                1,
+                _INT32_MAX,
+            ),
+        )
+        self._tracking = False
+        self._cluster = Cluster(self._brokers)
+        self._cluster.set_group_timing(*timing)
+
+    def close(self) -> None:
+        """Stop the brokers and drop their data; calling it again does nothing.
+
+        Clients that are still connected see their connections closed.
+        """
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        self._cluster.bootstrap_servers()  # raises if closed
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        cluster: Cluster | None = getattr(self, "_cluster", None)  # None: the constructor raised
+        if cluster is not None and not cluster.closed and not cluster.forked:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        if self._cluster.closed or self._cluster.forked:
+            return "<MockCluster closed>"
+        return f"<MockCluster of {self._brokers} at {self._cluster.bootstrap_servers()}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of every broker, joined by commas; for ``bootstrap.servers``."""
+        return self._cluster.bootstrap_servers()
+
+    @property
+    def brokers(self) -> int:
+        """Number of brokers; their ids are 1 to this number."""
+        return self._brokers
+
+    def create_topic(self, name: str, partitions: int = 4, replication_factor: int = 1) -> None:
+        """Create a topic.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        partitions : int, default 4
+            Number of partitions, at most 10,000.
+        replication_factor : int, default 1
+            Replicas of each partition, at most the number of brokers. A partition's first leader
+            is drawn at random from its replicas.
+
+        Raises
+        ------
+        KafkaException
+            ``TOPIC_ALREADY_EXISTS`` if there is one of that name.
+        """
+        err = self._cluster.create_topic(
+            check_topic("name", name),
+            check_int("partitions", partitions, 1, _MAX_PARTITIONS),
+            check_int("replication_factor", replication_factor, 1, self._brokers),
+        )
+        check_err(err, f"topic {name!r} not created")
+
+    def set_topic_error(self, topic: str, error: KafkaError | int) -> None:
+        """Answer requests for a topic's metadata with an error.
+
+        Parameters
+        ----------
+        topic : str
+            The topic; created, with 4 partitions, if it does not exist.
+        error : KafkaError or int
+            The error or its code, 0 to end it. AddPartitionsToTxn gets it, too.
+        """
+        self._cluster.set_topic_error(check_topic("topic", topic), check_code("error", error))
+
+    def set_partition_leader(self, topic: str, partition: int, broker: int | None) -> None:
+        """Move a partition to another leader, which begins a new leader epoch.
+
+        Parameters
+        ----------
+        topic : str
+            The topic; created, with `partition` + 1 partitions, if it does not exist.
+        partition : int
+            The partition.
+        broker : int or None
+            Id of the new leader, None for no leader.
+
+        Raises
+        ------
+        KafkaException
+            ``UNKNOWN_TOPIC_OR_PART`` if the topic has no such partition.
+        """
+        err = self._cluster.set_partition_leader(
+            check_topic("topic", topic),
+            check_int("partition", partition, 0, _MAX_PARTITIONS - 1),
+            self._check_broker(broker),
+        )
+        check_err(err, f"leader of {topic!r} [{partition}] not set")
+
+    def set_partition_follower(self, topic: str, partition: int, broker: int | None) -> None:
+        """Name the replica that consumers are told to fetch a partition from (KIP-392).
+
+        Parameters
+        ----------
+        topic : str
+            The topic; created, with `partition` + 1 partitions, if it does not exist.
+        partition : int
+            The partition.
+        broker : int or None
+            Id of the preferred replica, None for the leader itself.
+
+        Raises
+        ------
+        KafkaException
+            ``UNKNOWN_TOPIC_OR_PART`` if the topic has no such partition.
+        """
+        err = self._cluster.set_partition_follower(
+            check_topic("topic", topic),
+            check_int("partition", partition, 0, _MAX_PARTITIONS - 1),
+            self._check_broker(broker),
+        )
+        check_err(err, f"follower of {topic!r} [{partition}] not set")
+
+    def set_coordinator(
+        self, key_type: Literal["group", "transaction"], key: str, broker: int
+    ) -> None:
+        """Choose the broker that coordinates a group or a transactional producer.
+
+        Parameters
+        ----------
+        key_type : {"group", "transaction"}
+            What `key` names.
+        key : str
+            The ``group.id`` or ``transactional.id``.
+        broker : int
+            Id of the coordinator.
+        """
+        if key_type not in ("group", "transaction"):
+            raise ValueError(f"key_type must be 'group' or 'transaction', not {key_type!r}")
+        if not isinstance(key, str):
+            raise TypeError(f"key must be a str, not {type(key).__name__}")
+        if not key or "\0" in key:
+            raise ValueError(f"key must have characters, none of them NUL, not {key!r}")
+        err = self._cluster.set_coordinator(
+            key_type.encode(), key.encode(), check_int("broker", broker, 1, self._brokers)
+        )
+        check_err(err, f"coordinator of {key_type} {key!r} not set")
+
+    def broker_down(self, broker: int | None = None) -> None:
+        """Close a broker's connections and refuse new ones; partitions keep their leaders.
+
+        Parameters
+        ----------
+        broker : int, optional
+            Id of the broker; all of them if None.
+        """
+        err = self._cluster.broker_down(self._check_broker(broker))
+        check_err(err, f"broker {broker} not taken down")
+
+    def broker_up(self, broker: int | None = None) -> None:
+        """Accept connections again, at the same address.
+
+        Parameters
+        ----------
+        broker : int, optional
+            Id of the broker; all of them if None.
+        """
+        err = self._cluster.broker_up(self._check_broker(broker))
+        check_err(err, f"broker {broker} not brought up")
+
+    def set_rtt(self, rtt_ms: int, broker: int | None = None) -> None:
+        """Delay every answer.
+
+        Parameters
+        ----------
+        rtt_ms : int
+            Round-trip time in ms; 0 for no delay.
+        broker : int, optional
+            Id of the broker; all of them if None.
+        """
+        rtt_ms = check_int("rtt_ms", rtt_ms, 0, _INT32_MAX)
+        err = self._cluster.set_rtt(self._check_broker(broker), rtt_ms)
+        check_err(err, f"round-trip time of broker {broker} not set")
+
+    def push_request_errors(
+        self,
+        api: str | int,
+        errors: Iterable[KafkaError | int],
+        broker: int | None = None,
+        *,
+        rtt_ms: int = 0,
+    ) -> None:
+        """Fail the next requests of a kind, one error each, in order.
+
+        Parameters
+        ----------
+        api : str or int
+            The kind of request: Kafka's name, such as ``"Produce"``, or its key.
+        errors : iterable of KafkaError or int
+            An error for each of the next requests; 0 lets one pass. ``KafkaError._TRANSPORT``
+            closes the connection instead of answering.
+        broker : int, optional
+            Id of the broker; None for whichever gets the request. A broker's own errors come
+            before those for all.
+        rtt_ms : int, default 0
+            Delay of these answers in ms; needs `broker`.
+        """
+        key = check_api(api)
+        codes = [check_code("errors", error) for error in errors]
+        rtt_ms = check_int("rtt_ms", rtt_ms, 0, _INT32_MAX)
+        if broker is None:
+            if rtt_ms:
+                raise ValueError("rtt_ms needs a broker; set_rtt() delays all of them")
+            self._cluster.push_request_errors(key, codes)
+            return
+        broker = self._check_broker(broker)
+        for code in codes:
+            err = self._cluster.push_broker_request_error(broker, key, code, rtt_ms)
+            check_err(err, f"error for broker {broker} not pushed")
+
+    def clear_request_errors(self, api: str | int | None = None) -> None:
+        """Forget the errors still pushed for all brokers.
+
+        Those pushed for one broker stay: librdkafka cannot take them back.
+
+        Parameters
+        ----------
+        api : str or int, optional
+            The kind of request; every kind if None.
+        """
+        for key in API_NAMES if api is None else [check_api(api)]:
+            self._cluster.clear_request_errors(key)
+
+    def set_api_versions(self, api: str | int, lowest: int, highest: int) -> None:
+        """Pretend to be another release: limit the versions offered of a kind of request.
+
+        Clients learn the limits when they connect; connections that exist are not affected.
+
+        Parameters
+        ----------
+        api : str or int
+            The kind of request: Kafka's name, such as ``"Produce"``, or its key.
+        lowest, highest : int
+            The versions offered; -1 and -1 for brokers that do not know the request.
+        """
+        key = check_api(api)
+        name = API_NAMES[key]
+        _, first, last = APIS[name]
+        lowest = check_int("lowest", lowest, -1, last)
+        highest = check_int("highest", highest, -1, last)
+        if (lowest, highest) != (-1, -1) and not first <= lowest <= highest:
+            raise ValueError(
+                f"lowest and highest must lie in {name}'s versions {first} to {last}, or both be "
+                f"-1, not {lowest} and {highest}"
+            )
+        err = self._cluster.set_api_versions(key, lowest, highest)
+        check_err(err, f"versions of {name} not set")
+
+    def start_request_tracking(self) -> None:
+        """Record the requests received from now on; what was recorded before is dropped.
+
+        The record grows until `clear_requests`, `stop_request_tracking` or `close`.
+        """
+        self._cluster.track_requests(True)
+        self._tracking = True
+
+    def stop_request_tracking(self) -> None:
+        """Stop recording requests and drop the record."""
+        self._cluster.track_requests(False)
+        self._tracking = False
+
+    def clear_requests(self) -> None:
+        """Drop the requests recorded so far and go on recording."""
+        self._cluster.clear_requests()
+
+    def requests(self, api: str | int | None = None) -> list[MockRequest]:
+        """The requests recorded so far, oldest first.
+
+        Parameters
+        ----------
+        api : str or int, optional
+            Only this kind of request.
+
+        Raises
+        ------
+        RuntimeError
+            If `start_request_tracking` was not called.
+        """
+        wanted = None if api is None else check_api(api)
+        recorded = self._cluster.requests()
+        if not self._tracking:
+            raise RuntimeError("call start_request_tracking() before requests()")
+        return [
+            MockRequest(broker, API_NAMES.get(key, str(key)), key, timestamp_us / 1e6)
+            for broker, key, timestamp_us in recorded
+            if wanted is None or key == wanted
+        ]
+
+    def wait_for_requests(
+        self, api: str | int, count: int = 1, timeout: float = 10.0
+    ) -> list[MockRequest]:
+        """Wait until so many requests of a kind have been recorded.
+
+        Parameters
+        ----------
+        api : str or int
+            The kind of request.
+        count : int, default 1
+            How many.
+        timeout : float, default 10.0
+            Longest wait in s.
+
+        Returns
+        -------
+        list of MockRequest
+            All of that kind recorded by then, at least `count`.
+
+        Raises
+        ------
+        TimeoutError
+            If fewer came in time; it says how many did.
+        RuntimeError
+            If `start_request_tracking` was not called.
+        """
+        count = check_int("count", count, 1, _INT32_MAX)
+        deadline = time.monotonic() + timeout
+        # librdkafka signals no event here, so this has to look again and again.
+        while len(found := self.requests(api)) < count:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{len(found)} of {count} {api} requests within {timeout} s")
+            time.sleep(_POLL_S)
+        return found
+
+    def _check_broker(self, broker: int | None) -> int:
+        return _ALL if broker is None else check_int("broker", broker, 1, self._brokers)

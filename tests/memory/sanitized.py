@@ -1,0 +1,82 @@
+"""Run a command under AddressSanitizer and judge its leaks: ours count, the interpreter's do not.
+
+    python sanitized.py FOLDER COMMAND...
+
+`FOLDER/site` holds the instrumented package. CPython leaves much allocated at its end, so a leak
+counts only where code of ours, or librdkafka, was what called the allocator. Leaked Python objects
+are found by the tests that count live handles and memory.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# By the file a frame's code lies in: our modules, our core, or the library under it.
+OURS = re.compile(r"/cykafka/[^/]+\.so|/librdkafka\.so")
+ALLOCATOR = re.compile(r"/lib[alu]+san\.so")
+FRAME_FORMAT = "    #%n %f %S (%m)"
+REPORT = "report"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The variables that put the sanitizers' libraries under the interpreter."""
+    libraries = [
+        subprocess.run(
+            [os.environ.get("CC") or "gcc", f"-print-file-name={name}"],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]  # fmt: skip
+    common = f"log_path='{folder / REPORT}':stack_trace_format='{FRAME_FORMAT}'"
+    return {
+        **os.environ,
+        "LD_PRELOAD": " ".join(libraries),
+        "PYTHONPATH": str(folder / "site"),
+        # Objects from the C allocator, where the sanitizer sees them.
+        "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": f"detect_leaks=1:abort_on_error=1:{common}",
+        # Leaks are judged here, not by the exit status.
+        "LSAN_OPTIONS": "exitcode=0",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:{common}",
+    }
+
+
+def is_our_leak(block: str) -> bool:
+    """Whether the first caller of the allocator in a leak's stack is ours."""
+    frames = re.findall(r"^\s+#\d+ .*$", block, re.MULTILINE)
+    callers = [frame for frame in frames if not ALLOCATOR.search(frame)]
+    return bool(callers) and OURS.search(callers[0]) is not None
+
+
+def findings(report: str) -> list[str]:
+    """Errors of the sanitizers and leaks of ours in one process's report."""
+    found = []
+    for block in re.split(r"\n\s*\n", report):
+        if re.match(r"\s*(Direct|Indirect) leak of", block):
+            if is_our_leak(block):
+                found.append(block)
+        elif re.search(r"runtime error:|ERROR: AddressSanitizer|Sanitizer has encountered", block):
+            return [report]
+    return found
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]).absolute()
+    for old in folder.glob(f"{REPORT}.*"):
+        old.unlink()
+    status = subprocess.run(sys.argv[2:], env=environment(folder), check=False).returncode
+    found = [
+        finding
+        for report in sorted(folder.glob(f"{REPORT}.*"))
+        for finding in findings(report.read_text(errors="replace"))
+    ]
+    for finding in found:
+        print(finding, end="\n\n")
+    print(f"sanitizers: {len(found)} findings of ours, the tests' exit status is {status}")
+    return 1 if found else status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""Wrong arguments, and what is not there: an error that says so, and nothing lost without one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+NO_BROKER = "127.0.0.1:1"
+
+
+def reported(producer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Produce one message and return the error that its delivery report carries."""
+    errors: list[Any] = []
+    producer.produce(*args, **kwargs, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    (error,) = errors
+    return error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"topic": 3},
+        {"topic": None},
+        {"topic": b"bytes"},
+        {"topic": "t", "value": 3},
+        {"topic": "t", "value": ["x"]},
+        {"topic": "t", "key": 3},
+        {"topic": "t", "partition": "1"},
+        {"topic": "t", "partition": 1.5},
+        {"topic": "t", "timestamp": "now"},
+        {"topic": "t", "headers": 3},
+        {"topic": "t", "headers": [1]},
+        {"topic": "t", "headers": [("name", 3)]},
+        {"topic": "t", "headers": {"name": 3}},
+        {"topic": "t", "payload": b"x"},
+    ],
+    ids=str,
+)
+def test_produce_rejects_wrong_types(producer: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        producer.produce(**arguments)
+
+    assert len(producer) == 0
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("topic", 3),
+        ("value", 3),
+        ("key", 3),
+        ("partition", "1"),
+        ("timestamp", "now"),
+        ("headers", 3),
+        ("headers", [("name", 3)]),
+        ("headers", [(3, "value")]),
+        ("on_delivery", 3),
+        ("timeout", "long"),
+    ],
+)
+def test_produce_names_the_argument_of_a_wrong_type(
+    producer: Any, argument: str, value: object
+) -> None:
+    with pytest.raises(TypeError, match=argument.rstrip("s")):
+        producer.produce(**{"topic": "t", argument: value})
+
+    assert len(producer) == 0
+
+
+@pytest.mark.ours
+def test_produce_takes_any_buffer(
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+) -> None:
+    for value in (bytearray(b"array"), memoryview(b"a view")[2:]):
+        producer.produce(topic, value, partition=0)
+    producer.flush(WAIT_S)
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+
+    assert [m.value() for m in read(consumer, 2)] == [b"array", b"view"]
+
+
+@pytest.mark.parametrize("method", ["poll", "flush"])
+def test_producer_timeout_must_be_a_number(producer: Any, method: str) -> None:
+    with pytest.raises(TypeError):
+        getattr(producer, method)("soon")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("poll", ("soon",)),
+        ("consume", ("many",)),
+        ("consume", (1, "soon")),
+        ("assign", (3,)),
+        ("assign", ([3],)),
+        ("incremental_assign", (3,)),
+        ("incremental_unassign", ([3],)),
+        ("commit", (3,)),
+        ("commit", (None, 3)),
+        ("commit", (None, [3])),
+        ("store_offsets", (3,)),
+        ("committed", (3,)),
+        ("position", ([3],)),
+        ("pause", (3,)),
+        ("resume", ([3],)),
+        ("seek", (3,)),
+        ("get_watermark_offsets", ("t",)),
+        ("offsets_for_times", (3,)),
+        ("list_topics", (3,)),
+    ],
+)
+def test_consumer_rejects_wrong_types(
+    make_consumer: Callable[..., Any], method: str, arguments: tuple[Any, ...]
+) -> None:
+    consumer = make_consumer({"enable.auto.offset.store": False})
+    with pytest.raises(TypeError):
+        getattr(consumer, method)(*arguments)
+
+
+def test_unknown_partition_of_a_known_topic_is_refused(
+    producer: Any, kafka: Any, topic: str
+) -> None:
+    assert reported(producer, topic, b"x", partition=0) is None
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.produce(topic, b"x", partition=99)
+    assert caught.value.args[0] == kafka.KafkaError._UNKNOWN_PARTITION
+    with pytest.raises((kafka.KafkaException, ValueError), match="partition"):
+        producer.produce(topic, b"x", partition=-5)
+
+
+def test_unknown_partition_of_a_topic_not_seen_yet_is_no_less_an_error(
+    producer: Any, kafka: Any, topic: str
+) -> None:
+    # Refused when the topic's metadata is there by then, reported when it is not.
+    try:
+        error = reported(producer, topic, b"x", partition=99)
+    except kafka.KafkaException as exception:
+        error = exception.args[0]
+
+    assert error == kafka.KafkaError._UNKNOWN_PARTITION
+
+
+def test_message_too_large_is_refused_at_once(producer: Any, kafka: Any, topic: str) -> None:
+    with pytest.raises(kafka.KafkaException, match="size too large") as caught:
+        producer.produce(topic, b"x" * 2_000_000)
+
+    assert caught.value.args[0] == kafka.KafkaError.MSG_SIZE_TOO_LARGE
+    assert len(producer) == 0
+
+
+def test_message_at_the_limit_set_is_accepted(
+    make_producer: Callable[..., Any], topic: str
+) -> None:
+    producer = make_producer({"message.max.bytes": 3_000_000})
+
+    assert reported(producer, topic, b"x" * 2_000_000, partition=0) is None
+
+
+@pytest.mark.parametrize("name", ["INVALID_RECORD", "MSG_SIZE_TOO_LARGE"])
+def test_refusal_by_the_broker_is_reported_in_its_words(
+    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any, name: str
+) -> None:
+    producer = make_producer({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    code = getattr(kafka.KafkaError, name)
+    mock_cluster.create_topic("refused", 1)
+    mock_cluster.push_request_errors("Produce", [code])
+
+    error = reported(producer, "refused", b"x")
+
+    assert error == code
+    assert error.str() == kafka.KafkaError(code).str()
+    assert reported(producer, "refused", b"x") is None
+
+
+def test_topic_with_an_error_is_reported(
+    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
+) -> None:
+    producer = make_producer({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    mock_cluster.create_topic("closed", 1)
+    mock_cluster.set_topic_error("closed", kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    assert reported(producer, "closed", b"x") == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def in_time(call: Callable[[], Any], seconds: float) -> None:
+    start = time.monotonic()
+    try:
+        call()
+    finally:
+        assert time.monotonic() - start < seconds
+
+
+@pytest.mark.parametrize(
+    ("method", "with_partition"),
+    [
+        ("list_topics", False),
+        ("cluster_id", False),
+        ("committed", True),
+        ("offsets_for_times", True),
+        ("get_watermark_offsets", True),
+    ],
+)
+def test_question_without_a_broker_ends_in_time(
+    make_consumer: Callable[..., Any], kafka: Any, method: str, with_partition: bool
+) -> None:
+    consumer = make_consumer({"bootstrap.servers": NO_BROKER})
+    partition = kafka.TopicPartition("any", 0, 3)
+    arguments: list[Any] = []
+    if with_partition:
+        arguments = [partition if method == "get_watermark_offsets" else [partition]]
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        in_time(lambda: getattr(consumer, method)(*arguments, timeout=0.2), 3)
+
+    assert caught.value.args[0].code() in (
+        kafka.KafkaError._TRANSPORT,
+        kafka.KafkaError._TIMED_OUT,
+        kafka.KafkaError._ALL_BROKERS_DOWN,
+    )
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 1e300, -1e300])
+def test_extreme_timeout_does_no_harm(producer: Any, timeout: float) -> None:
+    # Whatever they are taken for, there is nothing to wait for: an empty flush is done at once.
+    with contextlib.suppress(ValueError, OverflowError):
+        in_time(lambda: producer.flush(timeout), 3)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("partition", [2**31, -(2**31) - 1, 2**70])
+def test_number_out_of_range_is_refused(producer: Any, partition: int) -> None:
+    with pytest.raises((OverflowError, ValueError)):
+        producer.produce("t", b"x", partition=partition)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("topic", ["", "a/b", "with space", "x" * 250])
+def test_impossible_topic_name_is_an_error_of_produce_or_of_its_report(
+    make_producer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    producer = make_producer({"message.timeout.ms": 500})
+    heard: list[Any] = []
+    try:
+        producer.produce(topic, b"x", on_delivery=lambda error, _: heard.append(error))
+        producer.flush(WAIT_S)
+    except (kafka.KafkaException, ValueError) as exception:
+        heard.append(exception)
+
+    assert len(heard) == 1
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("text", ["nul\0inside", "\ud800"], ids=["nul", "surrogate"])
+def test_text_that_c_cannot_carry_is_refused(
+    producer: Any, consumer: Any, kafka: Any, text: str
+) -> None:
+    calls: dict[str, Callable[[], Any]] = {
+        "topic": lambda: producer.produce(text, b"x"),
+        "header": lambda: producer.produce("t", headers=[(text, b"x")]),
+        "subscription": lambda: consumer.subscribe([text]),
+        "configuration": lambda: kafka.Producer({"client.id": text}),
+    }
+    accepted = []
+    for name, call in calls.items():
+        with contextlib.suppress(ValueError):
+            call()
+            accepted.append(name)
+
+    assert accepted == []
+
+
+def test_message_made_by_hand_without_a_topic_cannot_be_committed(
+    consumer: Any, kafka: Any
+) -> None:
+    with pytest.raises((kafka.KafkaException, TypeError, ValueError)):
+        consumer.commit(message=kafka.Message(value=b"x"), asynchronous=False)

@@ -1,0 +1,319 @@
+"""Consumer: reading with a manual assignment, and its life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def assigned(consumer: Any, kafka: Any, topic: str, fill: Callable[..., None]) -> Any:
+    """A consumer at the start of a partition that holds ten messages."""
+    fill(topic, 10)
+    consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
+    return consumer
+
+
+def test_poll_returns_a_message(assigned: Any, kafka: Any, topic: str) -> None:
+    before = time.time() * 1000 - 60_000
+
+    message = assigned.poll(WAIT_S)
+
+    assert message.error() is None
+    assert (message.topic(), message.partition(), message.offset()) == (topic, 0, 0)
+    assert (message.key(), message.value(), len(message)) == (b"key-0", b"0", 1)
+    kind, when = message.timestamp()
+    assert kind == kafka.TIMESTAMP_CREATE_TIME
+    assert before < when < before + 120_000
+    assert message.headers() is None
+    assert message.latency() is None
+    assert message.leader_epoch() == 0
+
+
+def test_poll_with_nothing_to_read_is_none_after_the_timeout(consumer: Any) -> None:
+    start = time.monotonic()
+
+    assert consumer.poll(0.2) is None
+
+    assert 0.15 < time.monotonic() - start < 2
+    assert consumer.poll(timeout=0) is None
+
+
+def test_poll_without_timeout_waits_for_a_message(assigned: Any) -> None:
+    assert assigned.poll().value() == b"0"
+    assert assigned.poll(-1).value() == b"1"
+
+
+@pytest.mark.ours
+def test_poll_takes_none_for_no_timeout(assigned: Any) -> None:
+    assert assigned.poll(timeout=None).value() == b"0"
+
+
+def test_consume_returns_up_to_that_many(assigned: Any) -> None:
+    first = assigned.consume(4, WAIT_S)
+    rest = assigned.consume(num_messages=100, timeout=0.5)
+
+    assert [m.value() for m in first + rest] == [str(n).encode() for n in range(10)]
+
+
+def test_consume_without_arguments_returns_one(assigned: Any) -> None:
+    assert [m.value() for m in assigned.consume()] == [b"0"]
+
+
+def test_consume_of_none_is_empty(assigned: Any) -> None:
+    assert assigned.consume(0) == []
+    assert assigned.consume(3, timeout=WAIT_S)[0].value() == b"0"
+
+
+def test_consume_with_nothing_to_read_is_empty_after_the_timeout(consumer: Any) -> None:
+    start = time.monotonic()
+
+    assert consumer.consume(5, timeout=0.2) == []
+
+    assert 0.15 < time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize("count", [-1, 1_000_001])
+def test_consume_of_an_impossible_number_is_rejected(consumer: Any, count: int) -> None:
+    with pytest.raises(ValueError, match="num_messages"):
+        consumer.consume(count, timeout=0)
+
+
+def test_consume_full_batches_across_many_waits(assigned: Any, producer: Any, topic: str) -> None:
+    # A batch must not come back short because the wait for it was cut into slices.
+    import threading
+
+    late = threading.Timer(0.6, lambda: producer.produce(topic, b"late", partition=0))
+    late.start()
+
+    values = [m.value() for m in assigned.consume(11, timeout=WAIT_S)]
+
+    late.join()
+    assert values == [str(n).encode() for n in range(10)] + [b"late"]
+
+
+def test_assign_starts_at_the_given_offset(assigned: Any, kafka: Any, topic: str) -> None:
+    assigned.assign([kafka.TopicPartition(topic, 0, 7)])
+
+    assert [m.offset() for m in assigned.consume(3, WAIT_S)] == [7, 8, 9]
+
+
+def test_assign_at_the_end_reads_what_comes_later(
+    consumer: Any,
+    kafka: Any,
+    topic: str,
+    fill: Callable[..., None],
+    wait_until: Callable[..., None],
+) -> None:
+    fill(topic, 3)
+    end = [kafka.TopicPartition(topic, 0, kafka.OFFSET_END)]
+    consumer.assign(end)
+    # Only once the position is known does "later" mean anything.
+    wait_until(
+        lambda: consumer.get_watermark_offsets(end[0], cached=True)[1] == 3,
+        lambda: consumer.poll(0.05),
+    )
+    assert consumer.poll(0.1) is None
+
+    fill(topic, 1)
+
+    assert consumer.poll(WAIT_S).offset() == 3
+
+
+def test_assignment_is_what_was_assigned(consumer: Any, kafka: Any, topic: str) -> None:
+    assert consumer.assignment() == []
+
+    consumer.assign([kafka.TopicPartition(topic, 0, 3)])
+
+    (partition,) = consumer.assignment()
+    assert (partition.topic, partition.partition, partition.offset) == (topic, 0, 3)
+
+    consumer.unassign()
+
+    assert consumer.assignment() == []
+
+
+def test_incremental_assignment_adds_and_removes(consumer: Any, kafka: Any, topic: str) -> None:
+    first, second = kafka.TopicPartition(topic, 0), kafka.TopicPartition(topic, 1)
+    consumer.incremental_assign([first])
+
+    consumer.incremental_assign([second])
+    assert consumer.assignment() == [first, second]
+
+    consumer.incremental_unassign([first])
+    assert consumer.assignment() == [second]
+
+
+def test_incremental_assignment_names_the_partition_in_conflict(
+    consumer: Any, kafka: Any, topic: str
+) -> None:
+    first, second = kafka.TopicPartition(topic, 0), kafka.TopicPartition(topic, 1)
+    consumer.incremental_assign([first])
+
+    with pytest.raises(kafka.KafkaException, match=topic) as caught:
+        consumer.incremental_assign([first])
+    assert caught.value.args[0] == kafka.KafkaError._CONFLICT
+
+    with pytest.raises(kafka.KafkaException, match=topic) as caught:
+        consumer.incremental_unassign([second])
+    assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
+
+
+def test_seek_moves_the_position(assigned: Any, kafka: Any, topic: str) -> None:
+    assigned.consume(5, WAIT_S)
+
+    assigned.seek(kafka.TopicPartition(topic, 0, 2))
+    assert assigned.poll(WAIT_S).offset() == 2
+
+    assigned.seek(kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING))
+    assert assigned.poll(WAIT_S).offset() == 0
+
+
+def test_seek_of_a_partition_not_assigned_is_an_error(
+    assigned: Any, kafka: Any, topic: str
+) -> None:
+    with pytest.raises(kafka.KafkaException) as caught:
+        assigned.seek(kafka.TopicPartition(topic, 3, 0))
+
+    assert caught.value.args[0] == kafka.KafkaError._STATE
+
+
+def test_pause_holds_a_partition_until_resume(assigned: Any, kafka: Any, topic: str) -> None:
+    partitions = [kafka.TopicPartition(topic, 0)]
+    assert assigned.poll(WAIT_S).offset() == 0
+
+    assigned.pause(partitions)
+    assert assigned.poll(0.2) is None
+
+    assigned.resume(partitions)
+    assert assigned.poll(WAIT_S).offset() == 1
+
+
+def test_partition_eof_is_an_event_when_asked_for(
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    topic: str,
+    fill: Callable[..., None],
+) -> None:
+    fill(topic, 1)
+    consumer = make_consumer({"enable.partition.eof": True})
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+
+    message, end = consumer.poll(WAIT_S), consumer.poll(WAIT_S)
+
+    assert message.error() is None
+    assert end.error() == kafka.KafkaError._PARTITION_EOF
+    assert (end.topic(), end.partition(), end.offset()) == (topic, 0, 1)
+    assert end.key() is None
+
+
+def test_partition_eof_comes_through_consume_too(
+    make_consumer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    consumer = make_consumer({"enable.partition.eof": True})
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+
+    (end,) = consumer.consume(1, WAIT_S)
+
+    assert end.error().code() == kafka.KafkaError._PARTITION_EOF
+
+
+def test_offset_reset_error_is_a_message(
+    make_consumer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    consumer = make_consumer({"auto.offset.reset": "error"})
+    consumer.assign([kafka.TopicPartition(topic, 1, kafka.OFFSET_STORED)])
+
+    message = consumer.poll(WAIT_S)
+
+    assert message.error() == kafka.KafkaError._AUTO_OFFSET_RESET
+    assert (message.topic(), message.partition()) == (topic, 1)
+
+
+def test_topic_config_given_as_default_applies_to_consumers(
+    make_consumer: Callable[..., Any], kafka: Any, topic: str, fill: Callable[..., None]
+) -> None:
+    fill(topic, 1)
+    consumer = make_consumer(
+        {"auto.offset.reset": None, "default.topic.config": {"auto.offset.reset": "smallest"}}
+    )
+    consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_STORED)])
+
+    assert consumer.poll(WAIT_S).value() == b"0"
+
+
+def test_consumer_describes_the_cluster(consumer: Any, topic: str) -> None:
+    metadata = consumer.list_topics(topic, timeout=WAIT_S)
+
+    assert list(metadata.topics) == [topic]
+    assert consumer.cluster_id(timeout=WAIT_S) == metadata.cluster_id
+
+
+def test_messages_outlive_their_consumer(
+    assigned: Any, topic: str, read: Callable[..., list[Any]]
+) -> None:
+    messages = read(assigned, 10)
+
+    assigned.close()
+
+    assert [m.value() for m in messages] == [str(n).encode() for n in range(10)]
+    assert {m.topic() for m in messages} == {topic}
+
+
+def test_with_statement_closes_the_consumer(make_consumer: Callable[..., Any]) -> None:
+    with make_consumer() as consumer:
+        assert consumer.assignment() == []
+
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
+
+
+def test_close_can_be_repeated(consumer: Any) -> None:
+    assert consumer.close() is None
+    assert consumer.close() is None
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("subscribe", (["any"],)),
+        ("unsubscribe", ()),
+        ("poll", (0,)),
+        ("consume", (1, 0)),
+        ("assign", ([],)),
+        ("unassign", ()),
+        ("assignment", ()),
+        ("incremental_assign", ([],)),
+        ("incremental_unassign", ([],)),
+        ("commit", ()),
+        ("store_offsets", (None, [])),
+        ("committed", ([],)),
+        ("position", ([],)),
+        ("pause", ([],)),
+        ("resume", ([],)),
+        ("offsets_for_times", ([],)),
+        ("list_topics", ()),
+        ("cluster_id", ()),
+        ("consumer_group_metadata", ()),
+        ("memberid", ()),
+        ("set_sasl_credentials", ("user", "secret")),
+    ],
+)
+def test_closed_consumer_says_so(consumer: Any, method: str, arguments: tuple[Any, ...]) -> None:
+    consumer.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        getattr(consumer, method)(*arguments)
+
+
+@pytest.mark.parametrize("method", ["seek", "get_watermark_offsets"])
+def test_closed_consumer_says_so_of_partitions(consumer: Any, kafka: Any, method: str) -> None:
+    consumer.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        getattr(consumer, method)(kafka.TopicPartition("any", 0, 0))

@@ -1,0 +1,329 @@
+"""Subscriptions: assignment by the group, and the callbacks that hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+WAIT_S = 20.0
+
+# The mock lets a member join again only when its session is nearly over: a short one is quick.
+CLASSIC = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 100}
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"partition.assignment.strategy": "range,roundrobin", **CLASSIC},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky", **CLASSIC},
+    "kip-848": {"group.protocol": "consumer"},
+}
+INCREMENTAL = ["cooperative", "kip-848"]
+# Where the protocol does not matter, the one that joins at once.
+QUICK = PROTOCOLS["kip-848"]
+
+
+class Events(list[tuple[str, list[int]]]):
+    """The rebalance callbacks of one consumer, and what they heard."""
+
+    def __init__(self) -> None:
+        self.consumers: set[int] = set()
+
+    def _hear(self, kind: str) -> Callable[[Any, Any], None]:
+        def hear(consumer: Any, partitions: list[Any]) -> None:
+            self.consumers.add(id(consumer))
+            self.append((kind, sorted(p.partition for p in partitions)))
+
+        return hear
+
+    def callbacks(self) -> dict[str, Callable[[Any, Any], None]]:
+        return {f"on_{kind}": self._hear(kind) for kind in ("assign", "revoke", "lost")}
+
+    def of(self, kind: str) -> list[list[int]]:
+        return [numbers for heard, numbers in self if heard == kind]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_subscription_assigns_reads_and_revokes(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    protocol: str,
+) -> None:
+    fill(topic, 5)
+    events = Events()
+    consumer = make_consumer(PROTOCOLS[protocol])
+    consumer.subscribe([topic], **events.callbacks())
+
+    assert [m.value() for m in read(consumer, 5)] == [str(n).encode() for n in range(5)]
+    assert events == [("assign", [0, 1, 2, 3])]
+    assert events.consumers == {id(consumer)}
+    assert sorted(p.partition for p in consumer.assignment()) == [0, 1, 2, 3]
+    assert isinstance(consumer.memberid(), str)
+
+    consumer.close()
+
+    assert events[1:] == [("revoke", [0, 1, 2, 3])]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_second_member_takes_over_part_of_the_partitions(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+    protocol: str,
+) -> None:
+    config = {**PROTOCOLS[protocol], "group.id": unique("group")}
+    events = Events()
+    first, second = make_consumer(config), make_consumer(config)
+    first.subscribe([topic], **events.callbacks())
+    wait_until(lambda: len(first.assignment()) == 4, lambda: first.poll(0.1), WAIT_S)
+
+    second.subscribe([topic])
+
+    def serve() -> None:
+        first.poll(0.05)
+        second.poll(0.05)
+
+    wait_until(lambda: len(first.assignment()) == len(second.assignment()) == 2, serve, WAIT_S)
+    shared = {p.partition for p in first.assignment() + second.assignment()}
+    assert shared == {0, 1, 2, 3}
+    assert events.of("lost") == []
+    if protocol in INCREMENTAL:
+        assert [len(numbers) for numbers in events.of("revoke")] == [2]
+    else:
+        assert events.of("revoke") == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_on_assign_may_choose_the_offsets(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    protocol: str,
+) -> None:
+    fill(topic, 10)
+
+    def start_late(consumer: Any, partitions: list[Any]) -> None:
+        for partition in partitions:
+            if partition.partition == 0:
+                partition.offset = 7
+        if protocol in INCREMENTAL:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+
+    def leave(consumer: Any, partitions: list[Any]) -> None:
+        if protocol in INCREMENTAL:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
+
+    consumer = make_consumer(PROTOCOLS[protocol])
+    consumer.subscribe([topic], on_assign=start_late, on_revoke=leave)
+
+    assert [m.offset() for m in read(consumer, 3)] == [7, 8, 9]
+    consumer.close()
+
+
+def test_on_revoke_may_commit(
+    make_consumer: Callable[..., Any],
+    kafka: ModuleType,
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    unique: Callable[[str], str],
+) -> None:
+    fill(topic, 5)
+    config = {**QUICK, "group.id": unique("group")}
+    consumer = make_consumer(config)
+    done: list[Any] = []
+    consumer.subscribe([topic], on_revoke=lambda c, _: done.extend(c.commit(asynchronous=False)))
+    read(consumer, 5)
+
+    consumer.close()
+
+    assert [p.offset for p in done if p.partition == 0] == [5]
+    (found,) = make_consumer(config).committed([kafka.TopicPartition(topic, 0)], timeout=WAIT_S)
+    assert found.offset == 5
+
+
+def test_subscription_to_a_pattern_takes_the_topics_that_match(
+    make_consumer: Callable[..., Any],
+    cluster: Any,
+    unique: Callable[[str], str],
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    prefix = unique("pattern")
+    names = [f"{prefix}.a", f"{prefix}.b", f"other.{prefix}"]
+    for name in names:
+        cluster.create_topic(name, 1)
+        fill(name, 1)
+    # The mock does not match patterns itself, as the newer protocol would have it do.
+    consumer = make_consumer(PROTOCOLS["eager"])
+    consumer.subscribe([f"^{prefix}\\..*"])
+
+    assert {m.topic() for m in read(consumer, 2)} == set(names[:2])
+
+
+def test_subscription_replaces_the_former_one(
+    make_consumer: Callable[..., Any],
+    cluster: Any,
+    topic: str,
+    unique: Callable[[str], str],
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    other = unique("topic")
+    cluster.create_topic(other, 1)
+    fill(topic, 1)
+    fill(other, 1)
+    consumer = make_consumer(QUICK)
+
+    consumer.subscribe([topic])
+    assert read(consumer, 1)[0].topic() == topic
+    consumer.subscribe([other])
+
+    assert read(consumer, 1)[0].topic() == other
+
+
+def test_unsubscribe_gives_the_partitions_back(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    wait_until: Callable[..., None],
+) -> None:
+    fill(topic, 1)
+    events = Events()
+    consumer = make_consumer(QUICK)
+    consumer.subscribe([topic], **events.callbacks())
+    read(consumer, 1)
+
+    consumer.unsubscribe()
+    wait_until(lambda: events.of("revoke"), lambda: consumer.poll(0.1))
+
+    assert events.of("revoke") == [[0, 1, 2, 3]]
+    assert consumer.assignment() == []
+
+
+def test_subscription_to_a_missing_topic_is_told_by_poll(
+    make_consumer: Callable[..., Any], kafka: ModuleType, wait_until: Callable[..., None]
+) -> None:
+    heard: list[Any] = []
+    consumer = make_consumer(PROTOCOLS["eager"] | {"allow.auto.create.topics": False})
+    consumer.subscribe(["no.such.topic"])
+
+    wait_until(lambda: any(heard), lambda: heard.append(consumer.poll(0.5)))
+
+    message = next(filter(None, heard))
+    assert message.error() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert "no.such.topic" in message.error().str()
+    assert message.topic() == "no.such.topic"
+
+
+@pytest.mark.parametrize("topics", ["text", None, 3], ids=repr)
+def test_subscribe_wants_a_list(consumer: Any, topics: Any) -> None:
+    with pytest.raises(TypeError, match="list"):
+        consumer.subscribe(topics)
+
+
+def test_subscribe_to_nothing_is_an_error(consumer: Any, kafka: ModuleType) -> None:
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.subscribe([])
+
+    assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
+
+
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+def test_subscribe_names_a_callback_that_is_not_callable(consumer: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        consumer.subscribe(["any"], **{name: 3})
+
+
+@pytest.mark.ours
+def test_callback_that_raises_reaches_the_caller_and_nothing_is_lost(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    wait_until: Callable[..., None],
+) -> None:
+    fill(topic, 3)
+    consumer = make_consumer(QUICK)
+
+    def complain(consumer: Any, partitions: list[Any]) -> None:
+        raise LookupError("from on_assign")
+
+    consumer.subscribe([topic], on_assign=complain)
+
+    with pytest.raises(LookupError, match="from on_assign"):
+        wait_until(lambda: False, lambda: consumer.poll(0.5))
+    # Assigned all the same, or a mistake in a callback would end the reading without a word.
+    assert len(consumer.assignment()) == 4
+    assert [m.value() for m in read(consumer, 3)] == [b"0", b"1", b"2"]
+
+
+def test_callback_that_raises_at_close_reaches_the_caller(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    fill(topic, 1)
+    consumer = make_consumer(QUICK)
+
+    def complain(consumer: Any, partitions: list[Any]) -> None:
+        raise LookupError("from on_revoke")
+
+    consumer.subscribe([topic], on_revoke=complain)
+    read(consumer, 1)
+
+    with pytest.raises(LookupError, match="from on_revoke"):
+        consumer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
+
+
+def test_member_id_is_none_before_joining(make_consumer: Callable[..., Any]) -> None:
+    assert not make_consumer(PROTOCOLS["eager"]).memberid()
+
+
+def test_group_metadata_changes_with_membership(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    fill(topic, 1)
+    consumer = make_consumer(QUICK)
+    before = consumer.consumer_group_metadata()
+    assert before is not None
+
+    consumer.subscribe([topic])
+    read(consumer, 1)
+
+    assert consumer.consumer_group_metadata() != before
+
+
+def test_group_resumes_at_the_committed_offset(
+    make_consumer: Callable[..., Any],
+    topic: str,
+    unique: Callable[[str], str],
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    fill(topic, 6)
+    config = {**QUICK, "group.id": unique("group")}
+    first = make_consumer(config)
+    first.subscribe([topic])
+    first.commit(message=read(first, 4)[-1], asynchronous=False)
+    first.close()
+
+    second = make_consumer(config)
+    second.subscribe([topic])
+
+    assert [m.value() for m in read(second, 2)] == [b"4", b"5"]

@@ -1,0 +1,180 @@
+"""``python -m cykafka demo`` from end to end, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cykafka import KafkaError
+from cykafka.testing import MockCluster
+
+NO_BROKER = "127.0.0.1:1"  # reserved: nothing listens there
+TIMEOUT_S = 60
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "cykafka", "demo", *map(str, arguments)]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+@pytest.fixture
+def ndjson(tmp_path: Path) -> Path:
+    path = tmp_path / "events.ndjson"
+    lines = (json.dumps({"id": i % 7 or None, "text": "\u00e9" * (i % 50)}) for i in range(5_000))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_demo_embedded_cluster(ndjson: Path) -> None:
+    result = run(ndjson)
+    assert result.returncode == 0, result.stderr
+    assert "All 5,000 records of events.ndjson arrived once and unchanged" in result.stdout
+    assert "records/s" in result.stdout
+    assert result.stderr == ""
+
+
+def test_demo_slow_reader_loses_nothing(tmp_path: Path) -> None:
+    # Three times what a mock partition keeps, all in one partition.
+    path = tmp_path / "large.csv"
+    text = "x" * 990
+    path.write_text("key,text\n" + "".join(f"one,{i}{text}\n" for i in range(15_000)))
+    slow = ("-X", "queued.max.messages.kbytes=1", "-X", "fetch.queue.backoff.ms=100")
+    result = run(path, *slow)
+    assert result.returncode == 0, result.stderr
+    assert "All 15,000 records" in result.stdout
+
+
+def test_demo_large_records(tmp_path: Path) -> None:
+    path = tmp_path / "large.csv"
+    path.write_text("key,text\n" + "".join(f"{i},{'x' * 900_000}\n" for i in range(12)))
+    result = run(path)
+    assert result.returncode == 0, result.stderr
+    assert "All 12 records" in result.stdout
+
+
+def test_demo_record_too_large_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "large.ndjson"
+    path.write_text('{"a": 1}\n{"a": "' + "x" * 2_000_000 + '"}\n')
+    result = run(path)
+    assert result.returncode == 1
+    assert "record 1: " in result.stderr
+    assert "too large" in result.stderr
+
+
+def test_demo_named_brokers(ndjson: Path, mock_cluster: MockCluster) -> None:
+    mock_cluster.start_request_tracking()
+    result = run(ndjson, "--bootstrap-servers", mock_cluster.bootstrap_servers, "--limit", 100)
+    assert result.returncode == 0, result.stderr
+    assert "All 100 records" in result.stdout
+    assert mock_cluster.requests("Produce")
+    assert mock_cluster.requests("OffsetCommit")
+
+
+def test_demo_errors_on_the_way_are_overcome(ndjson: Path, mock_cluster: MockCluster) -> None:
+    errors = [KafkaError.NOT_LEADER_FOR_PARTITION] * 3
+    mock_cluster.push_request_errors("Produce", errors)
+    mock_cluster.push_request_errors("Fetch", errors)
+    result = run(ndjson, "--bootstrap-servers", mock_cluster.bootstrap_servers)
+    assert result.returncode == 0, result.stderr
+
+
+def test_demo_topic_in_use_is_noticed(ndjson: Path, mock_cluster: MockCluster) -> None:
+    arguments = (
+        ndjson,
+        *("--bootstrap-servers", mock_cluster.bootstrap_servers, "--topic", "used", "--limit", 50),
+    )
+    assert run(*arguments).returncode == 0
+    result = run(*arguments)
+    assert result.returncode == 1
+    assert "50 records arrived more than once" in result.stderr
+
+
+def test_demo_record_refused_is_reported(ndjson: Path, mock_cluster: MockCluster) -> None:
+    mock_cluster.push_request_errors("Produce", [KafkaError.RECORD_LIST_TOO_LARGE] * 100)
+    result = run(ndjson, "--bootstrap-servers", mock_cluster.bootstrap_servers)
+    assert result.returncode == 1
+    assert "not delivered" in result.stderr
+    assert "larger than configured" in result.stderr
+
+
+def test_demo_no_broker_says_so_in_time(ndjson: Path) -> None:
+    result = run(ndjson, "--bootstrap-servers", NO_BROKER, "--timeout", 1)
+    assert result.returncode == 1
+    assert NO_BROKER in result.stderr
+    assert "Connection refused" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_demo_broker_gone_says_so_in_time(ndjson: Path, mock_cluster: MockCluster) -> None:
+    mock_cluster.start_request_tracking()
+    mock_cluster.set_rtt(50)
+    process = subprocess.Popen(
+        command(
+            ndjson, "--bootstrap-servers", mock_cluster.bootstrap_servers, "--timeout", 2,
+            "-X", "batch.num.messages=10",
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    with process:
+        mock_cluster.wait_for_requests("Produce", timeout=TIMEOUT_S)
+        mock_cluster.broker_down()
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert mock_cluster.bootstrap_servers in err
+    assert "Traceback" not in err
+
+
+def test_demo_bad_setting_is_named(ndjson: Path) -> None:
+    result = run(ndjson, "-X", "no.such.setting=1")
+    assert result.returncode == 1
+    assert "no.such.setting" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_demo_bad_line_exit_2(tmp_path: Path) -> None:
+    path = tmp_path / "bad.ndjson"
+    path.write_text('{"a": 1}\n{"a": \n')
+    result = run(path)
+    assert result.returncode == 2
+    assert f"{path}, line 2: " in result.stderr
+
+
+@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "process"])
+def test_demo_interrupted_ends_all_processes(
+    tmp_path: Path, mock_cluster: MockCluster, whole_group: bool
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("a\n" + "".join(f"{i}\n" for i in range(100_000)))
+    mock_cluster.start_request_tracking()
+    mock_cluster.set_rtt(100)  # so that it is still at work when the signal comes
+    process = subprocess.Popen(
+        command(
+            path, "--bootstrap-servers", mock_cluster.bootstrap_servers,
+            "-X", "batch.num.messages=100",
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    with process:
+        mock_cluster.wait_for_requests("Produce", timeout=TIMEOUT_S)
+        if whole_group:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT)
+        # Ends when nobody holds the pipes any more: neither the writer nor the reader lives on.
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert err == "cykafka demo: interrupted\n"

@@ -1,0 +1,172 @@
+"""Faults of the cluster: what heals by itself stays out of sight, the rest is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+
+
+def serve_until_reported(
+    wait_until: Callable[..., None], producer: Any, errors: list[Any], count: int = 1
+) -> None:
+    wait_until(lambda: len(errors) >= count, lambda: producer.poll(0.1))
+
+
+def test_retriable_error_of_the_broker_is_not_told(
+    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
+) -> None:
+    errors: list[Any] = []
+    config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "retry.backoff.ms": 10}
+    producer = make_producer(config)
+    mock_cluster.push_request_errors("Produce", [kafka.KafkaError.NOT_LEADER_FOR_PARTITION] * 2)
+
+    producer.produce("retried", b"x", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+
+    assert errors == [None]
+
+
+def test_message_waits_for_a_broker_that_comes_back(
+    mock_cluster: Any,
+    make_producer: Callable[..., Any],
+    kafka: Any,
+    wait_until: Callable[..., None],
+) -> None:
+    heard: list[Any] = []
+    errors: list[Any] = []
+    producer = make_producer(
+        {
+            "bootstrap.servers": mock_cluster.bootstrap_servers,
+            "error_cb": heard.append,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 50,
+        }
+    )
+    producer.produce("any", b"1", on_delivery=lambda error, _: errors.append(error))
+    serve_until_reported(wait_until, producer, errors)
+
+    mock_cluster.broker_down()
+    producer.produce("any", b"2", on_delivery=lambda error, _: errors.append(error))
+    wait_until(lambda: kafka.KafkaError._TRANSPORT in heard, lambda: producer.poll(0.1))
+    assert producer.flush(0) == 1
+    mock_cluster.broker_up()
+
+    serve_until_reported(wait_until, producer, errors, 2)
+    assert errors == [None, None]
+
+
+def test_consumer_reads_on_after_the_broker_came_back(
+    mock_cluster: Any,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    read: Callable[..., list[Any]],
+) -> None:
+    quick = {
+        "bootstrap.servers": mock_cluster.bootstrap_servers,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 50,
+    }
+    producer, consumer = make_producer(quick), make_consumer(quick)
+    mock_cluster.create_topic("any", 1)
+    producer.produce("any", b"1", partition=0)
+    producer.flush(WAIT_S)
+    consumer.assign([kafka.TopicPartition("any", 0)])
+    assert read(consumer, 1)[0].value() == b"1"
+
+    mock_cluster.broker_down()
+    assert consumer.poll(0.1) is None
+    mock_cluster.broker_up()
+    producer.produce("any", b"2", partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+    assert read(consumer, 1)[0].value() == b"2"
+
+
+@pytest.mark.parametrize("with_on_lost", [True, False])
+def test_lost_assignment_is_told_apart_when_asked_for(
+    mock_cluster: Any,
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    wait_until: Callable[..., None],
+    with_on_lost: bool,
+) -> None:
+    heard: list[tuple[str, list[int]]] = []
+
+    def hear(kind: str) -> Callable[[Any, Any], None]:
+        return lambda _, partitions: heard.append((kind, sorted(p.partition for p in partitions)))
+
+    mock_cluster.create_topic("any", 2)
+    consumer = make_consumer(
+        {
+            "bootstrap.servers": mock_cluster.bootstrap_servers,
+            "session.timeout.ms": 2000,
+            "heartbeat.interval.ms": 50,
+        }
+    )
+    lost = {"on_lost": hear("lost")} if with_on_lost else {}
+    consumer.subscribe(["any"], on_assign=hear("assigned"), on_revoke=hear("revoked"), **lost)
+    wait_until(lambda: consumer.assignment(), lambda: consumer.poll(0.05))
+
+    mock_cluster.push_request_errors("Heartbeat", [kafka.KafkaError.UNKNOWN_MEMBER_ID])
+    wait_until(lambda: len(heard) >= 2, lambda: consumer.poll(0.05))
+
+    assert heard[:2] == [
+        ("assigned", [0, 1]),
+        ("lost" if with_on_lost else "revoked", [0, 1]),
+    ]
+
+
+def test_fenced_producer_is_told_that_it_is_over(
+    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
+) -> None:
+    producer = make_producer(
+        {"bootstrap.servers": mock_cluster.bootstrap_servers, "transactional.id": "fenced"}
+    )
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("any", b"x")
+    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.PRODUCER_FENCED])
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.commit_transaction(WAIT_S)
+
+    error = caught.value.args[0]
+    assert error.fatal()
+    assert not error.retriable()
+    assert not error.txn_requires_abort()
+    # There is nothing to abort any more, and close may say so, once.
+    with contextlib.suppress(kafka.KafkaException):
+        producer.close()
+
+
+def test_commit_refused_by_the_broker_is_raised_or_told(
+    mock_cluster: Any,
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    wait_until: Callable[..., None],
+) -> None:
+    reports: list[tuple[Any, Any]] = []
+    refused = kafka.KafkaError.GROUP_AUTHORIZATION_FAILED
+    mock_cluster.create_topic("any", 1)
+    consumer = make_consumer(
+        {
+            "bootstrap.servers": mock_cluster.bootstrap_servers,
+            "on_commit": lambda *report: reports.append(report),
+        }
+    )
+    offsets = [kafka.TopicPartition("any", 0, 1)]
+
+    mock_cluster.push_request_errors("OffsetCommit", [refused, refused])
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.commit(offsets=offsets, asynchronous=False)
+    assert caught.value.args[0] == refused
+    consumer.commit(offsets=offsets)
+    wait_until(lambda: reports, lambda: consumer.poll(0.1))
+
+    assert reports[0][0] == refused

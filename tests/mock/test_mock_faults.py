@@ -1,0 +1,323 @@
+"""`cykafka.testing.MockCluster`: topics, and every fault it injects, as clients feel them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka.testing import MockCluster, MockRequest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
+
+Factory = Callable[..., MockCluster]
+
+
+def producer(cluster: MockCluster, **config: Any) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "linger.ms": 0,
+            "topic.metadata.refresh.fast.interval.ms": 10,
+            "retry.backoff.ms": 10,
+            "reconnect.backoff.ms": 10,
+            "log_level": 0,
+        }
+        | {key.replace("_", "."): value for key, value in config.items()}
+    )
+
+
+def outcomes(client: Producer, topic: str, count: int = 1, **options: Any) -> list[KafkaError]:
+    """Errors (None: delivered) of that many records, sent one after the other."""
+    found: list[Any] = []
+    for _ in range(count):
+        client.produce(topic, b"v", on_delivery=lambda error, _: found.append(error), **options)
+        assert client.flush(WAIT_S) == 0
+    return found
+
+
+def leaders(client: Producer, topic: str) -> dict[int, int]:
+    partitions = client.list_topics(topic, WAIT_S).topics[topic].partitions
+    return {number: partition.leader for number, partition in partitions.items()}
+
+
+# -- topics and addresses
+
+
+def test_bootstrap_servers_one_per_broker(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=3)
+    assert cluster.brokers == 3
+    addresses = cluster.bootstrap_servers.split(",")
+    assert len(set(addresses)) == 3
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    assert cluster.bootstrap_servers in repr(cluster)
+
+
+def test_create_topic_partitions_and_replicas(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=3)
+    cluster.create_topic("t", partitions=5, replication_factor=2)
+    client = producer(cluster)
+    partitions = client.list_topics("t", WAIT_S).topics["t"].partitions
+    assert len(partitions) == 5
+    assert {len(partition.replicas) for partition in partitions.values()} == {2}
+    client.close()
+
+
+def test_create_topic_twice_raises(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t")
+    with pytest.raises(KafkaException) as error:
+        mock_cluster.create_topic("t")
+    assert error.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    assert "'t'" in error.value.args[0].str()
+
+
+def test_cluster_from_other_process(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    source = (
+        "import sys, cykafka; producer = cykafka.Producer({'bootstrap.servers': sys.argv[1]});"
+        "producer.produce('t', b'from elsewhere'); assert producer.flush(10) == 0"
+    )
+    command = [sys.executable, "-c", source, mock_cluster.bootstrap_servers]
+    subprocess.run(command, check=True, timeout=60)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": mock_cluster.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["t"])
+    message = consumer.poll(WAIT_S)
+    assert message is not None
+    assert message.value() == b"from elsewhere"
+    consumer.close()
+
+
+def test_first_join_does_not_wait(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t")
+    assigned = threading.Event()
+    consumer = Consumer({"bootstrap.servers": mock_cluster.bootstrap_servers, "group.id": "g"})
+    consumer.subscribe(["t"], on_assign=lambda *_: assigned.set())
+    begin = time.monotonic()
+    while not assigned.is_set() and time.monotonic() < begin + WAIT_S:
+        consumer.poll(0.05)
+    assert assigned.is_set()
+    assert time.monotonic() - begin < 2.5  # with Kafka's default it is above 3
+    consumer.close()
+
+
+# -- faults
+
+
+def test_push_request_errors_in_order(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    client = producer(mock_cluster, retries=0)
+    refused = KafkaError.RECORD_LIST_TOO_LARGE
+    mock_cluster.push_request_errors(
+        "Produce", [KafkaError.MSG_SIZE_TOO_LARGE, 0, KafkaError(refused)]
+    )
+    codes = [error and error.code() for error in outcomes(client, "t", 4)]
+    assert codes == [KafkaError.MSG_SIZE_TOO_LARGE, None, refused, None]
+    client.close()
+
+
+def test_push_request_errors_for_one_broker(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    cluster.create_topic("t", partitions=2)
+    cluster.set_partition_leader("t", 0, 1)
+    cluster.set_partition_leader("t", 1, 2)
+    client = producer(cluster, retries=0)
+    cluster.push_request_errors(0, [KafkaError.MSG_SIZE_TOO_LARGE], broker=2)
+    assert outcomes(client, "t", partition=0) == [None]
+    (error,) = outcomes(client, "t", partition=1)
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    client.close()
+
+
+def test_push_request_errors_delayed(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    client = producer(mock_cluster, retries=0)
+    assert outcomes(client, "t") == [None]
+    mock_cluster.push_request_errors("Produce", [0], broker=1, rtt_ms=300)
+    begin = time.monotonic()
+    assert outcomes(client, "t") == [None]
+    assert time.monotonic() - begin >= 0.3
+    client.close()
+
+
+def test_push_request_errors_retriable_is_retried(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    mock_cluster.start_request_tracking()
+    client = producer(mock_cluster)
+    mock_cluster.push_request_errors("Produce", [NOT_LEADER] * 2)
+    assert outcomes(client, "t") == [None]
+    assert len(mock_cluster.requests("Produce")) == 3
+    client.close()
+
+
+def test_clear_request_errors(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    client = producer(mock_cluster, retries=0)
+    for clear in (None, "Produce", 0):
+        mock_cluster.push_request_errors("Produce", [KafkaError.MSG_SIZE_TOO_LARGE] * 3)
+        mock_cluster.clear_request_errors(clear)
+        assert outcomes(client, "t") == [None]
+    client.close()
+
+
+def test_set_topic_error(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t")
+    client = producer(mock_cluster)
+    mock_cluster.set_topic_error("t", KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    error = client.list_topics("t", WAIT_S).topics["t"].error
+    assert error is not None
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    mock_cluster.set_topic_error("t", 0)
+    assert client.list_topics("t", WAIT_S).topics["t"].error is None
+    client.close()
+
+
+def test_set_partition_leader(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    cluster.create_topic("t", partitions=1)
+    cluster.start_request_tracking()
+    client = producer(cluster)
+    for leader in (1, 2, 1):
+        cluster.set_partition_leader("t", 0, leader)
+        assert leaders(client, "t") == {0: leader}
+        assert outcomes(client, "t") == [None]
+        assert cluster.requests("Produce")[-1].broker == leader
+    client.close()
+
+
+def test_set_partition_leader_none(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    mock_cluster.set_partition_leader("t", 0, None)
+    client = producer(mock_cluster)
+    assert leaders(client, "t") == {0: -1}
+    client.close()
+
+
+def test_set_partition_leader_unknown_partition(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=2)
+    for call in (mock_cluster.set_partition_leader, mock_cluster.set_partition_follower):
+        with pytest.raises(KafkaException, match="'t' \\[2\\]"):
+            call("t", 2, 1)
+
+
+def test_set_partition_follower_is_fetched_from(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    cluster.create_topic("t", partitions=1, replication_factor=2)
+    cluster.set_partition_leader("t", 0, 1)
+    cluster.set_partition_follower("t", 0, 2)
+    client = producer(cluster)
+    assert outcomes(client, "t") == [None]
+    client.close()
+    cluster.start_request_tracking()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "client.rack": "r",
+        }
+    )
+    consumer.subscribe(["t"])
+    message = consumer.poll(WAIT_S)
+    assert message is not None
+    assert message.error() is None
+    assert 2 in {request.broker for request in cluster.requests("Fetch")}
+    consumer.close()
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_set_coordinator(mock_cluster_factory: Factory, broker: int) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    cluster.create_topic("t")
+    cluster.set_coordinator("group", "g", broker)
+    cluster.start_request_tracking()
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
+    consumer.subscribe(["t"])
+    consumer.poll(0)
+    assert {request.broker for request in cluster.wait_for_requests("JoinGroup")} == {broker}
+    consumer.close()
+
+
+def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory()
+    cluster.create_topic("t", partitions=1)
+    servers = cluster.bootstrap_servers
+    client = producer(cluster, message_timeout_ms=300)
+    assert outcomes(client, "t") == [None]
+    for broker in (1, None):
+        cluster.broker_down(broker)
+        (error,) = outcomes(client, "t")
+        assert error.code() == KafkaError._MSG_TIMED_OUT
+        cluster.broker_up(broker)
+        patient = producer(cluster)
+        assert outcomes(patient, "t") == [None]
+        patient.close()
+    assert cluster.bootstrap_servers == servers
+    client.close()
+
+
+def test_set_rtt(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    client = producer(mock_cluster)
+    assert outcomes(client, "t") == [None]
+    for broker in (None, 1):
+        mock_cluster.set_rtt(250, broker)
+        begin = time.monotonic()
+        assert outcomes(client, "t") == [None]
+        assert time.monotonic() - begin >= 0.25
+    mock_cluster.set_rtt(0)
+    client.close()
+
+
+def test_set_api_versions_hides_a_request(mock_cluster: MockCluster) -> None:
+    mock_cluster.set_api_versions("InitProducerId", -1, -1)
+    mock_cluster.start_request_tracking()
+    client = producer(mock_cluster, transactional_id="x")
+    with pytest.raises(KafkaException):
+        client.init_transactions(1)
+    assert mock_cluster.requests("ApiVersions")
+    assert mock_cluster.requests("InitProducerId") == []
+    client.close()
+
+
+# -- requests
+
+
+def test_requests_tracked_in_order(mock_cluster: MockCluster) -> None:
+    mock_cluster.create_topic("t", partitions=1)
+    client = producer(mock_cluster)
+    before = time.monotonic()
+    mock_cluster.start_request_tracking()
+    assert outcomes(client, "t", 3) == [None] * 3
+    produced = mock_cluster.wait_for_requests("Produce", 3)
+    assert [request[:3] for request in produced] == [(1, "Produce", 0)] * 3
+    stamps = [request.timestamp for request in mock_cluster.requests()]
+    assert stamps == sorted(stamps)
+    assert before <= stamps[0] <= stamps[-1] <= time.monotonic()
+    assert isinstance(produced[0], MockRequest)
+    mock_cluster.clear_requests()
+    assert mock_cluster.requests("Produce") == []
+    mock_cluster.stop_request_tracking()
+    with pytest.raises(RuntimeError, match="start_request_tracking"):
+        mock_cluster.requests()
+    client.close()
+
+
+def test_wait_for_requests_timeout_tells_how_many(mock_cluster: MockCluster) -> None:
+    mock_cluster.start_request_tracking()
+    with pytest.raises(TimeoutError, match=r"0 of 2 Produce requests within 0\.02 s"):
+        mock_cluster.wait_for_requests("Produce", 2, timeout=0.02)

@@ -1,0 +1,101 @@
+"""oauth_cb: where the first token comes from.
+
+The mock speaks no SASL: what is covered is the callback and what the constructor makes of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+CONFIG = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "security.protocol": "sasl_plaintext",
+    "sasl.mechanisms": "OAUTHBEARER",
+    "group.id": "g",
+}
+
+
+@pytest.fixture
+def make(kafka: Any) -> Iterator[Callable[..., Any]]:
+    made = []
+
+    def make(kind: str, oauth_cb: Callable[[str], Any], **config: Any) -> Any:
+        client = getattr(kafka, kind)({**CONFIG, "oauth_cb": oauth_cb, **config})
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer"])
+def test_constructor_has_asked_for_a_token(make: Callable[..., Any], kind: str) -> None:
+    asked: list[str] = []
+
+    def token(config: str) -> tuple[str, float]:
+        asked.append(config)
+        return "token", time.time() + 3600
+
+    make(kind, token, **{"sasl.oauthbearer.config": "principal=me"})
+
+    # No call to poll was needed: the callback runs on librdkafka's own thread.
+    assert asked == ["principal=me"]
+
+
+def test_token_may_come_with_principal_and_extensions(make: Callable[..., Any]) -> None:
+    make("Producer", lambda _: ("token", time.time() + 3600, "me", {"tenant": "blue"}))
+
+
+def test_token_is_asked_for_again_before_it_expires(
+    make: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    asked: list[float] = []
+
+    def token(config: str) -> tuple[str, float]:
+        asked.append(time.monotonic())
+        return "token", time.time() + 2
+
+    make("Producer", token)
+
+    wait_until(lambda: len(asked) >= 2, lambda: time.sleep(0.05))
+
+
+def test_constructor_without_a_token_fails(kafka: Any) -> None:
+    def complain(config: str) -> None:
+        raise LookupError("no token today")
+
+    callbacks: list[Callable[[str], Any]] = [
+        complain,
+        lambda config: 3,
+        lambda config: ("token", "not a time"),
+        lambda config: ("token", 1.0),
+    ]
+
+    def error_of(oauth_cb: Callable[[str], Any]) -> Any:
+        with pytest.raises(kafka.KafkaException) as caught:
+            kafka.Producer({**CONFIG, "oauth_cb": oauth_cb})
+        return caught.value.args[0]
+
+    # Each may wait for ten seconds, so they wait together.
+    with ThreadPoolExecutor(len(callbacks)) as pool:
+        errors = list(pool.map(error_of, callbacks))
+
+    assert errors == [kafka.KafkaError.SASL_AUTHENTICATION_FAILED] * len(callbacks)
+
+
+@pytest.mark.ours
+def test_constructor_failure_says_what_the_callback_raised(kafka: Any) -> None:
+    def complain(config: str) -> None:
+        raise LookupError("no token today")
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        kafka.Producer({**CONFIG, "oauth_cb": complain})
+
+    assert caught.value.args[0] == kafka.KafkaError.SASL_AUTHENTICATION_FAILED
+    assert "no token today" in caught.value.args[0].str()

@@ -1,0 +1,277 @@
+"""Offsets: stored, committed, queried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def partition(kafka: Any, topic: str, fill: Callable[..., None]) -> Any:
+    """A partition that holds ten messages."""
+    fill(topic, 10)
+    return kafka.TopicPartition(topic, 0)
+
+
+def committed(consumer: Any, partition: Any) -> int:
+    (found,) = consumer.committed([partition], timeout=WAIT_S)
+    assert found.error is None
+    offset: int = found.offset
+    return offset
+
+
+def test_commit_of_a_message_stores_the_offset_after_it(consumer: Any, partition: Any) -> None:
+    consumer.assign([partition])
+    message = consumer.consume(3, WAIT_S)[-1]
+
+    (done,) = consumer.commit(message=message, asynchronous=False)
+
+    assert (done.topic, done.partition, done.offset) == (partition.topic, 0, 3)
+    assert done.error is None
+    assert committed(consumer, partition) == 3
+
+
+def test_commit_takes_the_message_by_position(consumer: Any, partition: Any) -> None:
+    consumer.assign([partition])
+
+    assert consumer.commit(consumer.poll(WAIT_S), asynchronous=False)[0].offset == 1
+
+
+def test_commit_of_offsets_stores_them_with_their_metadata(
+    consumer: Any, kafka: Any, partition: Any
+) -> None:
+    offset = kafka.TopicPartition(partition.topic, 0, 5, "a note")
+
+    (done,) = consumer.commit(offsets=[offset], asynchronous=False)
+
+    assert done.offset == 5
+    (found,) = consumer.committed([partition], timeout=WAIT_S)
+    assert (found.offset, found.metadata) == (5, "a note")
+
+
+def test_commit_of_nothing_commits_what_was_read(consumer: Any, partition: Any) -> None:
+    consumer.assign([partition])
+    consumer.consume(4, WAIT_S)
+
+    (done,) = consumer.commit(asynchronous=False)
+
+    assert done.offset == 4
+    assert committed(consumer, partition) == 4
+
+
+def test_commit_of_nothing_read_is_an_error(consumer: Any, kafka: Any) -> None:
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.commit(asynchronous=False)
+
+    assert caught.value.args[0] == kafka.KafkaError._NO_OFFSET
+
+
+def test_commit_is_asynchronous_by_default_and_reports(
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    partition: Any,
+    wait_until: Callable[..., None],
+) -> None:
+    reports: list[tuple[Any, Any]] = []
+    consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
+    offset = kafka.TopicPartition(partition.topic, 0, 6)
+
+    assert consumer.commit(offsets=[offset]) is None
+    wait_until(lambda: reports, lambda: consumer.poll(0.1))
+
+    ((error, (done,)),) = reports
+    assert error is None
+    assert (done.topic, done.partition, done.offset, done.error) == (partition.topic, 0, 6, None)
+
+
+def test_commit_accepts_the_former_name_of_asynchronous(
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    partition: Any,
+    wait_until: Callable[..., None],
+) -> None:
+    reports: list[tuple[Any, Any]] = []
+    consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
+    offsets = [kafka.TopicPartition(partition.topic, 0, 6)]
+
+    assert consumer.commit(offsets=offsets, **{"async": True}) is None
+    wait_until(lambda: reports, lambda: consumer.poll(0.1))
+    assert consumer.commit(offsets=offsets, **{"async": False})[0].offset == 6
+
+
+def test_commit_reports_a_failure_to_on_commit(
+    make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
+) -> None:
+    reports: list[tuple[Any, Any]] = []
+    consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
+
+    consumer.commit()
+    wait_until(lambda: reports, lambda: consumer.poll(0.1))
+
+    assert reports[0][0] == kafka.KafkaError._NO_OFFSET
+
+
+def test_commit_synchronous_is_answered_and_not_reported(
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    partition: Any,
+    wait_until: Callable[..., None],
+) -> None:
+    reports: list[tuple[Any, Any]] = []
+    consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
+
+    consumer.commit(offsets=[kafka.TopicPartition(partition.topic, 0, 2)], asynchronous=False)
+    consumer.commit(offsets=[kafka.TopicPartition(partition.topic, 0, 3)])
+    wait_until(lambda: reports, lambda: consumer.poll(0.1))
+
+    assert [(error, ps[0].offset) for error, ps in reports] == [(None, 3)]
+
+
+@pytest.mark.parametrize("method", ["commit", "store_offsets"])
+def test_message_and_offsets_exclude_each_other(
+    make_consumer: Callable[..., Any], kafka: Any, method: str
+) -> None:
+    consumer = make_consumer({"enable.auto.offset.store": False})
+    message = kafka.Message(topic="any", partition=0, offset=1)
+
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        getattr(consumer, method)(message=message, offsets=[kafka.TopicPartition("any", 0, 1)])
+
+
+@pytest.mark.parametrize("method", ["commit", "store_offsets"])
+def test_event_has_no_offset_to_keep(
+    make_consumer: Callable[..., Any], kafka: Any, topic: str, method: str
+) -> None:
+    consumer = make_consumer({"enable.partition.eof": True, "enable.auto.offset.store": False})
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+    end = consumer.poll(WAIT_S)
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        getattr(consumer, method)(message=end)
+
+    assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
+
+
+def test_store_offsets_is_what_commit_commits(
+    make_consumer: Callable[..., Any], kafka: Any, partition: Any
+) -> None:
+    consumer = make_consumer({"enable.auto.offset.store": False})
+    consumer.assign([partition])
+    messages = consumer.consume(5, WAIT_S)
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.commit(asynchronous=False)
+    assert caught.value.args[0] == kafka.KafkaError._NO_OFFSET
+
+    assert consumer.store_offsets(message=messages[1]) is None
+    assert consumer.commit(asynchronous=False)[0].offset == 2
+
+    consumer.store_offsets(offsets=[kafka.TopicPartition(partition.topic, 0, 4)])
+    assert consumer.commit(asynchronous=False)[0].offset == 4
+
+
+def test_store_offsets_while_they_are_stored_by_themselves_is_an_error(
+    consumer: Any, kafka: Any, partition: Any
+) -> None:
+    consumer.assign([partition])
+    message = consumer.poll(WAIT_S)
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.store_offsets(message)
+
+    assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
+
+
+def test_store_offsets_of_a_partition_not_assigned_is_an_error(
+    make_consumer: Callable[..., Any], kafka: Any, partition: Any
+) -> None:
+    consumer = make_consumer({"enable.auto.offset.store": False})
+    consumer.assign([partition])
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.store_offsets(offsets=[kafka.TopicPartition(partition.topic, 3, 1)])
+
+    assert caught.value.args[0] == kafka.KafkaError._STATE
+
+
+def test_store_offsets_of_nothing_is_an_error(make_consumer: Callable[..., Any]) -> None:
+    consumer = make_consumer({"enable.auto.offset.store": False})
+
+    with pytest.raises(ValueError, match="message or offsets"):
+        consumer.store_offsets()
+
+
+def test_auto_commit_keeps_the_position_over_close(
+    make_consumer: Callable[..., Any], partition: Any, unique: Callable[[str], str]
+) -> None:
+    config = {"group.id": unique("group"), "enable.auto.commit": True}
+    first = make_consumer(config)
+    first.assign([partition])
+    assert [m.offset() for m in first.consume(4, WAIT_S)] == [0, 1, 2, 3]
+    first.close()
+
+    second = make_consumer(config)
+    second.assign([partition])
+
+    assert second.poll(WAIT_S).offset() == 4
+
+
+def test_committed_before_any_commit_is_invalid(consumer: Any, kafka: Any, partition: Any) -> None:
+    assert committed(consumer, partition) == kafka.OFFSET_INVALID
+
+
+def test_position_is_the_next_message(consumer: Any, kafka: Any, partition: Any) -> None:
+    other = kafka.TopicPartition(partition.topic, 1)
+    consumer.assign([partition])
+    assert consumer.position([partition])[0].offset == kafka.OFFSET_INVALID
+
+    consumer.consume(4, WAIT_S)
+    here, unread = consumer.position([partition, other])
+
+    assert (here.topic, here.partition, here.offset) == (partition.topic, 0, 4)
+    assert unread.offset == kafka.OFFSET_INVALID
+
+
+def test_watermarks_are_the_first_and_the_next_offset(
+    consumer: Any, kafka: Any, partition: Any
+) -> None:
+    assert consumer.get_watermark_offsets(partition, timeout=WAIT_S) == (0, 10)
+    empty = kafka.TopicPartition(partition.topic, 1)
+    assert consumer.get_watermark_offsets(empty, WAIT_S) == (0, 0)
+
+
+def test_watermarks_cached_come_with_the_messages(
+    consumer: Any, kafka: Any, partition: Any
+) -> None:
+    unknown = (kafka.OFFSET_INVALID, kafka.OFFSET_INVALID)
+    assert consumer.get_watermark_offsets(partition, cached=True) == unknown
+    consumer.assign([partition])
+    consumer.poll(WAIT_S)
+
+    assert consumer.get_watermark_offsets(partition, cached=True)[1] == 10
+
+
+def test_watermarks_of_an_unknown_partition_are_an_error(
+    consumer: Any, kafka: Any, partition: Any
+) -> None:
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.get_watermark_offsets(kafka.TopicPartition(partition.topic, 99), timeout=WAIT_S)
+
+    assert caught.value.args[0] == kafka.KafkaError._UNKNOWN_PARTITION
+
+
+def test_offsets_for_times_answers_per_partition(
+    consumer: Any, kafka: Any, partition: Any
+) -> None:
+    # The mock has no look-up by time: it knows only the two ends, so the answer for a time is
+    # whatever it says, and only the form of the answer is checked here.
+    asked = [kafka.TopicPartition(partition.topic, number, 1234) for number in (0, 1)]
+
+    answer = consumer.offsets_for_times(asked, timeout=WAIT_S)
+
+    assert answer == asked
+    assert {p.error for p in answer} == {None}
+    assert [p.offset for p in asked] == [1234, 1234]

@@ -1,0 +1,264 @@
+"""Safety that needs a process of its own: memory, fork, the interpreter's end."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+def assert_clean(done: CompletedProcess[str]) -> None:
+    """A crash shows in the exit code, a sanitizer or faulthandler on standard error."""
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_thousand_open_and_close_cycles_do_not_grow_the_process(
+    run_script: Run, cluster: Any
+) -> None:
+    done = run_script(
+        """
+        import gc, os, sys
+        from cykafka._handle import live_handles
+
+        config = {
+            "bootstrap.servers": sys.argv[1], "group.id": "cycles", "log_level": 0,
+            "stats_cb": print, "error_cb": print,
+        }
+
+        def cycle():
+            producer = kafka.Producer(config | {"on_delivery": print})
+            consumer = kafka.Consumer(config | {"on_commit": print})
+            consumer.assign([kafka.TopicPartition("cycles", 0)])
+            producer.close()
+            consumer.close()
+
+        def resident_kb():
+            gc.collect()
+            with open("/proc/self/statm") as statm:
+                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+        # Pools and arenas fill up first; after that a leak shows as steady growth.
+        for _ in range(200):
+            cycle()
+        before = resident_kb()
+        threads = len(os.listdir("/proc/self/task"))
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(1000):
+            cycle()
+        grown = resident_kb() - before
+        assert not any(live_handles().values()), live_handles()
+        assert len(os.listdir("/proc/self/task")) <= threads
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        # 1 kB a cycle would be 1,000 kB.
+        assert grown < 1500, f"{grown} kB in 1,000 cycles"
+        """,
+        cluster.bootstrap_servers,
+        timeout=180,
+    )
+
+    assert_clean(done)
+
+
+def test_messages_produced_and_read_do_not_grow_the_process(
+    run_script: Run, cluster: Any, topic: str
+) -> None:
+    done = run_script(
+        """
+        import gc, os, sys
+        servers, topic = sys.argv[1:]
+        seen = []
+        producer = kafka.Producer(
+            {"bootstrap.servers": servers, "queue.buffering.max.messages": 1000}
+        )
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "growth",
+                                   "fetch.wait.max.ms": 20,
+                                   "auto.offset.reset": "earliest"})
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+
+        def round_trip(count):
+            for number in range(count):
+                producer.produce(topic, b"v" * 100, b"key", partition=0, timeout=10,
+                                 headers=[("name", b"value")],
+                                 on_delivery=lambda error, message: message.headers())
+            producer.flush(10)
+            left = count
+            while left:
+                messages = consumer.consume(min(left, 100), timeout=5)
+                assert messages, "lost"
+                left -= len(messages)
+                for message in messages:
+                    message.value(), message.key(), message.headers(), message.timestamp()
+
+        def resident_kb():
+            gc.collect()
+            with open("/proc/self/statm") as statm:
+                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+        for _ in range(10):
+            round_trip(1000)
+        before = resident_kb()
+        for _ in range(20):
+            round_trip(1000)
+        grown = resident_kb() - before
+        producer.close()
+        consumer.close()
+        # A leak of one value of 100 bytes a message would be 2,000 kB.
+        assert grown < 1500, f"{grown} kB in 20,000 messages"
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        timeout=120,
+    )
+
+    assert_clean(done)
+
+
+FORK = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+servers, topic = sys.argv[1:]
+producer = kafka.Producer({"bootstrap.servers": servers})
+consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "fork"})
+consumer.assign([kafka.TopicPartition(topic, 0)])
+producer.produce(topic, b"before")
+child = os.fork()
+if child == 0:
+    signal.alarm(15)
+    %s
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+producer.produce(topic, b"after")
+assert producer.flush(10) == 0
+consumer.poll(0)
+producer.close()
+consumer.close()
+"""
+
+FORK_CHILDREN = {
+    "calls are refused": """
+    calls = [
+        lambda: producer.produce(topic, b"x"), lambda: producer.poll(0),
+        lambda: producer.flush(0), lambda: consumer.poll(0),
+        lambda: consumer.consume(1, timeout=0), lambda: consumer.commit(),
+        lambda: consumer.assignment(), lambda: producer.list_topics(timeout=1),
+    ]
+    for number, call in enumerate(calls):
+        try:
+            call()
+        except RuntimeError as error:
+            if "fork" in str(error):
+                continue
+        os._exit(number + 1)
+    os._exit(0)
+""",
+    "exits cleanly": """
+    sys.exit(0)
+""",
+    "deletes and closes": """
+    import contextlib
+    for client in (producer, consumer):
+        with contextlib.suppress(RuntimeError):
+            client.close()
+    del producer, consumer, client
+    sys.exit(0)
+""",
+    "makes clients of its own": """
+    own = kafka.Producer({"bootstrap.servers": servers})
+    own.produce(topic, b"from the child")
+    left = own.flush(10)
+    own.close()
+    sys.exit(left)
+""",
+}
+
+
+@pytest.mark.parametrize("child", FORK_CHILDREN)
+def test_forked_child(run_script: Run, cluster: Any, topic: str, child: str) -> None:
+    done = run_script(
+        FORK % FORK_CHILDREN[child].strip(), cluster.bootstrap_servers, topic, timeout=60
+    )
+
+    assert_clean(done)
+
+
+# Warnings of handles left open are the point of some of these, and not what is looked for.
+ENDINGS = {
+    "open handles": "",
+    "open handles in a cycle": """
+        class Owner:
+            def report(self, *_): pass
+        owner = Owner()
+        owner.clients = producer, consumer
+        owner.third = kafka.Producer(
+            {"bootstrap.servers": servers, "on_delivery": owner.report}
+        )
+    """,
+    "messages alive": """
+        fixed = []
+        producer.produce(topic, b"x", partition=0)
+        producer.flush(10)
+        while not fixed:
+            fixed = consumer.consume(1, timeout=5)
+    """,
+    "messages queued": """
+        for _ in range(100):
+            producer.produce(topic, b"x", on_delivery=lambda *report: None)
+    """,
+    "daemon threads polling": """
+        import threading, time
+        def forever(call):
+            while True:
+                call()
+        calls = [lambda: producer.poll(0.05), lambda: consumer.poll(0.05),
+                 lambda: consumer.consume(10, 0.05), lambda: producer.flush(0.05)]
+        for call in calls:
+            threading.Thread(target=forever, args=(call,), daemon=True).start()
+        time.sleep(0.2)
+    """,
+    "daemon thread in an endless poll": """
+        import threading, time
+        threading.Thread(target=consumer.poll, daemon=True).start()
+        threading.Thread(target=producer.poll, args=(1000,), daemon=True).start()
+        time.sleep(0.2)
+    """,
+    "callbacks due": """
+        third = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "error_cb": print,
+                                "statistics.interval.ms": 1, "stats_cb": print})
+        import time
+        time.sleep(0.1)
+    """,
+    "close at exit": """
+        import atexit
+        atexit.register(producer.close)
+        atexit.register(consumer.close)
+    """,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_interpreter_ends_cleanly_with(
+    run_script: Run, cluster: Any, topic: str, ending: str
+) -> None:
+    head = """
+        import sys, warnings
+        warnings.simplefilter("ignore", ResourceWarning)
+        servers, topic = sys.argv[1:]
+        producer = kafka.Producer({"bootstrap.servers": servers})
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "ending",
+                                   "auto.offset.reset": "earliest"})
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+    """
+    source = textwrap.dedent(head) + textwrap.dedent(ENDINGS[ending])
+
+    done = run_script(source, cluster.bootstrap_servers, topic, timeout=30)
+
+    assert done.returncode == 0, done.stderr
+    assert "Fatal Python error" not in done.stderr
+    assert "Traceback" not in done.stderr

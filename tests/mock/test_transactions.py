@@ -1,0 +1,248 @@
+"""Transactions: their calls, their errors' flags, and the offsets sent with them.
+
+The mock answers the requests but neither hides aborted messages nor applies the offsets.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+NO_BROKER = "127.0.0.1:1"
+
+
+@pytest.fixture
+def make_transactional(
+    make_producer: Callable[..., Any], unique: Callable[[str], str]
+) -> Callable[..., Any]:
+    def make(**config: Any) -> Any:
+        return make_producer({"transactional.id": unique("transaction"), **config})
+
+    return make
+
+
+@pytest.fixture
+def ready(make_transactional: Callable[..., Any]) -> Any:
+    """A producer that may begin a transaction."""
+    producer = make_transactional()
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
+def test_commit_delivers_the_messages(
+    ready: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+) -> None:
+    seen: list[Any] = []
+
+    assert ready.begin_transaction() is None
+    ready.produce(topic, b"1", partition=0, on_delivery=lambda *report: seen.append(report))
+    ready.produce(topic, b"2", partition=0)
+    assert ready.commit_transaction(WAIT_S) is None
+
+    assert [error for error, _ in seen] == [None]
+    consumer.assign([kafka.TopicPartition(topic, 0)])
+    assert [m.value() for m in read(consumer, 2)] == [b"1", b"2"]
+
+
+def test_transactions_follow_each_other(ready: Any, topic: str) -> None:
+    for _ in range(3):
+        ready.begin_transaction()
+        ready.produce(topic, b"x")
+        ready.commit_transaction()
+
+    assert len(ready) == 0
+
+
+def test_abort_fails_what_was_queued(make_transactional: Any, kafka: Any, topic: str) -> None:
+    seen: list[Any] = []
+    producer = make_transactional(**{"linger.ms": 20_000})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=lambda *report: seen.append(report))
+
+    assert producer.abort_transaction(WAIT_S) is None
+
+    ((error, message),) = seen
+    assert error.code() in (kafka.KafkaError._PURGE_QUEUE, kafka.KafkaError._PURGE_INFLIGHT)
+    assert message.value() == b"x"
+    producer.begin_transaction()
+    producer.abort_transaction()
+
+
+@pytest.mark.ours
+def test_calls_take_their_arguments_by_keyword(
+    make_transactional: Callable[..., Any], consumer: Any
+) -> None:
+    producer = make_transactional()
+    metadata = consumer.consumer_group_metadata()
+
+    producer.init_transactions(timeout=WAIT_S)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(positions=[], group_metadata=metadata, timeout=WAIT_S)
+    producer.commit_transaction(timeout=WAIT_S)
+    producer.begin_transaction()
+    producer.abort_transaction(timeout=WAIT_S)
+
+
+@pytest.mark.parametrize(
+    "method", ["begin_transaction", "commit_transaction", "abort_transaction"]
+)
+def test_calls_before_init_are_out_of_order(
+    make_transactional: Callable[..., Any], kafka: Any, method: str
+) -> None:
+    producer = make_transactional()
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        getattr(producer, method)()
+
+    error = caught.value.args[0]
+    assert error == kafka.KafkaError._STATE
+    assert (error.fatal(), error.retriable(), error.txn_requires_abort()) == (False, False, False)
+
+
+def test_calls_out_of_order_are_errors(ready: Any, kafka: Any, topic: str) -> None:
+    def code(call: Callable[[], Any]) -> int:
+        with pytest.raises(kafka.KafkaException) as caught:
+            call()
+        number: int = caught.value.args[0].code()
+        return number
+
+    state = kafka.KafkaError._STATE
+    assert code(lambda: ready.init_transactions(WAIT_S)) == state
+    assert code(ready.commit_transaction) == state
+    assert code(lambda: ready.produce(topic, b"outside")) == state
+    ready.begin_transaction()
+    assert code(ready.begin_transaction) == state
+    ready.abort_transaction()
+
+
+def test_calls_without_a_transactional_id_are_errors(producer: Any, kafka: Any) -> None:
+    for call in (lambda: producer.init_transactions(WAIT_S), producer.begin_transaction):
+        with pytest.raises(kafka.KafkaException, match=r"transactional\.id") as caught:
+            call()
+        assert caught.value.args[0] == kafka.KafkaError._NOT_CONFIGURED
+
+
+def test_init_without_a_broker_can_be_tried_again(kafka: Any) -> None:
+    producer = kafka.Producer({"bootstrap.servers": NO_BROKER, "transactional.id": "t"})
+    try:
+        with pytest.raises(kafka.KafkaException) as caught:
+            producer.init_transactions(0.1)
+
+        error = caught.value.args[0]
+        assert error == kafka.KafkaError._TIMED_OUT
+        assert error.retriable()
+        assert not error.fatal()
+        assert not error.txn_requires_abort()
+    finally:
+        # Closing warns that the transaction's state is not known; that is not the matter here.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            producer.close()
+
+
+def test_commit_after_a_failed_message_asks_for_abort(
+    make_transactional: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    producer = make_transactional()
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    producer.purge()
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.commit_transaction(WAIT_S)
+
+    error = caught.value.args[0]
+    assert error.txn_requires_abort()
+    assert not error.fatal()
+    producer.abort_transaction(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"y", partition=0)
+    producer.commit_transaction(WAIT_S)
+
+
+def test_offsets_are_sent_with_the_groups_metadata(
+    ready: Any,
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    topic: str,
+    unique: Callable[[str], str],
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    fill(topic, 3)
+    consumer = make_consumer({"group.protocol": "consumer"})
+    consumer.subscribe([topic])
+    messages = read(consumer, 3)
+
+    ready.begin_transaction()
+    for message in messages:
+        ready.produce(unique("copy"), message.value())
+    positions = consumer.position(consumer.assignment())
+    assert (
+        ready.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT_S)
+        is None
+    )
+    ready.commit_transaction(WAIT_S)
+
+
+def test_offsets_with_nothing_in_them_are_accepted(ready: Any, consumer: Any) -> None:
+    ready.begin_transaction()
+
+    assert (
+        ready.send_offsets_to_transaction([], consumer.consumer_group_metadata(), WAIT_S) is None
+    )
+
+    ready.abort_transaction()
+
+
+@pytest.mark.parametrize(
+    ("positions", "metadata"), [(3, None), ([3], None), ([], "text")], ids=repr
+)
+def test_offsets_of_a_wrong_type_are_rejected(
+    ready: Any, consumer: Any, positions: Any, metadata: Any
+) -> None:
+    metadata = metadata or consumer.consumer_group_metadata()
+
+    with pytest.raises(TypeError):
+        ready.send_offsets_to_transaction(positions, metadata, WAIT_S)
+
+
+def test_close_aborts_an_open_transaction(
+    make_transactional: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    seen: list[Any] = []
+    producer = make_transactional(**{"linger.ms": 20_000})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=lambda *report: seen.append(report))
+
+    assert producer.close() is True
+
+    ((error, _),) = seen
+    assert error.code() in (kafka.KafkaError._PURGE_QUEUE, kafka.KafkaError._PURGE_INFLIGHT)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("method", ["commit_transaction", "abort_transaction"])
+def test_callback_that_raises_reaches_the_caller_and_can_be_repeated(
+    make_transactional: Callable[..., Any], topic: str, method: str
+) -> None:
+    def complain(error: Any, message: Any) -> None:
+        raise LookupError("from the report")
+
+    producer = make_transactional(**{"linger.ms": 20_000})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=complain)
+
+    with pytest.raises(LookupError, match="from the report"):
+        getattr(producer, method)(WAIT_S)
+
+    # Whether the first call came to its end or not, the producer must not be stuck.
+    producer.close()

@@ -1,0 +1,144 @@
+"""Typical code of a user, which ``mypy --strict`` has to accept. It is checked, never run."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from cykafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_CREATE_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+    libversion,
+    murmur2,
+    version,
+)
+
+
+def report(error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        text: str = error.str()
+        code: int = error.code()
+        print(text, code, error.fatal(), error.retriable(), error.txn_requires_abort())
+        return
+    topic: str | None = message.topic()
+    partition: int | None = message.partition()
+    offset: int | None = message.offset()
+    print(topic, partition, offset, message.latency())
+
+
+def on_error(error: KafkaError) -> None:
+    print(error.name())
+
+
+def on_statistics(text: str) -> None:
+    print(json.loads(text)["name"])
+
+
+def produce() -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": "localhost:9092",
+            "linger.ms": 5,
+            "enable.idempotence": True,
+            "error_cb": on_error,
+            "stats_cb": on_statistics,
+            "on_delivery": report,
+        },
+        logger=logging.getLogger(__name__),
+    )
+    producer.produce("orders", b"value")
+    producer.produce("orders", "value", "key", 0, report)
+    producer.produce(
+        topic="orders",
+        value=None,
+        key=b"key",
+        partition=1,
+        on_delivery=report,
+        timestamp=1_700_000_000_000,
+        headers=[("name", b"value"), ("text", "value"), ("none", None)],
+    )
+    producer.produce("orders", headers={"name": b"value", "none": None})
+    producer.produce("orders", b"value", timeout=1.5)
+    producer.produce("orders", on_delivery=lambda error, message: print(error, message.value()))
+    served: int = producer.poll(0)
+    left: int = producer.flush(10.0)
+    queued: int = producer.produce_batch("orders", [{"value": b"a"}, {"value": "b", "key": "k"}])
+    print(served, left, queued, len(producer))
+    producer.purge(in_queue=True, in_flight=False, blocking=True)
+    closed: bool = producer.close()
+    print(closed)
+
+
+def transact(consumer: Consumer) -> None:
+    with Producer(**{"bootstrap.servers": "localhost:9092", "transactional.id": "t"}) as producer:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        try:
+            producer.produce("orders", b"value")
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+            )
+            producer.commit_transaction(30.0)
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.txn_requires_abort():
+                producer.abort_transaction()
+            raise
+
+
+def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    for partition in partitions:
+        partition.offset = OFFSET_BEGINNING
+    consumer.assign(partitions)
+
+
+def committed(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    print(error, [(p.topic, p.partition, p.offset, p.error) for p in partitions])
+
+
+def consume() -> None:
+    consumer = Consumer({"bootstrap.servers": "localhost:9092", "group.id": "group"})
+    consumer.subscribe(["orders", "^bills.*"], on_assign=assigned, on_revoke=assigned)
+    message = consumer.poll(1.0)
+    if message is None:
+        return
+    error = message.error()
+    if error is not None:
+        if error.code() == KafkaError._PARTITION_EOF or error == KafkaError._TIMED_OUT:
+            return
+        raise KafkaException(error)
+    value: bytes | None = message.value()
+    kind, when = message.timestamp()
+    if kind == TIMESTAMP_CREATE_TIME:
+        print(value, when + 1, len(message))
+    for name, content in message.headers() or []:
+        print(name, content)
+    messages: list[Message] = consumer.consume(num_messages=100, timeout=0.5)
+    consumer.commit(message=messages[-1], asynchronous=True)
+    done = consumer.commit(offsets=[TopicPartition("orders", 0, 5)], asynchronous=False)
+    print(done)
+    consumer.store_offsets(message=message)
+    low, high = consumer.get_watermark_offsets(TopicPartition("orders", 0), timeout=1.0)
+    print(high - low)
+    consumer.pause(consumer.assignment())
+    consumer.resume(consumer.assignment())
+    consumer.seek(TopicPartition("orders", 0, 3))
+    found: list[TopicPartition] = consumer.committed([TopicPartition("orders", 0)], timeout=5)
+    print(found, consumer.memberid())
+    for name, topic in consumer.list_topics(timeout=5).topics.items():
+        print(name, len(topic.partitions))
+    consumer.close()
+
+
+def module() -> None:
+    text: str = version()
+    number: int = libversion()[1]
+    partition: int = murmur2(b"key", 12)
+    print(text, number, partition, sorted([TopicPartition("b", 1), TopicPartition("a", 2)]))
+    print(Message(topic="orders", value=b"v", headers=[("h", b"1")]).value())

@@ -1,0 +1,515 @@
+"""How librdkafka's source is found, checked, built and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+VENDOR = Path(__file__).parents[2] / "vendor"
+TIMEOUT_S = 60
+FEATURES = "gzip,lz4,oidc,sasl_gssapi,sasl_oauthbearer,sasl_scram,ssl,zstd"
+# A library that answers what is asked of librdkafka here, so that a build takes a second.
+FAKE_TREE = {
+    "CMakeLists.txt": """\
+cmake_minimum_required(VERSION 3.25)
+project(RdKafka C)
+add_subdirectory(src)
+""",
+    "src/CMakeLists.txt": """\
+add_library(rdkafka SHARED rdkafka.c)
+set_target_properties(rdkafka PROPERTIES SOVERSION 1)
+file(APPEND "$ENV{BUILDS_SEEN}" "build\\n")
+""",
+    "src/rdkafka.h": "#define RD_KAFKA_VERSION 0x020e02ff\n",
+    "src/rdkafka_mock.h": "",
+    "src/rdkafka.c": """\
+#include <string.h>
+void *rd_kafka_conf_new(void) { return 0; }
+void rd_kafka_conf_destroy(void *conf) { (void)conf; }
+int rd_kafka_conf_get(void *conf, const char *name, char *value, size_t *size) {
+    (void)conf, (void)name, (void)size;
+    strcpy(value, "@FEATURES@");
+    return 0;
+}
+""",
+    "LICENSES.txt": "",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CYKAFKA_LIBRDKAFKA", "CYKAFKA_LIBRDKAFKA_SOURCE", "CYKAFKA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.syspath_prepend(str(VENDOR))
+
+
+@pytest.fixture
+def src() -> ModuleType:
+    import librdkafka_source
+
+    return librdkafka_source
+
+
+@pytest.fixture
+def apt() -> ModuleType:
+    import apt_source
+
+    return apt_source
+
+
+@pytest.fixture
+def cache(src: ModuleType, tmp_path: Path) -> Iterator[object]:
+    cache = src.Cache(tmp_path / "cache")
+    with cache.lock():
+        yield cache
+
+
+def write_tree(folder: Path, features: str = FEATURES, **changes: str) -> Path:
+    for name, text in FAKE_TREE.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(changes.get(path.name.replace(".", "_"), text))
+    code = folder / "src" / "rdkafka.c"
+    code.write_text(code.read_text().replace("@FEATURES@", features))
+    return folder
+
+
+def write_archive(path: Path, version: str = "0x020e02ff") -> Path:
+    header = f"#define RD_KAFKA_VERSION {version}\n".encode()
+    with tarfile.open(path, "w:gz") as tar:
+        member = tarfile.TarInfo("librdkafka-x/src/rdkafka.h")
+        member.size = len(header)
+        tar.addfile(member, io.BytesIO(header))
+    return path
+
+
+@pytest.fixture
+def pin(src: ModuleType, tmp_path: Path) -> object:
+    """The real pin, but for a release archive that lies here and no distribution's."""
+    archive = write_archive(tmp_path / "release.tar.gz")
+    return dataclasses.replace(
+        src.load_pin(),
+        release_url=archive.as_uri(),
+        release_sha256=src.sha256_of(archive),
+        suites={},
+    )
+
+
+def test_pin_is_complete(src: ModuleType) -> None:
+    pin = src.load_pin()
+    assert pin.version in pin.release_url
+    assert pin.accepts(pin.version)
+    assert not pin.accepts("2.0.2")
+    assert all(len(checksum) == 64 for checksum in pin.checksums)
+    assert {"debian", "ubuntu"} <= set(pin.suites)
+
+
+# Order
+
+
+def test_source_setting_comes_first(
+    src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src.find_source(pin, cache)  # something is in the cache
+    tree = write_tree(tmp_path / "tree")
+    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tree))
+    assert src.find_source(pin, cache).path == tree
+
+
+def test_source_setting_that_is_wrong_is_not_passed_over(
+    src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tmp_path / "nowhere"))
+    with pytest.raises(src.VendorError, match=r"CYKAFKA_LIBRDKAFKA_SOURCE: .*nowhere"):
+        src.find_source(pin, cache)
+
+
+def test_source_setting_refuses_an_older_version(
+    src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = write_archive(tmp_path / "old.tar.gz", "0x020002ff")
+    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(archive))
+    with pytest.raises(src.VendorError, match=r"is 2\.0\.2; at least 2\.14\.2"):
+        src.find_source(pin, cache)
+
+
+def test_cache_comes_before_the_release(src: ModuleType, pin: object, cache: object) -> None:
+    first = src.find_source(pin, cache)
+    gone = dataclasses.replace(pin, release_url="file:///nowhere")  # type: ignore[type-var]
+    second = src.find_source(gone, cache)
+    assert second.path == first.path
+    assert second.checksum == src.sha256_of(second.path)
+
+
+def test_release_comes_before_the_distribution(
+    src: ModuleType, pin: object, cache: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*_: object) -> None:
+        pytest.fail("apt was asked")
+
+    monkeypatch.setattr(src.apt_source, "fetch", fetch)
+    assert "checksum as pinned" in src.find_source(pin, cache).origin
+
+
+# Checks
+
+
+def test_release_with_another_checksum_is_refused(
+    src: ModuleType, pin: object, cache: object
+) -> None:
+    other = dataclasses.replace(pin, release_sha256="0" * 64)  # type: ignore[type-var]
+    with pytest.raises(src.SourceError, match=r"its sha256 is \w{64}, not 0{64}"):
+        src.from_release(other, cache)
+    assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
+
+
+def test_damaged_archive_in_the_cache_is_fetched_again(
+    src: ModuleType, pin: object, cache: object
+) -> None:
+    kept = src.find_source(pin, cache).path
+    kept.write_bytes(kept.read_bytes()[:-1])
+    again = src.find_source(pin, cache)
+    assert src.sha256_of(again.path) == again.checksum
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "librdkafka-x/../../outside"])
+def test_archive_that_leaves_its_folder_is_refused(
+    src: ModuleType, tmp_path: Path, name: str
+) -> None:
+    archive = tmp_path / "evil.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    (tmp_path / "into").mkdir()
+    with pytest.raises(src.SourceError, match="unsafe member"):
+        src.extract(archive, tmp_path / "into")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_archive_with_a_link_is_refused(src: ModuleType, tmp_path: Path) -> None:
+    archive = tmp_path / "link.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        member = tarfile.TarInfo("librdkafka-x/link")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(member)
+    (tmp_path / "into").mkdir()
+    with pytest.raises(src.SourceError, match="unsafe member"):
+        src.extract(archive, tmp_path / "into")
+
+
+def test_error_names_each_place_and_what_to_set(
+    src: ModuleType, pin: object, cache: object
+) -> None:
+    nothing = dataclasses.replace(pin, release_url="file:///nowhere.tar.gz")  # type: ignore[type-var]
+    with pytest.raises(src.VendorError) as caught:
+        src.find_source(nothing, cache)
+    message = str(caught.value)
+    for part in (
+        "CYKAFKA_LIBRDKAFKA_SOURCE: not set",
+        "the cache: no archive in",
+        "the upstream release: file:///nowhere.tar.gz",
+        "the source package of Debian or Ubuntu: ",
+        "Set CYKAFKA_LIBRDKAFKA_SOURCE",
+        "CYKAFKA_LIBRDKAFKA=system",
+    ):
+        assert part in message
+
+
+# apt
+
+
+def test_one_line_sources_are_parsed(apt: ModuleType) -> None:
+    mirrors = apt.parse_one_line(
+        "# deb http://commented/ x main\n"
+        "deb http://plain/debian bookworm main # a remark\n"
+        "deb-src [arch=amd64 signed-by=/a.gpg,/b.gpg] https://keyed/debian sid main contrib\n"
+        "deb cdrom:[Debian]/ bookworm main\n"
+    )
+    assert mirrors == [
+        apt.Mirror("http://plain/debian", ("bookworm",)),
+        apt.Mirror("https://keyed/debian", ("sid",), "/a.gpg /b.gpg"),
+    ]
+
+
+def test_deb822_sources_are_parsed(apt: ModuleType) -> None:
+    mirrors = apt.parse_deb822(
+        "Types: deb\n"
+        "# a remark\n"
+        "URIs: http://one/debian\n"
+        "  http://two/debian\n"
+        "Suites: bookworm bookworm-updates\n"
+        "Components: main\n"
+        "Signed-By:\n"
+        " -----BEGIN PGP PUBLIC KEY BLOCK-----\n"
+        " .\n"
+        " abc\n"
+        "\n"
+        "Enabled: no\n"
+        "URIs: http://off/debian\n"
+        "Suites: bookworm\n"
+    )
+    key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc"
+    suites = ("bookworm", "bookworm-updates")
+    assert mirrors == [
+        apt.Mirror("http://one/debian", suites, key),
+        apt.Mirror("http://two/debian", suites, key),
+    ]
+    assert apt.parse_deb822(mirrors[0].stanza("sid", "main"))[0].signed_by == key
+
+
+def test_main_mirrors_leave_out_security_and_strangers(apt: ModuleType) -> None:
+    main = apt.Mirror("http://main/debian", ("bookworm", "bookworm-updates"))
+    stable = apt.Mirror("http://third/party", ("stable",))
+    chosen = apt.main_mirrors(
+        [
+            stable,
+            apt.Mirror("http://main/security", ("bookworm-security",)),
+            apt.Mirror("http://third/node", ("nodistro",)),
+            main,
+            apt.Mirror("http://main/debian/", ("bookworm-backports",)),
+        ],
+        {"bookworm"},
+    )
+    assert chosen == [main, stable]
+
+
+@pytest.fixture
+def fake_apt(apt: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An `apt-get` that hands out the one file in the folder `archive`, and notes its input."""
+    programs, archive = tmp_path / "bin", tmp_path / "archive"
+    programs.mkdir()
+    archive.mkdir()
+    script = programs / "apt-get"
+    script.write_text(
+        f"""#!/bin/sh
+while [ "$1" != update ] && [ "$1" != source ]; do
+    if [ "$1" = -c ]; then cp "$2" {tmp_path}/apt.conf; place=$(dirname "$2"); fi
+    shift
+done
+cat "$place"/sources.d/* >> {tmp_path}/sources
+if [ "$1" = source ]; then cp {archive}/* . || {{ echo "E: no such package"; exit 100; }}; fi
+"""
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    lists = tmp_path / "mirror.list"
+    lists.write_text("deb [signed-by=/key.gpg] http://mirror/debian bookworm main\n")
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setattr(apt, "_source_lists", lambda: (lists, tmp_path / "no.d"))
+    monkeypatch.setattr(
+        apt, "_os_release", lambda: {"ID": "debian", "VERSION_CODENAME": "bookworm"}
+    )
+    return archive
+
+
+def debian_pin(src: ModuleType, apt: ModuleType, checksum: str) -> object:
+    return dataclasses.replace(
+        src.load_pin(),
+        release_url="file:///nowhere",
+        debian_sha256=checksum,
+        suites={"debian": apt.Suites(("sid", "forky"), "main")},
+    )
+
+
+def test_apt_gets_a_configuration_of_its_own(
+    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, tmp_path: Path
+) -> None:
+    archive = write_archive(fake_apt / "librdkafka_2.14.2.orig.tar.gz")
+    source = src.find_source(debian_pin(src, apt, src.sha256_of(archive)), cache)
+    assert "sid (checksum as pinned)" in source.origin
+    assert source.path.parent == cache.sources  # type: ignore[attr-defined]
+    stanza = (tmp_path / "sources").read_text()
+    for line in ("Types: deb-src", "URIs: http://mirror/debian", "Suites: sid"):
+        assert line in stanza
+    assert "Signed-By: /key.gpg" in stanza
+    configuration = (tmp_path / "apt.conf").read_text()
+    for name in ("Dir::Etc::sourceparts", "Dir::State::lists", "Dir::Cache "):
+        assert name in configuration
+    assert 'AllowUnauthenticated "false"' in configuration
+
+
+def test_later_version_from_apt_is_taken_and_said(
+    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path
+) -> None:
+    write_archive(fake_apt / "librdkafka_2.15.0.orig.tar.gz", "0x020f00ff")
+    source = src.find_source(debian_pin(src, apt, "0" * 64), cache)
+    assert source.version == "2.15.0"
+    assert "apt checked its signature" in source.origin
+    again = src.from_cache(debian_pin(src, apt, "0" * 64), cache)
+    assert again.path == source.path
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("librdkafka_2.14.2.orig.tar.gz", "not 0{64} as pinned"),
+        ("librdkafka_2.0.2.orig.tar.gz", "2.0.2, older than 2.14.2"),
+    ],
+)
+def test_archive_of_apt_is_refused(
+    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, name: str, reason: str
+) -> None:
+    write_archive(fake_apt / name)
+    with pytest.raises(src.SourceError, match=reason):
+        src.from_apt(debian_pin(src, apt, "0" * 64), cache)
+    assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
+
+
+def test_apt_says_why_in_its_own_words(
+    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path
+) -> None:
+    with pytest.raises(src.SourceError, match=r"sid: .*E: no such package.*forky: "):
+        src.from_apt(debian_pin(src, apt, "0" * 64), cache)
+
+
+# Cache and build
+
+
+def test_cache_folder_follows_the_environment(src: ModuleType, tmp_path: Path) -> None:
+    own = {"CYKAFKA_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": "/xdg"}
+    assert src.cache_folder(own) == tmp_path / "own"
+    assert src.cache_folder({"XDG_CACHE_HOME": "/xdg"}) == Path("/xdg/cykafka")
+    assert src.cache_folder({}) == Path.home() / ".cache" / "cykafka"
+
+
+def test_cache_that_cannot_be_written_says_what_to_set(src: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(src.VendorError, match="set CYKAFKA_CACHE_DIR"),
+        src.Cache(tmp_path / "file" / "cache").lock(),
+    ):
+        pass
+
+
+def test_interrupted_fetch_leaves_nothing_behind(
+    src: ModuleType, pin: object, cache: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(source: io.BufferedIOBase, target: io.BufferedIOBase) -> None:
+        target.write(source.read(10))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(src.shutil, "copyfileobj", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        src.find_source(pin, cache)
+    names = {path.name for path in cache.root.rglob("*")}  # type: ignore[attr-defined]
+    assert names == {"sources", "builds", "lock"}
+
+
+def test_left_over_of_a_killed_build_is_removed(src: ModuleType, tmp_path: Path) -> None:
+    cache = src.Cache(tmp_path)
+    (tmp_path / "scratch-killed").mkdir()
+    with cache.lock():
+        assert not (tmp_path / "scratch-killed").exists()
+
+
+def start(tree: Path, cache: Path, builds: Path, **settings: str) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "CYKAFKA_LIBRDKAFKA": "bundled",
+        "CYKAFKA_LIBRDKAFKA_SOURCE": str(tree),
+        "CYKAFKA_CACHE_DIR": str(cache),
+        "BUILDS_SEEN": str(builds),
+        **settings,
+    }
+    return subprocess.Popen(
+        [sys.executable, str(VENDOR / "librdkafka.py")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return process.returncode, out.strip(), err
+
+
+needs_build_tools = pytest.mark.skipif(
+    shutil.which("pkg-config") is None or shutil.which("cc") is None,
+    reason="needs cc and pkg-config",
+)
+
+
+@needs_build_tools
+def test_two_builds_at_once_compile_once(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    builds = tmp_path / "builds"
+    processes = [start(tree, tmp_path / "cache", builds) for _ in range(2)]
+    results = [finish(process) for process in processes]
+    assert [status for status, _, _ in results] == [0, 0], results
+    assert builds.read_text() == "build\n"
+    prefixes = {Path(out) for _, out, _ in results}
+    assert len(prefixes) == 1
+    prefix = prefixes.pop()
+    assert (prefix / "lib" / "librdkafka.so.1").is_file()
+    assert (prefix / "include" / "librdkafka" / "rdkafka_mock.h").is_file()
+    text = b"".join(path.read_bytes() for path in prefix.rglob("*") if path.is_file())
+    assert str(tmp_path).encode() not in text
+
+
+@needs_build_tools
+def test_other_flags_are_another_build(tmp_path: Path) -> None:
+    tree, builds = write_tree(tmp_path / "tree"), tmp_path / "builds"
+    plain = finish(start(tree, tmp_path / "cache", builds))
+    flagged = finish(start(tree, tmp_path / "cache", builds, CFLAGS="-DANYTHING"))
+    assert (plain[0], flagged[0]) == (0, 0)
+    assert plain[1] != flagged[1]
+
+
+@needs_build_tools
+@pytest.mark.parametrize(
+    ("tree_options", "reason"),
+    [
+        ({"rdkafka_c": "this is not C"}, "the build failed"),
+        ({"features": "ssl,gzip"}, "came out without .*zstd.*apt-get install .*libzstd-dev"),
+    ],
+)
+def test_failed_build_is_not_kept(
+    tmp_path: Path, tree_options: dict[str, str], reason: str
+) -> None:
+    tree = write_tree(tmp_path / "tree", **tree_options)
+    status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
+    assert status == 1
+    assert out == ""
+    assert re.search(reason, err)
+    assert not list((tmp_path / "cache" / "builds").iterdir())
+
+
+def test_unknown_mode_is_named(tmp_path: Path) -> None:
+    status, _, err = finish(
+        start(tmp_path, tmp_path / "cache", tmp_path / "builds", CYKAFKA_LIBRDKAFKA="static")
+    )
+    assert status == 1
+    assert "'static'; it must be one of auto, system, bundled" in err
+
+
+def test_system_too_old_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("pkg-config") is None:
+        pytest.skip("needs pkg-config")
+    (tmp_path / "rdkafka.pc").write_text(
+        "prefix=/usr\nlibdir=/usr/lib\nincludedir=/usr/include\n"
+        "Name: librdkafka\nDescription: old\nVersion: 2.0.2\n"
+    )
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(tmp_path))
+    status, _, err = finish(
+        start(tmp_path, tmp_path / "cache", tmp_path / "builds", CYKAFKA_LIBRDKAFKA="system")
+    )
+    assert status == 1
+    assert "the system's is 2.0.2; at least 2.14.2 is needed" in err
+    assert "CYKAFKA_LIBRDKAFKA=bundled" in err

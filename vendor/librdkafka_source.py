@@ -1,0 +1,342 @@
+"""Where the source of librdkafka comes from, and how it is known to be the right one."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import os
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import tomllib
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apt_source
+
+PIN_FILE = Path(__file__).with_name("librdkafka.toml")
+RELEASE_TIMEOUT_S = 10
+Version = tuple[int, int, int]
+
+
+class VendorError(Exception):
+    """librdkafka cannot be had; the message says what to do."""
+
+
+class SourceError(Exception):
+    """One place has no usable source."""
+
+
+def log(message: str) -> None:
+    print(f"librdkafka: {message}", file=sys.stderr, flush=True)
+
+
+def parse_version(text: str) -> Version:
+    """`(2, 14, 2)` for any text that begins with `2.14.2`."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    if found is None:
+        raise ValueError(f"not a version: {text!r}")
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What librdkafka.toml says."""
+
+    version: str
+    oldest: str
+    release_url: str
+    release_sha256: str
+    debian_package: str
+    debian_sha256: str
+    suites: dict[str, apt_source.Suites]
+
+    @property
+    def checksums(self) -> tuple[str, str]:
+        return self.release_sha256, self.debian_sha256
+
+    def accepts(self, version: str) -> bool:
+        return parse_version(version) >= parse_version(self.oldest)
+
+
+def load_pin(path: Path = PIN_FILE) -> Pin:
+    pin = tomllib.loads(path.read_text())
+    debian = pin["debian"]
+    return Pin(
+        version=pin["version"],
+        oldest=pin["oldest"],
+        release_url=pin["release"]["url"].format(version=pin["version"]),
+        release_sha256=pin["release"]["sha256"],
+        debian_package=debian["package"],
+        debian_sha256=debian["sha256"],
+        suites={
+            name: apt_source.Suites(tuple(table["suites"]), table["components"])
+            for name, table in debian.items()
+            if isinstance(table, dict)
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder or an archive with librdkafka's source, and where it came from."""
+
+    path: Path
+    version: str
+    checksum: str
+    origin: str
+
+
+@dataclass
+class Cache:
+    """The per-user cache: archives in `sources/`, built libraries in `builds/`.
+
+    What lies under its final name is whole: everything is written in a scratch folder beside it
+    and renamed. Use it inside `lock()`.
+    """
+
+    root: Path
+    sources: Path = field(init=False)
+    builds: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sources = self.root / "sources"
+        self.builds = self.root / "builds"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the cache alone, so that two builds do not do the same work at once."""
+        try:
+            for folder in (self.sources, self.builds):
+                folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / "lock").open("w")
+        except OSError as error:
+            raise VendorError(
+                f"the cache cannot be written: {error}; set CYKAFKA_CACHE_DIR to a folder of yours"
+            ) from error
+        with lock as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                log(f"waiting for another build that holds {self.root}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # Nobody else is at work: scratch folders found now are of builds that were killed.
+            for left_over in self.root.glob("scratch-*"):
+                shutil.rmtree(left_over, ignore_errors=True)
+            yield
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder on the same file system, gone afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix="scratch-", dir=self.root))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(self, archive: Path, version: str, checksum: str) -> Path:
+        """Move a verified archive, already on this file system, into the cache."""
+        kept = self.sources / f"librdkafka-{version}-{checksum}.tar{archive.suffix}"
+        os.rename(archive, kept)
+        return kept
+
+
+def cache_folder(environment: dict[str, str] | os._Environ[str] = os.environ) -> Path:
+    """CYKAFKA_CACHE_DIR, else `cykafka` in XDG_CACHE_HOME, else in ~/.cache."""
+    if chosen := environment.get("CYKAFKA_CACHE_DIR"):
+        return Path(chosen).expanduser().absolute()
+    base = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "cykafka"
+
+
+def sha256_of(path: Path) -> str:
+    """Checksum of an archive, or of a folder's files and their names."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file_path in sorted(path.rglob("*")):
+        name = file_path.relative_to(path)
+        if name.parts[0] != ".git" and file_path.is_file():
+            digest.update(f"{name}\0{sha256_of(file_path)}\0".encode())
+    return digest.hexdigest()
+
+
+def version_of(tree: Path) -> str:
+    """The version that a source folder's header declares."""
+    header = tree / "src" / "rdkafka.h"
+    try:
+        text = header.read_text(errors="replace")
+    except OSError as error:
+        raise SourceError(f"{tree} is not librdkafka's source: no src/rdkafka.h") from error
+    declared = re.search(r"^#define\s+RD_KAFKA_VERSION\s+0x([0-9a-fA-F]{8})", text, re.MULTILINE)
+    if declared is None:
+        raise SourceError(f"{header} declares no RD_KAFKA_VERSION")
+    number = bytes.fromhex(declared[1])
+    return f"{number[0]}.{number[1]}.{number[2]}"
+
+
+def extract(archive: Path, folder: Path) -> Path:
+    """Unpack an archive that holds one folder; nothing may land outside `folder`."""
+    try:
+        with tarfile.open(archive) as tar:
+            members = [_checked(member) for member in tar]
+            if hasattr(tarfile, "data_filter"):
+                tar.extraction_filter = tarfile.data_filter
+            tar.extractall(folder, members)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise SourceError(f"{archive.name} cannot be unpacked: {error}") from error
+    trees = [entry for entry in folder.iterdir() if entry.is_dir()]
+    if len(trees) != 1:
+        raise SourceError(f"{archive.name} holds {len(trees)} folders, not one")
+    return trees[0]
+
+
+def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    # Pythons before 3.11.4 have no `data` filter: this is what it must not let through, and
+    # librdkafka's archive has no need of.
+    path = Path(member.name)
+    if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+        raise tarfile.ExtractError(f"unsafe member {member.name!r}")
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
+def from_setting(setting: str, pin: Pin, cache: Cache) -> Source:
+    """The folder or archive that CYKAFKA_LIBRDKAFKA_SOURCE names."""
+    path = Path(setting).expanduser().absolute()
+    if not path.exists():
+        raise SourceError(f"{path} does not exist")
+    checksum = sha256_of(path)
+    if path.is_dir():
+        version = version_of(path)
+    else:
+        with cache.scratch() as folder:
+            version = version_of(extract(path, folder))
+    if not pin.accepts(version):
+        raise SourceError(f"{path} is {version}; at least {pin.oldest} is needed")
+    known = "checksum as pinned" if checksum in pin.checksums else f"sha256 {checksum}, unpinned"
+    return Source(path, version, checksum, f"CYKAFKA_LIBRDKAFKA_SOURCE ({known})")
+
+
+def from_cache(pin: Pin, cache: Cache) -> Source:
+    """An archive kept by an earlier run: the pinned one, else the newest accepted one."""
+    kept: dict[tuple[bool, Version], Source] = {}
+    for path in sorted(cache.sources.glob("librdkafka-*-*.tar*")):
+        name = re.match(r"librdkafka-(\d+\.\d+\.\d+)-([0-9a-f]{64})\.tar", path.name)
+        if name is None or not pin.accepts(name[1]):
+            continue
+        version, checksum = name[1], name[2]
+        if sha256_of(path) != checksum:
+            log(f"{path} is damaged: removed")
+            path.unlink()
+            continue
+        pinned = checksum in pin.checksums
+        if version == pin.version and not pinned:
+            continue
+        kept[pinned, parse_version(version)] = Source(path, version, checksum, f"{path}")
+    if not kept:
+        raise SourceError(f"no archive in {cache.sources}")
+    return kept[max(kept)]
+
+
+def from_release(pin: Pin, cache: Cache) -> Source:
+    """Upstream's archive of the pinned version, known by its checksum."""
+    with cache.scratch() as folder:
+        archive = folder / "release.tar.gz"
+        try:
+            with (
+                urllib.request.urlopen(pin.release_url, timeout=RELEASE_TIMEOUT_S) as answer,
+                archive.open("wb") as file,
+            ):
+                shutil.copyfileobj(answer, file)
+        except (OSError, http.client.HTTPException) as error:
+            raise SourceError(f"{pin.release_url}: {error}") from error
+        checksum = sha256_of(archive)
+        if checksum != pin.release_sha256:
+            raise SourceError(
+                f"{pin.release_url}: its sha256 is {checksum}, not {pin.release_sha256} as pinned"
+            )
+        kept = cache.keep(archive, pin.version, checksum)
+    return Source(kept, pin.version, checksum, f"{pin.release_url} (checksum as pinned)")
+
+
+def from_apt(pin: Pin, cache: Cache) -> Source:
+    """The source package of Debian or Ubuntu: the pinned archive, else a later signed one."""
+    refused = []
+    later: tuple[Path, str, str, str] | None = None
+    # Not in the cache: as root, apt downloads as another user, who may not reach that.
+    with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as folder:
+        try:
+            for archive, origin in apt_source.fetch(pin.debian_package, pin.suites, Path(folder)):
+                version = archive.name.removeprefix(f"{pin.debian_package}_")
+                checksum = sha256_of(archive)
+                if checksum == pin.debian_sha256:
+                    chosen = archive, pin.version, checksum, f"{origin} (checksum as pinned)"
+                    return _keep(chosen, cache)
+                number = ".".join(map(str, parse_version(version)))
+                if number == pin.version:
+                    refused.append(
+                        f"{origin} has {pin.version} with sha256 {checksum}, "
+                        f"not {pin.debian_sha256} as pinned"
+                    )
+                elif not pin.accepts(number):
+                    refused.append(f"{origin} has {number}, older than {pin.oldest}")
+                elif later is None:
+                    how = "another version than pinned; apt checked its signature"
+                    later = archive, number, checksum, f"{origin} ({how})"
+        except (apt_source.AptError, ValueError) as error:
+            refused.append(str(error))
+        if later is None:
+            raise SourceError("; ".join(refused))
+        return _keep(later, cache)
+
+
+def _keep(chosen: tuple[Path, str, str, str], cache: Cache) -> Source:
+    archive, version, checksum, origin = chosen
+    with cache.scratch() as folder:
+        near = Path(shutil.copy(archive, folder))
+        return Source(cache.keep(near, version, checksum), version, checksum, origin)
+
+
+def find_source(pin: Pin, cache: Cache) -> Source:
+    """The first usable source, in the order CONTRIBUTING.md gives.
+
+    Raises
+    ------
+    VendorError
+        None is usable: names each place, why it failed and what to set.
+    """
+    setting = os.environ.get("CYKAFKA_LIBRDKAFKA_SOURCE")
+    if setting:
+        try:
+            return from_setting(setting, pin, cache)
+        except SourceError as error:  # it was asked for: nothing else may stand in for it
+            raise VendorError(f"CYKAFKA_LIBRDKAFKA_SOURCE: {error}") from error
+    places: list[tuple[str, Callable[[Pin, Cache], Source]]] = [
+        ("the cache", from_cache),
+        ("the upstream release", from_release),
+        ("the source package of Debian or Ubuntu", from_apt),
+    ]
+    failures = ["CYKAFKA_LIBRDKAFKA_SOURCE: not set"]
+    for name, look in places:
+        try:
+            source = look(pin, cache)
+        except SourceError as error:
+            failures.append(f"{name}: {error}")
+            log(f"not from {failures[-1]}")
+        else:
+            log(f"source {source.version} from {source.origin}")
+            return source
+    tried = "\n".join(f"  - {failure}" for failure in failures)
+    raise VendorError(
+        f"no source of librdkafka {pin.version} found. Tried:\n{tried}\n"
+        f"Set CYKAFKA_LIBRDKAFKA_SOURCE to its source folder or archive ({pin.release_url}), or "
+        f"install librdkafka >= {pin.oldest} with its headers and set CYKAFKA_LIBRDKAFKA=system."
+    )
