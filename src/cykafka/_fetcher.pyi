@@ -1,9 +1,12 @@
 from types import TracebackType
 from typing import Any, Self
 
+from typing_extensions import disjoint_base
+
 from cykafka._client import Client
 from cykafka._message import Message
 
+@disjoint_base
 class Fetcher(Client):
     def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
     def poll(self, timeout: float | None = None) -> Message | None: ...

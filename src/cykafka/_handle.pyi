@@ -1,3 +1,5 @@
+from typing_extensions import disjoint_base
+
 class ThrottleEvent:
     broker_name: str
     broker_id: int
@@ -6,4 +8,5 @@ class ThrottleEvent:
 
 def live_handles() -> dict[str, int]: ...
 
+@disjoint_base
 class Handle: ...

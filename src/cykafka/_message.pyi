@@ -1,12 +1,15 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from typing_extensions import disjoint_base
+
 from cykafka._errors import KafkaError
 
 TIMESTAMP_NOT_AVAILABLE: int
 TIMESTAMP_CREATE_TIME: int
 TIMESTAMP_LOG_APPEND_TIME: int
 
+@disjoint_base
 class Message:
     __hash__: ClassVar[None]  # type: ignore[assignment]
     def __init__(
@@ -43,5 +46,5 @@ class Message:
     def set_error(self, error: KafkaError | None) -> None: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, ...]: ...

@@ -2,6 +2,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from typing_extensions import disjoint_base
+
 from cykafka._errors import KafkaError
 from cykafka._message import Message
 from cykafka._transaction import Transactional
@@ -10,6 +12,7 @@ _Data: TypeAlias = bytes | str | bytearray | memoryview
 _Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 
+@disjoint_base
 class Producer(Transactional):
     def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
     def produce(

@@ -1,6 +1,9 @@
+from typing_extensions import disjoint_base
+
 from cykafka._client import Client
 from cykafka._partition import TopicPartition
 
+@disjoint_base
 class Transactional(Client):
     def init_transactions(self, timeout: float | None = None) -> None: ...
     def begin_transaction(self) -> None: ...

@@ -34,18 +34,19 @@ class _KafkaClientError(KafkaException):
         kafka_message: Message | None = None,
     ) -> None:
         super().__init__(kafka_error)
+        self._kafka_error = kafka_error
         self.exception = exception
         self.kafka_message = kafka_message
 
     @property
     def code(self) -> int:
         """The error's code."""
-        return self.args[0].code()
+        return self._kafka_error.code()
 
     @property
     def name(self) -> str:
         """The error's name."""
-        return self.args[0].name()
+        return self._kafka_error.name()
 
 
 class ConsumeError(_KafkaClientError):
