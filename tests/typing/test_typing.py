@@ -49,9 +49,9 @@ def test_typical_code_is_accepted(cache: Path) -> None:
 def test_mistakes_are_found_where_they_are(cache: Path) -> None:
     path = HERE / "rejected.py"
     expected = {
-        number: found[1].split(", ")
+        number: mark[1].split(", ")
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if (found := re.search(r"# expect: ([\w, -]+)$", line))
+        if (mark := re.search(r"# expect: ([\w, -]+)$", line))
     }
 
     done = strict(cache, path)
@@ -87,6 +87,8 @@ def test_stubs_are_true_to_the_compiled_modules(cache: Path, package: Path) -> N
         "--allowlist",
         str(HERE / "stubtest_allowlist.txt"),
         "--ignore-unused-allowlist",
+        # That two extension types cannot be bases of one class is no news to anybody.
+        "--ignore-disjoint-bases",
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

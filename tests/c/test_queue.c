@@ -1,0 +1,128 @@
+#include <pthread.h>
+
+#include "check.h"
+#include "ck_queue.h"
+
+enum { THREADS = 4, EVENTS = 20000 };
+
+static void test_pop_yields_events_in_their_order(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_event_t *event;
+        int i;
+
+        CHECK(ck_queue_pop(queue) == NULL);
+        for (i = 0; i < 5; i++) {
+                event = ck_event_new(CK_EVENT_STATS, "text");
+                event->number = i;
+                ck_queue_push(queue, event);
+        }
+        CHECK(ck_queue_length(queue) == 5);
+        for (i = 0; i < 3; i++) {
+                event = ck_queue_pop(queue);
+                CHECK(event->number == i);
+                CHECK(event->text_len == 4 && strcmp(event->text, "text") == 0);
+                ck_event_destroy(event);
+        }
+        /* What comes later goes behind what was taken over already. */
+        event = ck_event_new(CK_EVENT_STATS, NULL);
+        event->number = 5;
+        ck_queue_push(queue, event);
+        for (i = 3; i < 6; i++) {
+                event = ck_queue_pop(queue);
+                CHECK(event->number == i);
+                ck_event_destroy(event);
+        }
+        CHECK(ck_queue_length(queue) == 0);
+        ck_queue_destroy(queue);
+}
+
+static void test_destroy_frees_what_is_left(void) {
+        ck_queue_t *queue = ck_queue_new();
+
+        ck_queue_push(queue, ck_event_new(CK_EVENT_LOG, "left"));
+        ck_queue_push(queue, ck_event_new(CK_EVENT_ERROR, NULL));
+        CHECK(ck_runtime_alive(CK_KIND_EVENT) == 2);
+        ck_queue_destroy(queue);
+        CHECK(ck_runtime_alive(CK_KIND_EVENT) == 0);
+        ck_queue_destroy(NULL);
+        ck_event_destroy(NULL);
+}
+
+static void test_untold_failures_are_counted_once(void) {
+        ck_queue_t *queue = ck_queue_new();
+        rd_kafka_resp_err_t last;
+
+        ck_queue_untold(queue, RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
+        ck_queue_untold(queue, RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        CHECK(ck_queue_take_untold(queue, &last) == 2);
+        CHECK(last == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        CHECK(ck_queue_take_untold(queue, &last) == 0);
+        ck_queue_destroy(queue);
+}
+
+static void test_attached_objects_are_found(void) {
+        ck_queue_t *queue = ck_queue_new();
+        int object;
+
+        CHECK(ck_queue_attached(queue, CK_SLOT_TOKENS) == NULL);
+        ck_queue_attach(queue, CK_SLOT_TOKENS, &object);
+        CHECK(ck_queue_attached(queue, CK_SLOT_TOKENS) == &object);
+        CHECK(ck_queue_attached(queue, CK_SLOT_CONSUMER) == NULL);
+        ck_queue_destroy(queue);
+}
+
+typedef struct pusher_s {
+        ck_queue_t *queue;
+        int number;
+} pusher_t;
+
+static void *push_events(void *arg) {
+        pusher_t *pusher = arg;
+        int i;
+
+        for (i = 0; i < EVENTS; i++) {
+                ck_event_t *event = ck_event_new(CK_EVENT_STATS, NULL);
+                event->code = pusher->number;
+                event->number = i;
+                ck_queue_push(pusher->queue, event);
+        }
+        return NULL;
+}
+
+static void test_pushing_threads_lose_nothing_and_keep_their_order(void) {
+        ck_queue_t *queue = ck_queue_new();
+        pthread_t threads[THREADS];
+        pusher_t pushers[THREADS];
+        int64_t next[THREADS] = {0};
+        int popped = 0;
+        int i;
+
+        for (i = 0; i < THREADS; i++) {
+                pushers[i] = (pusher_t) {queue, i};
+                CHECK(pthread_create(&threads[i], NULL, push_events, &pushers[i]) == 0);
+        }
+        while (popped < THREADS * EVENTS) {
+                ck_event_t *event = ck_queue_pop(queue);
+                if (!event)
+                        continue;
+                CHECK(event->number == next[event->code]);
+                next[event->code]++;
+                popped++;
+                ck_event_destroy(event);
+        }
+        for (i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        CHECK(ck_queue_pop(queue) == NULL);
+        CHECK(ck_queue_length(queue) == 0);
+        ck_queue_destroy(queue);
+        CHECK(ck_runtime_alive(CK_KIND_EVENT) == 0);
+}
+
+int main(void) {
+        test_pop_yields_events_in_their_order();
+        test_destroy_frees_what_is_left();
+        test_untold_failures_are_counted_once();
+        test_attached_objects_are_found();
+        test_pushing_threads_lose_nothing_and_keep_their_order();
+        return 0;
+}
