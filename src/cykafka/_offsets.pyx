@@ -7,7 +7,6 @@ from cykafka._errors cimport check_doing
 from cykafka._fetcher cimport Fetcher
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_commit,
     rd_kafka_commit_queue,
     rd_kafka_committed,
@@ -79,9 +78,13 @@ cdef class Offsets(Fetcher):
 
         Returns
         -------
-        tuple of (int, int) or None
-            Low and high; ``OFFSET_INVALID`` for what is not known. None when the broker did not
-            answer in time.
+        tuple of (int, int)
+            Low and high; ``OFFSET_INVALID`` for what is not known.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT``, or why the broker does not know.
         """
         cdef int64_t low = 0, high = 0
         cdef rd_kafka_resp_err_t err
@@ -102,8 +105,6 @@ cdef class Offsets(Fetcher):
                     err = rd_kafka_query_watermark_offsets(rk, topic, number, &low, &high, ms)
         finally:
             self.leave()
-        if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
-            return None
         check_doing(err, "Failed to get watermark offsets")
         return (low, high)
 

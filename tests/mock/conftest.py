@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-# Nothing listens here: the port is reserved, and binding it needs root.
-NO_BROKER = "127.0.0.1:1"
 WAIT_S = 10.0
 
 
