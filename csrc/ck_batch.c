@@ -55,6 +55,7 @@ size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, 
 
 void ck_batch_accept(ck_batch_t *batch, size_t filled) {
         batch->cnt += filled;
+        ck_runtime_count(CK_KIND_FETCHED, (int64_t)filled);
 }
 
 static int ck_batch_is_of(const rd_kafka_message_t *rkmessage,
@@ -112,6 +113,7 @@ size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms) {
 
         if (cnt <= 0)
                 return 0;
+        ck_runtime_count(CK_KIND_FETCHED, cnt);
         ck_batch_release(rkmessages, (size_t)cnt);
         return (size_t)cnt;
 }

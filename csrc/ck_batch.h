@@ -69,7 +69,7 @@ CK_EXPORT size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms);
  * error and those of partitions no longer assigned are passed over: nothing can be stored. */
 CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
-/* Destroys cnt messages counted by the waits of ck_callback. */
+/* Destroys cnt messages that were accepted by a batch; NULLs are passed over. */
 CK_EXPORT void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
 #endif

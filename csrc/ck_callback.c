@@ -177,8 +177,6 @@ rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms) {
         rd_kafka_message_t *rkmessage = rd_kafka_consumer_poll(rk, timeout_ms);
 
         ck_callback_allow_yield(before);
-        if (rkmessage)
-                ck_runtime_count(CK_KIND_FETCHED, 1);
         return rkmessage;
 }
 
@@ -188,7 +186,5 @@ ssize_t ck_callback_consume_batch(rd_kafka_queue_t *rkqu, int timeout_ms,
         ssize_t cnt = rd_kafka_consume_batch_queue(rkqu, timeout_ms, rkmessages, size);
 
         ck_callback_allow_yield(before);
-        if (cnt > 0)
-                ck_runtime_count(CK_KIND_FETCHED, cnt);
         return cnt;
 }

@@ -52,9 +52,11 @@ from cykafka._librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_consumer_close_queue,
     rd_kafka_consumer_closed,
+    rd_kafka_consumer_poll,
     rd_kafka_error_t,
     rd_kafka_incremental_assign,
     rd_kafka_incremental_unassign,
+    rd_kafka_message_destroy,
     rd_kafka_poll_set_consumer,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_consumer,
@@ -179,7 +181,7 @@ cdef class Fetcher(Client):
                 ck_batch_store_offsets(&rkmessage, 1)
             return message
         finally:
-            ck_batch_release(&rkmessage, 1)
+            rd_kafka_message_destroy(rkmessage)
             if collecting:
                 PyGC_Enable()
 
@@ -188,7 +190,7 @@ cdef class Fetcher(Client):
         if self._carry is NULL:
             self._carry = ck_batch_new(1)
         if self._carry is NULL or ck_batch_reserve(self._carry, 1):
-            ck_batch_release(&rkmessage, 1)
+            rd_kafka_message_destroy(rkmessage)
             raise MemoryError
         self._carry.rkmessages[self._carry.cnt] = rkmessage
         ck_batch_accept(self._carry, 1)
@@ -232,7 +234,8 @@ cdef class Fetcher(Client):
         RuntimeError
             The consumer is closed, or was closed by another thread meanwhile.
         """
-        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef int64_t limit = timeout_ms(timeout, "timeout")
+        cdef int64_t deadline = -2  # not looked up before there is something to wait for
         cdef rd_kafka_message_t *rkmessage
         cdef rd_kafka_t *rk
         cdef int ms = 0
@@ -247,7 +250,7 @@ cdef class Fetcher(Client):
             rk = self.enter()
             # First without waiting and with the GIL: most of the time a message is there.
             if ms == 0:
-                rkmessage = ck_callback_consume(rk, 0)
+                rkmessage = rd_kafka_consumer_poll(rk, 0)
             else:
                 with nogil:
                     rkmessage = ck_callback_consume(rk, ms)
@@ -264,6 +267,8 @@ cdef class Fetcher(Client):
                         return kept[0]
             elif rkmessage is not NULL:
                 return self.hand_over_one(rkmessage)
+            if deadline == -2:
+                deadline = deadline_after(limit)
             ms = self.slice_ms(deadline)
             if ms == 0:
                 return None

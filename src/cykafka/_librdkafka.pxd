@@ -216,6 +216,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_resp_err_t rd_kafka_purge(rd_kafka_t *rk, int purge_flags)
 
     # -- consuming
+    rd_kafka_message_t *rd_kafka_consumer_poll(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_resp_err_t rd_kafka_poll_set_consumer(rd_kafka_t *rk)
     rd_kafka_resp_err_t rd_kafka_subscribe(rd_kafka_t *rk,
                                            const rd_kafka_topic_partition_list_t *topics)
