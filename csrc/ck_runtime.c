@@ -5,6 +5,7 @@
 #include <time.h>
 
 uint32_t ck_runtime_generation = 1;
+int64_t ck_runtime_reports;
 
 static _Atomic int64_t ck_alive[CK_KIND__CNT];
 

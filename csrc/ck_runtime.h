@@ -27,6 +27,10 @@ typedef enum ck_kind_e {
         CK_KIND__CNT
 } ck_kind_t;
 
+/* Messages in flight that have a delivery callback. Not atomic, for it changes twice a message: only
+ * the thread that holds the GIL may touch it. */
+CK_EXPORT extern int64_t ck_runtime_reports;
+
 /* Adds delta to the number of live objects of a kind. Atomic, takes no lock. */
 CK_EXPORT void ck_runtime_count(ck_kind_t kind, int64_t delta);
 

@@ -14,12 +14,12 @@ from cykafka._librdkafka cimport (
 
 cdef extern from "ck_runtime.h" nogil:
     uint32_t ck_runtime_generation
+    int64_t ck_runtime_reports
 
     ctypedef enum ck_kind_t:
         CK_KIND_HANDLE
         CK_KIND_TOPIC
         CK_KIND_EVENT
-        CK_KIND_REPORT
         CK_KIND_FETCHED
 
     void ck_runtime_count(ck_kind_t kind, int64_t delta)

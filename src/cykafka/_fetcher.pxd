@@ -16,6 +16,9 @@ cdef class Fetcher(Client):
     # Batches being gathered, and the one left over by a call that raised: a linked list.
     cdef ck_batch_t *_batches
     cdef ck_batch_t *_carry
+    # The last messages of poll(), as long as their headers are still in librdkafka's.
+    cdef void *_lent[2]
+    cdef int _turn
     # Inside a rebalance callback: its thread, whether it assigned by itself, whether it closed.
     cdef unsigned long _rebalancing
     cdef bint _assigned
@@ -28,6 +31,7 @@ cdef class Fetcher(Client):
     cdef object name_of(self, const char *name)
     cdef list hand_over(self, ck_batch_t *batch, size_t most)
     cdef object hand_over_one(self, rd_kafka_message_t *rkmessage)
+    cdef void take_back(self, int which) noexcept
     cdef int after_call(self) except -1
     cdef int keep(self, rd_kafka_message_t *rkmessage) except -1
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept

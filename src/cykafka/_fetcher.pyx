@@ -57,6 +57,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_incremental_assign,
     rd_kafka_incremental_unassign,
     rd_kafka_message_destroy,
+    rd_kafka_message_detach_headers,
     rd_kafka_poll_set_consumer,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_consumer,
@@ -66,7 +67,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
     rd_kafka_topic_name,
 )
-from cykafka._message cimport Message, message_from
+from cykafka._message cimport Message, lend, message_from
 from cykafka._partition cimport partitions_from
 
 cdef enum:
@@ -124,6 +125,8 @@ cdef class Fetcher(Client):
             batch = batch.next
         ck_batch_destroy(self._carry)
         self._carry = NULL
+        self.take_back(0)
+        self.take_back(1)
         return 0
 
     # -- messages
@@ -146,6 +149,7 @@ cdef class Fetcher(Client):
         cdef rd_kafka_message_t **first
         cdef list messages = []
         cdef object topic = None
+        cdef Message message
         cdef size_t cnt, i
         cdef bint collecting
         ck_batch_compact(batch)
@@ -160,7 +164,9 @@ cdef class Fetcher(Client):
                 if i == 0 or first[i].rkt != first[i - 1].rkt:
                     topic = (None if first[i].rkt is NULL
                              else self.name_of(rd_kafka_topic_name(first[i].rkt)))
-                messages.append(message_from(first[i], topic))
+                message = message_from(first[i], topic)
+                rd_kafka_message_detach_headers(first[i], &message._c_headers)
+                messages.append(message)
             if self._stores:
                 ck_batch_store_offsets(first, cnt)
             ck_batch_release(first, cnt)
@@ -173,17 +179,30 @@ cdef class Fetcher(Client):
     cdef object hand_over_one(self, rd_kafka_message_t *rkmessage):
         """As hand_over, for a message that is in no batch; it is gone even when this raises."""
         cdef bint collecting = PyGC_Disable()
+        cdef bint lent = False
+        cdef Message message
         try:
             message = message_from(
                 rkmessage, None if rkmessage.rkt is NULL
                 else self.name_of(rd_kafka_topic_name(rkmessage.rkt)))
             if self._stores:
                 ck_batch_store_offsets(&rkmessage, 1)
+            # In a loop, the message before the last is gone by now, and nobody has asked for
+            # its headers.
+            self.take_back(self._turn)
+            lend(message, rkmessage, &self._lent[self._turn])
+            self._turn ^= 1
+            lent = True
             return message
         finally:
-            rd_kafka_message_destroy(rkmessage)
+            if not lent:
+                rd_kafka_message_destroy(rkmessage)
             if collecting:
                 PyGC_Enable()
+
+    cdef void take_back(self, int which) noexcept:
+        if self._lent[which] is not NULL:
+            (<Message>self._lent[which]).give_back()
 
     cdef int keep(self, rd_kafka_message_t *rkmessage) except -1:
         """Keep a message for the next call: this one has to raise."""

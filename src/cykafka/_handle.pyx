@@ -14,6 +14,7 @@ import weakref
 from cpython.ref cimport Py_XDECREF, PyObject
 
 from cykafka._config cimport conf_from, conf_set, take_bool, take_callable
+cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
     CK_EVENT_COMMIT,
     CK_EVENT_ERROR,
@@ -24,7 +25,6 @@ from cykafka._csrc cimport (
     CK_KIND_EVENT,
     CK_KIND_FETCHED,
     CK_KIND_HANDLE,
-    CK_KIND_REPORT,
     CK_KIND_TOPIC,
     PyThread_get_thread_ident,
     ck_callback_destroy,
@@ -113,7 +113,7 @@ def live_handles():
     """
     return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
             "events": ck_runtime_alive(CK_KIND_EVENT),
-            "reports": ck_runtime_alive(CK_KIND_REPORT),
+            "reports": runtime.ck_runtime_reports,
             "fetched": ck_runtime_alive(CK_KIND_FETCHED)}
 
 
@@ -323,7 +323,7 @@ cdef class Handle:
         # The reference that went with the message into librdkafka comes back to us here.
         cdef Message message = <Message>report.owner
         Py_XDECREF(<PyObject *>report.owner)
-        ck_runtime_count(CK_KIND_REPORT, -1)
+        runtime.ck_runtime_reports -= 1
         on_delivery = message._on_delivery
         message._on_delivery = None
         error = None
@@ -412,7 +412,7 @@ cdef class Handle:
         """Let librdkafka give back every message in flight: it forgets them when destroyed, and with
         them the reference each one with a callback holds."""
         cdef int64_t deadline = ck_runtime_now_ms() + 1000
-        if ck_runtime_alive(CK_KIND_REPORT) == 0:
+        if runtime.ck_runtime_reports == 0:
             return
         with nogil:
             rd_kafka_purge(self._ptr, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
@@ -436,7 +436,7 @@ cdef void _drain(ck_queue_t *events) noexcept:
         if event is NULL:
             return
         if event.kind == CK_EVENT_REPORT:
-            ck_runtime_count(CK_KIND_REPORT, -1)
+            runtime.ck_runtime_reports -= 1
             owner = (<ck_report_t *>event).owner
             ck_event_destroy(event)
             Py_XDECREF(<PyObject *>owner)

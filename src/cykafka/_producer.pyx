@@ -7,8 +7,8 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from cykafka._config cimport merged_config, take_bool, take_callable
+cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
-    CK_KIND_REPORT,
     CK_KIND_TOPIC,
     ck_callback_flush,
     ck_callback_poll,
@@ -220,7 +220,7 @@ cdef class Producer(Transactional):
                 record.opaque = &message._report
                 # librdkafka's reference, which comes back with the report.
                 Py_INCREF(message)
-                ck_runtime_count(CK_KIND_REPORT, 1)
+                runtime.ck_runtime_reports += 1
             # With the GIL: the call never waits, and letting go of it would cost as much again.
             error = ck_produce(self._ptr, rkt, &record)
             if error is not NULL:

@@ -4,7 +4,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.ref cimport Py_DECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
-from cykafka._csrc cimport CK_KIND_REPORT, CK_KIND_TOPIC, ck_record_t, ck_runtime_count
+cimport cykafka._csrc as runtime
+from cykafka._csrc cimport CK_KIND_TOPIC, ck_record_t, ck_runtime_count
 from cykafka._librdkafka cimport rd_kafka_topic_destroy
 from cykafka._message cimport Message
 
@@ -70,5 +71,5 @@ cdef int take_back(Message message) except -1:
     """The record was not queued: librdkafka will not give the message back."""
     message._on_delivery = None
     Py_DECREF(message)
-    ck_runtime_count(CK_KIND_REPORT, -1)
+    runtime.ck_runtime_reports -= 1
     return 0

@@ -1,0 +1,193 @@
+"""Arguments nobody should pass, and handles nobody has opened: an exception, never a crash."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+
+
+class Raises:
+    """Raises whatever Python asks of it."""
+
+    def fail(self, *_: Any) -> Any:
+        raise ZeroDivisionError
+
+    __len__ = __index__ = __float__ = __bool__ = __str__ = __repr__ = __iter__ = fail
+    __buffer__ = fail
+
+
+def odd_values() -> list[Any]:
+    released = memoryview(b"abc")
+    released.release()
+    return [
+        0, -1, 2**31, 2**63, -(2**63) - 1, 1e308, float("nan"), float("inf"), b"a\0b", "\ud800",
+        "", [], [()], [(1,)], [("a", 5)], [("a\0", b"b")], [(b"\xff", b"b")], {}, {None: 1},
+        (), ("a",), object(), memoryview(b"abcdef")[::2], released, iter([]), (x for x in "ab"),
+        print, True, 3 + 4j, Raises(), [Raises()], [("a", Raises())], {"a": Raises()},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_handle_never_initialized_refuses_every_call(kafka: ModuleType, name: str) -> None:
+    cls = getattr(kafka, name)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "assign": ([],),
+        "committed": ([],),
+        "get_watermark_offsets": (kafka.TopicPartition("t", 0),),
+        "incremental_assign": ([],),
+        "incremental_unassign": ([],),
+        "offsets_for_times": ([],),
+        "pause": ([],),
+        "position": ([],),
+        "produce": ("t", b"value"),
+        "produce_batch": ("t", [{"value": b"value"}]),
+        "resume": ([],),
+        "seek": (kafka.TopicPartition("t", 0),),
+        "send_offsets_to_transaction": ([], b""),
+        "set_sasl_credentials": ("user", "password"),
+        "store_offsets": (None, []),
+        "subscribe": (["t"],),
+    }
+    handle = cls.__new__(cls)
+    handle.close()  # there is nothing to close
+    for method in dir(cls):
+        if method.startswith("_") or method == "close":
+            continue
+        with pytest.raises(RuntimeError, match="__init__ was not called"):
+            getattr(handle, method)(*arguments.get(method, ()))
+
+
+def test_handle_cannot_be_copied_or_pickled(make_producer: Callable[..., Any]) -> None:
+    producer = make_producer()
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError):
+            attempt(producer)
+    assert weakref.ref(producer)() is producer
+
+
+def test_init_that_failed_can_be_repeated(
+    kafka: ModuleType, cluster: Any, topic: str, unique: Callable[[str], str]
+) -> None:
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    producer = kafka.Producer.__new__(kafka.Producer)
+    for bad in ({"acks": "none of these"}, {"no.such.key": 1}, {"stats_cb": 5}):
+        with pytest.raises((kafka.KafkaException, TypeError)):
+            producer.__init__({**servers, **bad})  # type: ignore[misc]
+    producer.__init__(servers)  # type: ignore[misc]
+    producer.produce(topic, b"value")
+    assert producer.flush(WAIT_S) == 0
+    with pytest.raises(RuntimeError, match="called twice"):
+        producer.__init__(servers)  # type: ignore[misc]
+    producer.close()
+
+
+@pytest.mark.parametrize("argument", ["value", "key", "partition", "timestamp", "headers"])
+def test_produce_with_odd_arguments_queues_or_raises(
+    make_producer: Callable[..., Any], topic: str, argument: str
+) -> None:
+    from cykafka._handle import live_handles
+
+    reports: list[Any] = []
+    producer = make_producer()
+    queued = 0
+    for odd in odd_values():
+        try:
+            producer.produce(
+                topic, **{argument: odd}, on_delivery=lambda error, _: reports.append(error)
+            )
+        except Exception:
+            continue
+        queued += 1
+    assert producer.flush(WAIT_S) == 0
+    # One outcome each, a failed one included, and none for what was refused.
+    assert len(reports) == queued
+    assert live_handles()["reports"] == 0
+
+
+def test_consumer_methods_with_odd_arguments_raise_or_return(
+    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
+) -> None:
+    producer = make_producer()
+    producer.produce(topic, b"value", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    consumer = make_consumer()
+    for method in (
+        "assign", "incremental_assign", "incremental_unassign", "pause", "position", "resume",
+        "seek", "store_offsets", "subscribe", "get_watermark_offsets", "committed",
+        "offsets_for_times",
+    ):  # fmt: skip
+        for odd in odd_values():
+            if odd == () or (isinstance(odd, list) and not odd):
+                continue  # an empty list is a fair argument
+            with pytest.raises((TypeError, ValueError, RuntimeError)):
+                getattr(consumer, method)(odd)
+    for odd in odd_values():
+        if isinstance(odd, int | float) and odd < 2**31 and not odd < 0:
+            continue  # a fair number, or a long wait
+        with pytest.raises((TypeError, ValueError, OverflowError, ZeroDivisionError)):
+            consumer.consume(odd, 0)
+
+
+def test_odd_partitions_leave_the_consumer_usable(
+    kafka: ModuleType,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+) -> None:
+    producer = make_producer()
+    producer.produce(topic, b"value", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    consumer = make_consumer()
+    odd = [
+        kafka.TopicPartition(name, number, offset)
+        for name, number, offset in [
+            ("", 0, 0), (topic, -1, 0), (topic, -(2**31), 0), (topic, 2**31 - 1, 0),
+            (topic, 0, -5), (topic, 0, -(2**63)), (topic, 0, 2**63 - 1), ("x" * 300, 0, 0),
+        ]
+    ]  # fmt: skip
+    for partition in odd:
+        for call in (
+            lambda p=partition: consumer.assign([p, p]),
+            lambda p=partition: consumer.pause([p]),
+            lambda p=partition: consumer.position([p]),
+            lambda p=partition: consumer.seek(p),
+            lambda p=partition: consumer.poll(0),
+        ):
+            try:
+                call()
+            except (kafka.KafkaException, ValueError) as exception:
+                assert str(exception)
+    consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
+    values = []
+    while not values:
+        values = [m.value() for m in consumer.consume(1, WAIT_S) if m.error() is None]
+    assert values == [b"value"]
+
+
+def test_messages_outlive_their_consumer(
+    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
+) -> None:
+    producer = make_producer()
+    for number in range(100):
+        producer.produce(topic, str(number), partition=0, headers=[("n", str(number))])
+    assert producer.flush(WAIT_S) == 0
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+    messages = consumer.consume(100, WAIT_S)
+    consumer.close()
+    del consumer
+    gc.collect()
+    for number, message in enumerate(messages):
+        wanted = str(number).encode()
+        assert (message.value(), message.headers()) == (wanted, [("n", wanted)])

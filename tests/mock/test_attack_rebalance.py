@@ -1,0 +1,108 @@
+"""Members that come and go while others read by small batches: whose record is it?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 15.0
+RECORDS = 4000
+PROTOCOLS = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+class Member(threading.Thread):
+    """Reads with consume() until told to leave; notes records of partitions it does not own."""
+
+    def __init__(self, consumer: Any, topic: str, most: int, read: dict[int, int]) -> None:
+        super().__init__(daemon=True)
+        self.consumer = consumer
+        self.most = most
+        self.read = read  # partition -> the offset behind the last record anybody was handed
+        self.owned: set[int] = set()
+        self.assigned = threading.Event()
+        self.leave = threading.Event()
+        self.foreign: list[tuple[int, int]] = []
+        self.failure: BaseException | None = None
+        consumer.subscribe([topic], on_assign=self.on_assign, on_revoke=self.on_revoke)
+
+    def on_assign(self, _: Any, partitions: list[Any]) -> None:
+        self.owned.update(partition.partition for partition in partitions)
+        if self.owned:
+            self.assigned.set()
+
+    def on_revoke(self, _: Any, partitions: list[Any]) -> None:
+        self.owned.difference_update(partition.partition for partition in partitions)
+
+    def run(self) -> None:
+        try:
+            while not self.leave.is_set():
+                for message in self.consumer.consume(self.most, 0.02):
+                    if message.error() is not None:
+                        continue
+                    number, offset = message.partition(), message.offset()
+                    if number not in self.owned:
+                        self.foreign.append((number, offset))
+                    self.read[number] = max(self.read.get(number, 0), offset + 1)
+            self.consumer.close()
+        except BaseException as exception:
+            self.failure = exception
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_records_of_revoked_partitions_are_not_handed_over(
+    kafka: Any,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+    unique: Callable[[str], str],
+    protocol: str,
+) -> None:
+    producer = make_producer()
+    for number in range(RECORDS):
+        producer.produce(topic, b"value", partition=number % 4)
+    assert producer.flush(WAIT_S) == 0
+    group = unique("group")
+    read: dict[int, int] = {}
+    config = {
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 20,
+        "heartbeat.interval.ms": 100,
+        **PROTOCOLS[protocol],
+    }
+    if protocol == "consumer":
+        del config["heartbeat.interval.ms"]  # the broker says it
+    members = [Member(make_consumer(config), topic, most, read) for most in (7, 3)]
+    first, second = members
+    first.start()
+    assert first.assigned.wait(WAIT_S)
+    second.start()
+    assert second.assigned.wait(WAIT_S)  # so the first one has lost partitions
+    second.leave.set()
+    second.join(WAIT_S)
+    assert not second.is_alive()
+    deadline = time.monotonic() + WAIT_S
+    while sum(read.values()) < RECORDS and time.monotonic() < deadline:
+        first.join(0.02)
+    first.leave.set()
+    first.join(WAIT_S)
+    assert not first.is_alive()
+
+    assert [member.failure for member in members] == [None, None]
+    assert [member.foreign for member in members] == [[], []]
+    assert read == dict.fromkeys(range(4), RECORDS // 4)
+    committed = make_consumer({"group.id": group}).committed(
+        [kafka.TopicPartition(topic, number) for number in range(4)], WAIT_S
+    )
+    # Never beyond what was handed over.
+    assert all(partition.offset <= RECORDS // 4 for partition in committed)
