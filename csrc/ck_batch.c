@@ -36,6 +36,7 @@ int ck_batch_reserve(ck_batch_t *batch, size_t want) {
 void ck_batch_clear(ck_batch_t *batch) {
         ck_batch_release(batch->rkmessages + batch->head, batch->cnt - batch->head);
         batch->cnt = batch->head = 0;
+        batch->gaps = false;
 }
 
 void ck_batch_destroy(ck_batch_t *batch) {
@@ -79,30 +80,48 @@ size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *p
                         continue;
                 batch->rkmessages[i] = NULL;
                 ck_batch_release(&rkmessage, 1);
+                batch->gaps = true;
                 dropped++;
         }
         return dropped;
+}
+
+int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic, int32_t partition) {
+        size_t i;
+
+        for (i = batch->head; i < batch->cnt; i++) {
+                const rd_kafka_message_t *rkmessage = batch->rkmessages[i];
+                if (rkmessage && !rkmessage->err && rkmessage->partition == partition &&
+                    strcmp(rd_kafka_topic_name(rkmessage->rkt), topic) == 0)
+                        return rkmessage->offset;
+        }
+        return -1;
 }
 
 void ck_batch_compact(ck_batch_t *batch) {
         size_t kept = 0;
         size_t i;
 
+        if (!batch->gaps && batch->head < (batch->cnt + 1) / 2)
+                return;
         for (i = batch->head; i < batch->cnt; i++)
                 if (batch->rkmessages[i])
                         batch->rkmessages[kept++] = batch->rkmessages[i];
         batch->head = 0;
         batch->cnt = kept;
+        batch->gaps = false;
 }
 
 int ck_batch_move(ck_batch_t *from, ck_batch_t *into) {
-        ck_batch_compact(from);
-        if (ck_batch_reserve(into, from->cnt))
+        size_t i;
+
+        if (ck_batch_reserve(into, from->cnt - from->head))
                 return ENOMEM;
-        memcpy(into->rkmessages + into->cnt, from->rkmessages,
-               from->cnt * sizeof(*from->rkmessages));
-        into->cnt += from->cnt;
-        from->cnt = 0;
+        for (i = from->head; i < from->cnt; i++)
+                if (from->rkmessages[i])
+                        into->rkmessages[into->cnt++] = from->rkmessages[i];
+        from->cnt = from->head = 0;
+        from->gaps = false;
         return 0;
 }
 
@@ -133,6 +152,33 @@ void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt) {
                         continue;
                 rd_kafka_error_destroy(rd_kafka_offset_store_message(rkmessage));
         }
+}
+
+void ck_batch_store_positions(rd_kafka_t *rk) {
+        rd_kafka_topic_partition_list_t *assigned = NULL;
+        rd_kafka_topic_partition_list_t *known;
+        int i;
+
+        if (rd_kafka_assignment(rk, &assigned))
+                return;
+        known = rd_kafka_topic_partition_list_new(assigned->cnt);
+        if (rd_kafka_position(rk, assigned) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+                for (i = 0; i < assigned->cnt; i++) {
+                        rd_kafka_topic_partition_t *from = &assigned->elems[i];
+                        rd_kafka_topic_partition_t *to;
+                        if (from->err || from->offset < 0)
+                                continue;
+                        to = rd_kafka_topic_partition_list_add(known, from->topic,
+                                                               from->partition);
+                        to->offset = from->offset;
+                        rd_kafka_topic_partition_set_leader_epoch(
+                            to, rd_kafka_topic_partition_get_leader_epoch(from));
+                }
+        }
+        if (known->cnt)
+                rd_kafka_offsets_store(rk, known);
+        rd_kafka_topic_partition_list_destroy(known);
+        rd_kafka_topic_partition_list_destroy(assigned);
 }
 
 void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt) {

@@ -16,6 +16,7 @@
 #define CK_BATCH_H
 
 #include <librdkafka/rdkafka.h>
+#include <stdbool.h>
 
 #include "ck_runtime.h"
 
@@ -25,6 +26,7 @@ typedef struct ck_batch_s {
         size_t cnt;
         size_t size; /* room in rkmessages */
         size_t head; /* the first one not handed over */
+        bool gaps;   /* whether there are NULLs */
 } ck_batch_t;
 
 /* A new batch with room for size messages (at least one), or NULL if memory is short. */
@@ -53,7 +55,12 @@ CK_EXPORT void ck_batch_accept(ck_batch_t *batch, size_t filled);
 CK_EXPORT size_t ck_batch_drop(ck_batch_t *batch,
                                const rd_kafka_topic_partition_list_t *partitions);
 
-/* Removes the places of dropped and handed-over messages. Not while a fill is waiting. */
+/* The offset of the first message of a partition that is not handed over, or -1. */
+CK_EXPORT int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic,
+                                        int32_t partition);
+
+/* Removes the places of dropped messages, and of handed-over ones once they are the most of it, so
+ * that handing over one by one costs no more in all. Not while a fill is waiting. */
 CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
 
 /* Moves the messages not handed over from one batch to the end of another. 0, or ENOMEM (then
@@ -68,6 +75,10 @@ CK_EXPORT size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms);
 /* Stores the offsets behind the messages at rkmessages (KIP-320 epochs included). Messages with an
  * error and those of partitions no longer assigned are passed over: nothing can be stored. */
 CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt);
+
+/* Stores the positions of all that is assigned. For when everything fetched was handed over: the position may
+ * be further than the last message, behind the marker of a transaction. Asks librdkafka's main thread. */
+CK_EXPORT void ck_batch_store_positions(rd_kafka_t *rk);
 
 /* Destroys cnt messages that were accepted by a batch; NULLs are passed over. */
 CK_EXPORT void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt);

@@ -6,12 +6,21 @@
 
 /* Whether the wait this thread is in may be ended by rd_kafka_yield(). */
 static _Thread_local bool ck_may_yield;
+/* Whether this thread runs code inside of a librdkafka call. */
+static _Thread_local bool ck_inside;
 /* Whether this thread is librdkafka's background thread, inside a callback of ours. */
 static _Thread_local bool ck_background;
 
+static bool ck_set_may_yield(bool may_yield) {
+        bool before = ck_may_yield;
+
+        ck_may_yield = may_yield;
+        return before;
+}
+
 static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *event) {
         ck_queue_push(queue, event);
-        if (ck_may_yield)
+        if (ck_may_yield && !ck_inside)
                 rd_kafka_yield(rk);
 }
 
@@ -121,6 +130,7 @@ bool ck_callback_is_background(void) {
 typedef struct ck_doomed_s {
         rd_kafka_t *rk;
         int flags;
+        ck_queue_t *queue;
 } ck_doomed_t;
 
 static void *ck_callback_destroy_main(void *arg) {
@@ -128,63 +138,66 @@ static void *ck_callback_destroy_main(void *arg) {
 
         free(arg);
         rd_kafka_destroy_flags(doomed.rk, doomed.flags);
+        ck_queue_destroy(doomed.queue);
         return NULL;
 }
 
-void ck_callback_destroy(rd_kafka_t *rk, int flags) {
+bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue) {
         ck_doomed_t *doomed;
         pthread_t thread;
 
         if (!ck_background) {
                 rd_kafka_destroy_flags(rk, flags);
-                return;
+                ck_queue_destroy(queue);
+                return true;
         }
         /* Should even this fail, the handle is left alive: a leak, but no deadlock. */
         if (!(doomed = malloc(sizeof(*doomed))))
-                return;
-        *doomed = (ck_doomed_t) {rk, flags};
+                return false;
+        *doomed = (ck_doomed_t) {rk, flags, queue};
         if (pthread_create(&thread, NULL, ck_callback_destroy_main, doomed))
                 free(doomed);
         else
                 pthread_detach(thread);
+        return false;
 }
 
-bool ck_callback_allow_yield(bool allow) {
-        bool before = ck_may_yield;
+bool ck_callback_inside(bool inside) {
+        bool before = ck_inside;
 
-        ck_may_yield = allow;
+        ck_inside = inside;
         return before;
 }
 
 int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
-        bool before = ck_callback_allow_yield(true);
+        bool before = ck_set_may_yield(!ck_inside);
         int served = rd_kafka_poll(rk, timeout_ms);
 
-        ck_callback_allow_yield(before);
+        ck_set_may_yield(before);
         return served;
 }
 
 rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms) {
-        bool before = ck_callback_allow_yield(true);
+        bool before = ck_set_may_yield(!ck_inside);
         rd_kafka_resp_err_t err = rd_kafka_flush(rk, timeout_ms);
 
-        ck_callback_allow_yield(before);
+        ck_set_may_yield(before);
         return err;
 }
 
 rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms) {
-        bool before = ck_callback_allow_yield(true);
+        bool before = ck_set_may_yield(!ck_inside);
         rd_kafka_message_t *rkmessage = rd_kafka_consumer_poll(rk, timeout_ms);
 
-        ck_callback_allow_yield(before);
+        ck_set_may_yield(before);
         return rkmessage;
 }
 
 ssize_t ck_callback_consume_batch(rd_kafka_queue_t *rkqu, int timeout_ms,
                                   rd_kafka_message_t **rkmessages, size_t size) {
-        bool before = ck_callback_allow_yield(false);
+        bool before = ck_set_may_yield(false);
         ssize_t cnt = rd_kafka_consume_batch_queue(rkqu, timeout_ms, rkmessages, size);
 
-        ck_callback_allow_yield(before);
+        ck_set_may_yield(before);
         return cnt;
 }

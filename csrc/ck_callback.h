@@ -55,9 +55,10 @@ CK_EXPORT void ck_callback_on_background(bool inside);
 /* Whether this thread is librdkafka's own: it must not close a handle, which would wait for it. */
 CK_EXPORT bool ck_callback_is_background(void);
 
-/* rd_kafka_destroy_flags() by a thread that may wait for librdkafka's: this one, or, on librdkafka's
- * own, a new one that nobody waits for. Blocks. */
-CK_EXPORT void ck_callback_destroy(rd_kafka_t *rk, int flags);
+/* rd_kafka_destroy_flags(), and then the queue its callbacks push to, by a thread that may wait for
+ * librdkafka's: this one, or, on librdkafka's own, a new one that nobody waits for. Blocks. Returns
+ * whether it is done: if not, what else the callbacks use must stay. */
+CK_EXPORT bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue);
 
 /*
  * The waits. They return early when an event other than a delivery report was pushed, so
@@ -67,9 +68,10 @@ CK_EXPORT void ck_callback_destroy(rd_kafka_t *rk, int flags);
  * Hence a flag of the thread, set only here.
  */
 
-/* Sets whether callbacks may end the wait this thread is in; returns what was set before. For code
- * that runs inside a wait and calls librdkafka itself (a rebalance callback). */
-CK_EXPORT bool ck_callback_allow_yield(bool allow);
+/* Says that this thread runs code inside of a librdkafka call (a rebalance callback), or no longer does; returns
+ * what was said before. Meanwhile no event ends a wait: rd_kafka_yield() is remembered for
+ * the thread, and would reach the call around it. */
+CK_EXPORT bool ck_callback_inside(bool inside);
 
 /* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);

@@ -20,7 +20,7 @@ from cykafka._librdkafka cimport (
 )
 from cykafka._metadata cimport metadata_from
 from cykafka._partition cimport c_name
-from cykafka._util cimport int_ms, timeout_ms
+from cykafka._util cimport NOW, int_ms, timeout_ms
 
 
 cdef class Client(Handle):
@@ -50,40 +50,37 @@ cdef class Client(Handle):
         cdef rd_kafka_topic_t *rkt = NULL
         cdef rd_kafka_resp_err_t err
         cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
-        cdef int32_t controller
-        cdef char *cluster_id
+        cdef int32_t controller = -1
+        cdef char *cluster_id = NULL
         cdef const char *only = NULL
         if topic is not None:
             if not isinstance(topic, str):
                 raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
             only = c_name(topic)
         rk = self.enter()
-        try:
-            with nogil:
-                if only is not NULL:
-                    rkt = rd_kafka_topic_new(rk, only, NULL)
-                if only is not NULL and rkt is NULL:
-                    err = rd_kafka_last_error()
-                else:
-                    err = rd_kafka_metadata(rk, only is NULL, rkt, &metadata, ms)
-                if rkt is not NULL:
-                    rd_kafka_topic_destroy(rkt)
-            check_doing(err, "Failed to get metadata")
-            try:
-                cluster = metadata_from(metadata)
-            finally:
-                rd_kafka_metadata_destroy(metadata)
-            # Both come with the metadata we just got: no need to wait for more.
-            with nogil:
+        with nogil:
+            if only is not NULL:
+                rkt = rd_kafka_topic_new(rk, only, NULL)
+            if only is not NULL and rkt is NULL:
+                err = rd_kafka_last_error()
+            else:
+                err = rd_kafka_metadata(rk, only is NULL, rkt, &metadata, ms)
+            if rkt is not NULL:
+                rd_kafka_topic_destroy(rkt)
+            if not err:
+                # Both came with the metadata: no need to wait for more.
                 cluster_id = rd_kafka_clusterid(rk, 0)
                 controller = rd_kafka_controllerid(rk, 0)
-            if cluster_id is not NULL:
-                cluster.cluster_id = cluster_id.decode()
-                rd_kafka_mem_free(rk, cluster_id)
-            cluster.controller_id = controller
+        self.leave()
+        check_doing(err, "Failed to get metadata")
+        try:
+            cluster = metadata_from(metadata)
+            cluster.cluster_id = None if cluster_id is NULL else cluster_id.decode()
         finally:
-            self.leave()
-        self.dispatch(False)
+            rd_kafka_metadata_destroy(metadata)
+            rd_kafka_mem_free(NULL, cluster_id)
+        cluster.controller_id = controller
+        self.dispatch(NOW)
         return cluster
 
     def cluster_id(self, timeout=None):
@@ -102,16 +99,15 @@ cdef class Client(Handle):
         cdef char *c_id
         cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
         rk = self.enter()
+        with nogil:
+            c_id = rd_kafka_clusterid(rk, ms)
+        self.leave()
+        if c_id is NULL:
+            check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Failed to get the cluster id")
         try:
-            with nogil:
-                c_id = rd_kafka_clusterid(rk, ms)
-            if c_id is NULL:
-                check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Failed to get the cluster id")
-            cluster_id = c_id.decode()
-            rd_kafka_mem_free(rk, c_id)
+            return c_id.decode()
         finally:
-            self.leave()
-        return cluster_id
+            rd_kafka_mem_free(NULL, c_id)
 
     def set_sasl_credentials(self, username, password):
         """Use these SASL credentials from the next connection on (PLAIN and SCRAM).
@@ -123,6 +119,8 @@ cdef class Client(Handle):
         for argument, text in (("username", username), ("password", password)):
             if not isinstance(text, str):
                 raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
+            if "\0" in text:
+                raise ValueError(f"{argument}: it has a NUL character in it")
         encoded = username.encode(), password.encode()
         c_username = encoded[0]
         c_password = encoded[1]

@@ -94,6 +94,9 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     cdef rd_kafka_conf_res_t res
     if value is None:
         return 0
+    if key == "enabled_events":
+        # librdkafka would hand out events where messages are expected, and abort.
+        raise _invalid('"enabled_events" is internal: use the callbacks')
     name = key.encode()
     try:
         text = _text(key, value).encode()

@@ -125,12 +125,13 @@ cdef class Consumer(Offsets):
         try:
             rk = self.enter()
             self._assigned = True
-            self.drop(NULL)
             try:
                 with nogil:
                     err = rd_kafka_assign(rk, c_partitions)
             finally:
                 self.leave()
+            if not err:
+                self.drop(NULL)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
         check_doing(err, "Failed to set assignment")
@@ -140,12 +141,13 @@ cdef class Consumer(Offsets):
         cdef rd_kafka_resp_err_t err
         rk = self.enter()
         self._assigned = True
-        self.drop(NULL)
         try:
             with nogil:
                 err = rd_kafka_assign(rk, NULL)
         finally:
             self.leave()
+        if not err:
+            self.drop(NULL)
         check_doing(err, "Failed to remove assignment")
 
     def incremental_assign(self, partitions):
@@ -183,12 +185,13 @@ cdef class Consumer(Offsets):
         try:
             rk = self.enter()
             self._assigned = True
-            self.drop(c_partitions)
             try:
                 with nogil:
                     error = rd_kafka_incremental_unassign(rk, c_partitions)
             finally:
                 self.leave()
+            if error is NULL:
+                self.drop(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
         check_error(error)
@@ -268,13 +271,14 @@ cdef class Consumer(Offsets):
         c_partitions = partitions_to([partition], "partition")
         try:
             rk = self.enter()
-            self.drop(c_partitions)
             try:
                 with nogil:
                     error = rd_kafka_seek_partitions(rk, c_partitions, -1)
             finally:
                 self.leave()
             err = c_partitions.elems[0].err
+            if error is NULL and not err:
+                self.drop(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
         check_error(error)
@@ -286,37 +290,36 @@ cdef class Consumer(Offsets):
         """The id the group's coordinator gave this member, str, or None before it joined."""
         cdef char *c_id
         rk = self.enter()
+        with nogil:
+            c_id = rd_kafka_memberid(rk)
+        self.leave()
+        if c_id is NULL:
+            return None
         try:
-            with nogil:
-                c_id = rd_kafka_memberid(rk)
-            if c_id is NULL:
-                return None
-            memberid = c_id.decode()
-            rd_kafka_mem_free(rk, c_id)
+            return c_id.decode() or None
         finally:
-            self.leave()
-        return memberid or None
+            rd_kafka_mem_free(NULL, c_id)
 
     def consumer_group_metadata(self):
         """The group's state for ``Producer.send_offsets_to_transaction``: an opaque object."""
         cdef rd_kafka_consumer_group_metadata_t *metadata
+        cdef rd_kafka_error_t *error = NULL
         cdef void *buffer = NULL
         cdef size_t size = 0
         rk = self.enter()
+        with nogil:
+            metadata = rd_kafka_consumer_group_metadata(rk)
+            if metadata is not NULL:
+                error = rd_kafka_consumer_group_metadata_write(metadata, &buffer, &size)
+                rd_kafka_consumer_group_metadata_destroy(metadata)
+        self.leave()
+        check_error(error)
+        if metadata is NULL:
+            raise RuntimeError("consumer_group_metadata: the consumer has no group")
         try:
-            with nogil:
-                metadata = rd_kafka_consumer_group_metadata(rk)
-            if metadata is NULL:
-                raise RuntimeError("consumer_group_metadata: the consumer has no group")
-            error = rd_kafka_consumer_group_metadata_write(metadata, &buffer, &size)
-            rd_kafka_consumer_group_metadata_destroy(metadata)
-            check_error(error)
-            try:
-                return PyBytes_FromStringAndSize(<char *>buffer, size)
-            finally:
-                rd_kafka_mem_free(rk, buffer)
+            return PyBytes_FromStringAndSize(<char *>buffer, size)
         finally:
-            self.leave()
+            rd_kafka_mem_free(NULL, buffer)
 
 
 cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):

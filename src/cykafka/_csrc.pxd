@@ -26,6 +26,14 @@ cdef extern from "ck_runtime.h" nogil:
     int64_t ck_runtime_alive(ck_kind_t kind)
     int64_t ck_runtime_now_ms()
 
+cdef extern from "ck_bell.h" nogil:
+    ctypedef struct ck_bell_t
+
+    ck_bell_t *ck_bell_new()
+    void ck_bell_destroy(ck_bell_t *bell)
+    void ck_bell_ring(ck_bell_t *bell)
+    void ck_bell_wait(ck_bell_t *bell, int timeout_ms)
+
 cdef extern from "ck_queue.h" nogil:
     ctypedef enum ck_event_kind_t:
         CK_EVENT_REPORT
@@ -87,8 +95,8 @@ cdef extern from "ck_callback.h" nogil:
                             rd_kafka_topic_partition_list_t *, void *) noexcept
     void ck_callback_on_background(bint inside)
     bint ck_callback_is_background()
-    void ck_callback_destroy(rd_kafka_t *rk, int flags)
-    bint ck_callback_allow_yield(bint allow)
+    bint ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue)
+    bint ck_callback_inside(bint inside)
     int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
@@ -121,10 +129,12 @@ cdef extern from "ck_batch.h" nogil:
     size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, size_t want)
     void ck_batch_accept(ck_batch_t *batch, size_t filled)
     size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions)
+    int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic, int32_t partition)
     void ck_batch_compact(ck_batch_t *batch)
     int ck_batch_move(ck_batch_t *source, ck_batch_t *into)
     size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms)
     void ck_batch_store_offsets(rd_kafka_message_t **rkmessages, size_t cnt)
+    void ck_batch_store_positions(rd_kafka_t *rk)
     void ck_batch_release(rd_kafka_message_t **rkmessages, size_t cnt)
 
 # CPython's own, where Cython brings no declaration.

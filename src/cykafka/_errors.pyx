@@ -72,6 +72,8 @@ class KafkaError:
                  txn_requires_abort=False):
         if not isinstance(code, int):
             raise TypeError(f"code: expected an int, got {type(code).__name__}")
+        if not -(2**31) <= code < 2**31:
+            raise ValueError(f"code: {code} is out of range")
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"reason: expected a str or None, got {type(reason).__name__}")
         self._code = int(code)

@@ -1,21 +1,9 @@
-from types import TracebackType
-from typing import Any, Self
-
 from typing_extensions import disjoint_base
 
-from cykafka._client import Client
+from cykafka._member import Member
 from cykafka._message import Message
 
 @disjoint_base
-class Fetcher(Client):
-    def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
+class Fetcher(Member):
     def poll(self, timeout: float | None = None) -> Message | None: ...
     def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None: ...

@@ -1,6 +1,7 @@
+from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._csrc cimport ck_event_t, ck_queue_t, ck_report_t
+from cykafka._csrc cimport ck_bell_t, ck_event_t, ck_queue_t, ck_report_t
 from cykafka._librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_queue_t,
@@ -22,9 +23,12 @@ cdef class Handle:
     cdef int _state
     cdef int _calls
     cdef unsigned long _closer
-    cdef object _idle
+    cdef ck_bell_t *_bell
     cdef object _closed
     cdef object _dispatching
+    cdef unsigned long _dispatcher
+    cdef str _label
+    cdef PyObject *_kept
     cdef object _raised
     cdef bint _has_callbacks
     cdef bint _only_errors
@@ -35,19 +39,19 @@ cdef class Handle:
     cdef object _on_commit
     cdef TokenSource _tokens
 
+    cdef int check_new(self) except -1
     cdef int open(self, rd_kafka_type_t kind, dict config) except -1
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1
     cdef rd_kafka_t *enter(self) except NULL
     cdef void leave(self) noexcept
     cdef int refuse(self) except -1
-    cdef int dispatch(self, bint wait) except -1
+    cdef int dispatch(self, int64_t deadline) except -1
     cdef int serve(self, ck_event_t *event) except -1
     cdef int deliver(self, ck_report_t *report) except -1
     cdef int slice_ms(self, int64_t deadline) noexcept
     cdef bint begin_close(self) except -1
     cdef int stop(self, int64_t deadline) except -1
     cdef int abandon_close(self) except -1
+    cdef int64_t undelivered(self) noexcept
     cdef int release(self) noexcept
     cdef int destroy(self, int flags) except -1
-    cdef void drop_reports(self) noexcept
-    cdef str name(self)

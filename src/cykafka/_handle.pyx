@@ -3,17 +3,21 @@
 A handle is new, open, closing or closed. Every call that lets go of the GIL while it uses the
 rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
 awaits those in flight, and only then destroys. Python callbacks run outside of counted calls
-(rebalance callbacks excepted, see _consumer), so a callback may close its own handle.
+(rebalance callbacks excepted, see _fetcher), so a callback may close its own handle.
+
+Longer than 500 lines: the life of a handle is one state machine, and reads best in one place.
 """
 import atexit
 import logging
+import os
 import threading
 import warnings
 import weakref
 
-from cpython.ref cimport Py_XDECREF, PyObject
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 
-from cykafka._config cimport conf_from, conf_set, take_bool, take_callable
+from cykafka._config cimport conf_from, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
     CK_EVENT_COMMIT,
@@ -27,11 +31,14 @@ from cykafka._csrc cimport (
     CK_KIND_HANDLE,
     CK_KIND_TOPIC,
     PyThread_get_thread_ident,
+    ck_bell_destroy,
+    ck_bell_new,
+    ck_bell_ring,
+    ck_bell_wait,
     ck_callback_destroy,
     ck_callback_error,
     ck_callback_is_background,
     ck_callback_log,
-    ck_callback_poll,
     ck_callback_stats,
     ck_callback_throttle,
     ck_event_destroy,
@@ -39,6 +46,7 @@ from cykafka._csrc cimport (
     ck_queue_length,
     ck_queue_new,
     ck_queue_pop,
+    ck_queue_t,
     ck_runtime_alive,
     ck_runtime_count,
     ck_runtime_generation,
@@ -47,8 +55,6 @@ from cykafka._csrc cimport (
 from cykafka._errors cimport error_from
 from cykafka._librdkafka cimport (
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
-    RD_KAFKA_PURGE_F_INFLIGHT,
-    RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     rd_kafka_conf_destroy,
     rd_kafka_conf_set_error_cb,
@@ -59,19 +65,18 @@ from cykafka._librdkafka cimport (
     rd_kafka_last_error,
     rd_kafka_name,
     rd_kafka_new,
-    rd_kafka_outq_len,
-    rd_kafka_purge,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_main,
     rd_kafka_queue_yield,
     rd_kafka_resp_err_t,
     rd_kafka_set_log_queue,
+    rd_kafka_t,
     rd_kafka_version_str,
 )
 from cykafka._message cimport Message
 from cykafka._oauth cimport TokenSource
 from cykafka._partition cimport partitions_from
-from cykafka._util cimport int_ms
+from cykafka._util cimport NOW, SLICE, int_ms
 
 from cykafka._errors import KafkaError, KafkaException
 from cykafka._version import __version__
@@ -79,14 +84,12 @@ from cykafka._version import __version__
 cdef enum:
     NEW, OPEN, CLOSING, CLOSED
 
-# How long a wait of the main thread lasts before signals are looked at, ms.
-cdef int SIGNAL_SLICE = 100
-
 # syslog's levels, 0 to 7, in Python's.
 cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
                          logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
-_live = weakref.WeakSet()
+# By id, for a subclass may compare and hash as it likes.
+_live = weakref.WeakValueDictionary()
 
 
 class ThrottleEvent:
@@ -132,29 +135,45 @@ cdef class Handle:
     """What Producer and Consumer share."""
 
     def __dealloc__(self):
+        # For handles whose class hides __del__; the attributes may be gone by now.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
-            self.drop_reports()
             with nogil:
                 rd_kafka_queue_destroy(self._wait_queue)
-                ck_callback_destroy(self._ptr, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
+                if not ck_callback_destroy(self._ptr, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+                                           self._events if ck_callback_is_background() else NULL):
+                    self._events = NULL
             self._ptr = NULL
             ck_runtime_count(CK_KIND_HANDLE, -1)
+            if self._events is not NULL:
+                Py_XDECREF(self._kept)
+        if self._ptr is NULL and self._events is not NULL:
             _drain(self._events)
-        if self._ptr is NULL:
             ck_queue_destroy(self._events)
+            ck_bell_destroy(self._bell)
 
     def __del__(self):
-        if self._state == OPEN and self._generation == ck_runtime_generation:
+        # Before the collector clears anything, and while a weak reference may still bring the handle
+        # back: it is then a closed one.
+        if self._state != OPEN or self._generation != ck_runtime_generation:
+            return
+        try:
             _warn_unclosed(self)
+        finally:
+            self.stop(-1)
+            self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
 
     # -- opening
+
+    cdef int check_new(self) except -1:
+        """First in every __init__: a second one must not touch what the first has set up."""
+        if self._state != NEW:
+            raise RuntimeError(f"{_name(self)}: __init__ was called twice")
+        return 0
 
     cdef int open(self, rd_kafka_type_t kind, dict config) except -1:
         cdef char errstr[512]
         cdef rd_kafka_conf_t *conf
         cdef rd_kafka_t *rk
-        if self._state != NEW:
-            raise RuntimeError(f"{_name(self)}: __init__ was called twice")
         self._error_cb = take_callable(config, "error_cb")
         self._throttle_cb = take_callable(config, "throttle_cb")
         self._stats_cb = take_callable(config, "stats_cb")
@@ -165,12 +184,15 @@ cdef class Handle:
                           f"{__version__}-librdkafka-{rd_kafka_version_str().decode()}")
         if self._logger is not None:
             config["log.queue"] = True
-        self._events = ck_queue_new()
-        if self._events is NULL:
+        if self._events is NULL:  # an __init__ that raised may have left one
+            self._events = ck_queue_new()
+        if self._bell is NULL:
+            self._bell = ck_bell_new()
+        if self._events is NULL or self._bell is NULL:
             raise MemoryError
         if oauth_cb is not None:
             self._tokens = TokenSource(oauth_cb)
-        self._dispatching = threading.RLock()
+        self._dispatching = threading.Lock()
         conf = conf_from(config)
         try:
             self.set_callbacks(conf)
@@ -185,12 +207,17 @@ cdef class Handle:
             raise KafkaException(KafkaError(<int>err or <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
                 f"Failed to create {_name(self).lower()}: {errstr.decode('utf-8', 'replace')}"))
         self._ptr = rk
+        self._label = rd_kafka_name(rk).decode()
+        if self._tokens is not None:
+            # The rd_kafka_t calls it, so it must last as long, whatever the collector clears.
+            Py_INCREF(self._tokens)
+            self._kept = <PyObject *>self._tokens
         self._generation = ck_runtime_generation
         self._wait_queue = rd_kafka_queue_get_main(rk)
         self._state = OPEN
         self._open_in = self._generation
         ck_runtime_count(CK_KIND_HANDLE, 1)
-        _live.add(self)
+        _live[id(self)] = self
         if self._logger is not None:
             rd_kafka_set_log_queue(rk, NULL)
         if self._tokens is not None:
@@ -230,9 +257,10 @@ cdef class Handle:
         return self._ptr
 
     cdef void leave(self) noexcept:
+        # No Python here: the caller may hold what a close() on another thread has to see first.
         self._calls -= 1
-        if self._calls == 0 and self._idle is not None:
-            self._idle.set()
+        if self._calls == 0 and self._state == CLOSING:
+            ck_bell_ring(self._bell)
 
     cdef int refuse(self) except -1:
         """Raise unless the handle can be used: by the thread that is closing it, for its callbacks."""
@@ -255,40 +283,57 @@ cdef class Handle:
         if deadline >= 0:
             left = max(deadline - ck_runtime_now_ms(), 0)
         # Only the main thread ever sees a signal, so only it has to look.
-        if PyThread_get_thread_ident() == _main_thread and (left < 0 or left > SIGNAL_SLICE):
-            return SIGNAL_SLICE
+        if PyThread_get_thread_ident() == _main_thread and (left < 0 or left > SLICE):
+            return SLICE
         return int_ms(left)
 
     # -- callbacks
 
-    cdef int dispatch(self, bint wait) except -1:
+    cdef int dispatch(self, int64_t deadline) except -1:
         """Run the Python callbacks of the events that are waiting.
 
-        One thread at a time, so that reports come in order. With `wait`, those of another thread
-        are over too when this returns. An exception leaves the rest for the next call.
+        One thread at a time, so that reports come in order. Until the deadline (-1: for ever; NOW:
+        not at all) it waits for callbacks that run in another thread. An exception leaves the rest for the
+        next call. A callback that gets here itself does nothing: the call it runs in goes on.
         """
         cdef ck_event_t *event
+        cdef unsigned long me = PyThread_get_thread_ident()
         if self._raised is not None:
             raised = self._raised
             self._raised = None
             raise raised
         if self._tokens is not None:
             self._tokens.check()
+        if self._dispatcher == me or self._events is NULL:
+            return 0
         while True:
-            if ck_queue_length(self._events) == 0 and not wait:
+            if ck_queue_length(self._events) == 0 and deadline == NOW:
                 return 0
-            if not self._dispatching.acquire(blocking=wait):
+            if deadline == NOW:
+                taken = self._dispatching.acquire(False)
+            elif deadline < 0:
+                taken = self._dispatching.acquire()
+            else:
+                taken = self._dispatching.acquire(
+                    True, max(deadline - ck_runtime_now_ms(), 0) / 1e3)
+            if not taken:
                 return 0
+            self._dispatcher = me
             try:
                 while True:
+                    # Now, or Ctrl-C would hit the callback, and the report would be lost on it.
+                    PyErr_CheckSignals()
                     event = ck_queue_pop(self._events)
                     if event is NULL:
                         break
                     self.serve(event)
+                    if self._generation != ck_runtime_generation:
+                        self.refuse()  # the callback has forked: the rest is the parent's
             finally:
+                self._dispatcher = 0
                 self._dispatching.release()
             # Another thread may have pushed, found the lock taken and gone on.
-            wait = False
+            deadline = NOW
 
     cdef int serve(self, ck_event_t *event) except -1:
         if event.kind == CK_EVENT_REPORT:
@@ -313,7 +358,7 @@ cdef class Handle:
                 if self._logger is not None:
                     facility = b"" if event.facility is NULL else <bytes>event.facility
                     self._logger.log(LOG_LEVELS[max(0, min(event.code, 7))], "%s [%s] %s",
-                                     facility.decode("utf-8", "replace"), self.name(),
+                                     facility.decode("utf-8", "replace"), self._label,
                                      _text(event))
         finally:
             ck_event_destroy(event)
@@ -337,9 +382,6 @@ cdef class Handle:
             on_delivery(error, message)
         return 0
 
-    cdef str name(self):
-        return "" if self._ptr is NULL else rd_kafka_name(self._ptr).decode()
-
     # -- closing
 
     cdef bint begin_close(self) except -1:
@@ -353,8 +395,9 @@ cdef class Handle:
                 return False
             if self._state == OPEN:
                 break
-            if self._closer == PyThread_get_thread_ident():
-                return False  # a callback of our own close()
+            if PyThread_get_thread_ident() in (self._closer, self._dispatcher):
+                # A callback of that close(), or one it waits for.
+                return False
             self._closed.wait()
         if ck_callback_is_background():
             raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, which runs on "
@@ -369,7 +412,6 @@ cdef class Handle:
     cdef int stop(self, int64_t deadline) except -1:
         """Refuse new calls and wake those in flight until they have come back."""
         self._closed = threading.Event()
-        self._idle = threading.Event()
         self._closer = PyThread_get_thread_ident()
         self._state = CLOSING
         self._open_in = 0
@@ -378,15 +420,19 @@ cdef class Handle:
             # and again, until all have come back and been refused.
             with nogil:
                 rd_kafka_queue_yield(self._wait_queue)
-            self._idle.wait(0.005)
+                ck_bell_wait(self._bell, 5)
+            PyErr_CheckSignals()
         return 0
 
     cdef int abandon_close(self) except -1:
         """Open again what begin_close() has stopped (Ctrl-C came before anything was lost)."""
         self._state = OPEN
         self._open_in = self._generation
-        self._idle = None
         self._closed.set()
+        return 0
+
+    cdef int64_t undelivered(self) noexcept:
+        """How many messages a producer has not delivered yet."""
         return 0
 
     cdef int release(self) noexcept:
@@ -395,29 +441,27 @@ cdef class Handle:
 
     cdef int destroy(self, int flags) except -1:
         """The last step of closing: free the rd_kafka_t."""
-        self.drop_reports()
-        self.release()
-        with nogil:
-            rd_kafka_queue_destroy(self._wait_queue)
-            ck_callback_destroy(self._ptr, flags)
-        self._ptr = NULL
+        cdef rd_kafka_t *rk = self._ptr
+        cdef ck_queue_t *handed_on = NULL
+        cdef bint done
+        if self._generation == ck_runtime_generation:  # else a callback has forked, in here
+            self.release()
+            if ck_callback_is_background():
+                handed_on = self._events
+            self._ptr = NULL
+            with nogil:
+                rd_kafka_queue_destroy(self._wait_queue)
+                done = ck_callback_destroy(rk, flags, handed_on)
+            if not done:
+                self._events = NULL
+            elif self._kept is not NULL:
+                Py_XDECREF(self._kept)
+                self._kept = NULL
+            ck_runtime_count(CK_KIND_HANDLE, -1)
         self._state = CLOSED
-        self._idle = None
-        ck_runtime_count(CK_KIND_HANDLE, -1)
-        _live.discard(self)
+        _live.pop(id(self), None)
         self._closed.set()
         return 0
-
-    cdef void drop_reports(self) noexcept:
-        """Let librdkafka give back every message in flight: it forgets them when destroyed, and with
-        them the reference each one with a callback holds."""
-        cdef int64_t deadline = ck_runtime_now_ms() + 1000
-        if runtime.ck_runtime_reports == 0:
-            return
-        with nogil:
-            rd_kafka_purge(self._ptr, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
-            while rd_kafka_outq_len(self._ptr) > 0 and ck_runtime_now_ms() < deadline:
-                ck_callback_poll(self._ptr, 10)
 
 
 cdef object _text(ck_event_t *event):
@@ -445,13 +489,13 @@ cdef void _drain(ck_queue_t *events) noexcept:
 
 
 def _warn_unclosed(Handle handle):
-    undelivered = rd_kafka_outq_len(handle._ptr)
+    undelivered = handle.undelivered()
     if undelivered:
-        warnings.warn(f"{_name(handle)} {handle.name()} was never closed: {undelivered} message(s) "
-                      "or events in its queue are lost; call flush() or close()",
+        warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} message(s) in its "
+                      "queue are lost; call flush() or close()",
                       RuntimeWarning, stacklevel=2, source=handle)
     else:
-        warnings.warn(f"{_name(handle)} {handle.name()} was never closed", ResourceWarning,
+        warnings.warn(f"{_name(handle)} {handle._label} was never closed", ResourceWarning,
                       stacklevel=2, source=handle)
 
 
@@ -463,6 +507,8 @@ def _set_main_thread():
 
 cdef unsigned long _main_thread = 0
 _set_main_thread()
+# In a child the thread that forked is the main one.
+os.register_at_fork(after_in_child=_set_main_thread)
 
 
 @atexit.register
@@ -473,23 +519,21 @@ def _at_exit():
     """
     global _exiting
     _exiting = True
-    for handle in list(_live):
+    for handle in list(_live.values()):
         _end(handle)
 
 cdef bint _exiting = False
 
 
-cdef int _end(Handle handle) except -1:
+cdef void _end(Handle handle) noexcept:
+    # An exception (Ctrl-C, or a filter that makes the warning an error) is printed, and the next
+    # handle gets its turn.
     if handle._state != OPEN or handle._generation != ck_runtime_generation:
-        return 0
-    _warn_at_exit(handle)
-    handle.stop(ck_runtime_now_ms() + 1000)
-    # A call that cannot be woken keeps its handle: better unfreed than freed under it.
-    if not handle._calls:
-        handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
-    return 0
-
-
-cdef void _warn_at_exit(Handle handle) noexcept:
-    # An exception (a filter made the warning an error) is printed and ignored.
-    _warn_unclosed(handle)
+        return
+    try:
+        _warn_unclosed(handle)
+    finally:
+        handle.stop(ck_runtime_now_ms() + 1000)
+        # A call that cannot be woken keeps its handle: better unfreed than freed under it.
+        if not handle._calls:
+            handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)

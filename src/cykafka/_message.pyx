@@ -80,7 +80,7 @@ cdef class Message:
                 raise TypeError("timestamp: expected a tuple (type, ms), "
                                 f"got {type(timestamp).__name__}")
             self._report.timestamp_type, self._report.timestamp = timestamp
-        if latency is not None and latency >= 0:
+        if latency is not None and 0 <= latency < 1e9:
             self._report.latency = <int64_t>(<double>latency * 1e6)
         if leader_epoch is not None and leader_epoch >= 0:
             self._report.leader_epoch = leader_epoch

@@ -2,6 +2,7 @@
 
 The refresh needs no poll(): librdkafka's own thread takes the GIL and calls `oauth_cb`.
 """
+import math
 import threading
 
 from libc.stdint cimport int64_t
@@ -108,7 +109,11 @@ cdef int _set_token(rd_kafka_t *rk, object result) except -1:
     if not isinstance(extensions, dict):
         raise TypeError("oauth_cb: expected a dict as extensions, "
                         f"got {type(extensions).__name__}")
+    if not math.isfinite(expiry):
+        raise ValueError(f"oauth_cb: {expiry} is not a time to expire at")
     expiry_ms = <int64_t>(<double>expiry * 1000)
+    if "\0" in token or "\0" in (principal or ""):
+        raise ValueError("oauth_cb: token and principal cannot have a NUL character in them")
     encoded = [text.encode() for pair in extensions.items() for text in pair]
     token = token.encode()
     principal = (principal or "").encode()

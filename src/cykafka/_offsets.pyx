@@ -2,7 +2,13 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t
 
-from cykafka._csrc cimport ck_answer_t, ck_callback_answer
+from cykafka._csrc cimport (
+    ck_answer_t,
+    ck_batch_first_offset,
+    ck_batch_t,
+    ck_callback_answer,
+    ck_runtime_generation,
+)
 from cykafka._errors cimport check_doing
 from cykafka._fetcher cimport Fetcher
 from cykafka._librdkafka cimport (
@@ -22,17 +28,13 @@ from cykafka._librdkafka cimport (
     rd_kafka_resp_err_t,
     rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_partition_t,
 )
 from cykafka._message cimport Message
 from cykafka._partition cimport TopicPartition, c_name, partitions_from, partitions_to
-from cykafka._util cimport int_ms, timeout_ms
+from cykafka._util cimport SLICE, int_ms, timeout_ms
 
 from cykafka._errors import KafkaError, KafkaException
-
-
-cdef enum:
-    # How long a wait that nothing can wake may last, ms.
-    SLICE = 100
 
 
 cdef class Offsets(Fetcher):
@@ -50,6 +52,7 @@ cdef class Offsets(Fetcher):
         list of TopicPartition
             ``OFFSET_INVALID`` where nothing was handed over yet; ``error`` where it failed.
         """
+        cdef int i
         cdef rd_kafka_resp_err_t err
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -60,9 +63,26 @@ cdef class Offsets(Fetcher):
             finally:
                 self.leave()
             check_doing(err, "Failed to get position")
+            # librdkafka counts what was gathered, and will be handed over, already.
+            for i in range(c_partitions.cnt):
+                self._before_gathered(&c_partitions.elems[i])
             return partitions_from(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
+
+    cdef int _before_gathered(self, rd_kafka_topic_partition_t *rktpar) except -1:
+        cdef ck_batch_t *batch = self._batches
+        cdef int64_t first
+        while batch is not NULL:
+            first = ck_batch_first_offset(batch, rktpar.topic, rktpar.partition)
+            if 0 <= first < rktpar.offset:
+                rktpar.offset = first
+            batch = batch.next
+        if self._carry is not NULL:
+            first = ck_batch_first_offset(self._carry, rktpar.topic, rktpar.partition)
+            if 0 <= first < rktpar.offset:
+                rktpar.offset = first
+        return 0
 
     def get_watermark_offsets(self, partition, timeout=None, cached=False):
         """The first offset of a partition and the one behind its last.
@@ -228,6 +248,8 @@ cdef class Offsets(Fetcher):
         answer.partitions = NULL
         rk = self.enter()
         try:
+            # A signal handler may run in here, and close.
+            self.go_inside()
             with nogil:
                 replies = rd_kafka_queue_new(rk)
                 err = rd_kafka_commit_queue(rk, c_offsets, replies, ck_callback_answer, &answer)
@@ -237,6 +259,8 @@ cdef class Offsets(Fetcher):
                     with nogil:
                         rd_kafka_queue_poll_callback(replies, SLICE)
                     PyErr_CheckSignals()
+                    if self._open_in != ck_runtime_generation:
+                        self.refuse()  # another thread closes: it is not to wait for the broker
                 check_doing(answer.err, "Commit failed")
                 return partitions_from(answer.partitions)
             finally:
@@ -245,8 +269,11 @@ cdef class Offsets(Fetcher):
                     rd_kafka_queue_destroy(replies)
                     if answer.partitions is not NULL:
                         rd_kafka_topic_partition_list_destroy(answer.partitions)
+                self.come_out()
         finally:
             self.leave()
+            if self._close_after:
+                self.after_call()
 
     def committed(self, partitions, timeout=None):
         """The group's committed offsets.

@@ -158,6 +158,10 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
         if not isinstance(item, TopicPartition):
             raise TypeError(f"{argument}: expected a list of TopicPartition, "
                             f"found a {type(item).__name__} in it")
+        # Kafka allows 249 characters; librdkafka does not survive an assign() of more than 512.
+        if len((<TopicPartition>item).topic) > 249:
+            raise ValueError(f"{argument}: {(<TopicPartition>item).topic[:40]!r}... is longer than "
+                             "the 249 characters of a topic's name")
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(partitions))
     try:
         for tp in partitions:

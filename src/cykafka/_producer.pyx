@@ -1,4 +1,7 @@
-"""Producer: one record at a time."""
+"""Producer: one record at a time.
+
+Longer than 500 lines, a third of them the documentation of the methods.
+"""
 import logging
 
 from cpython.buffer cimport PyBuffer_Release
@@ -10,6 +13,7 @@ from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
     CK_KIND_TOPIC,
+    PyThread_get_thread_ident,
     ck_callback_flush,
     ck_callback_poll,
     ck_callback_report,
@@ -22,16 +26,18 @@ from cykafka._csrc cimport (
     ck_runtime_now_ms,
 )
 from cykafka._errors cimport check_doing, error_from, take_error
-from cykafka._util cimport deadline_after, int_argument, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_PRODUCER,
     RD_KAFKA_PURGE_F_INFLIGHT,
     RD_KAFKA_PURGE_F_NON_BLOCKING,
     RD_KAFKA_PURGE_F_QUEUE,
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__NOT_CONFIGURED,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
     RD_KAFKA_RESP_ERR__STATE,
+    rd_kafka_abort_transaction,
     rd_kafka_conf_set_dr_msg_cb,
     rd_kafka_conf_t,
     rd_kafka_error_code,
@@ -51,13 +57,14 @@ from cykafka._message cimport Message, headers_to, message_to_deliver
 from cykafka._partition cimport c_name
 from cykafka._record cimport (
     Topic,
+    check_data,
     data_of,
     frozen,
     headers_copy,
     produce_error,
     take_back,
 )
-from cykafka._transaction cimport SLICE, Transactional
+from cykafka._transaction cimport Transactional
 
 from cykafka._errors import KafkaError, KafkaException
 
@@ -104,6 +111,7 @@ cdef class Producer(Transactional):
     """
 
     def __init__(self, *args, **kwargs):
+        self.check_new()
         config = merged_config(args, kwargs, type(self).__name__)
         self._on_delivery = take_callable(config, "on_delivery")
         self._only_errors = take_bool(config, "delivery.report.only.error", False)
@@ -112,8 +120,11 @@ cdef class Producer(Transactional):
         self.open(RD_KAFKA_PRODUCER, config)
 
     def __dealloc__(self):
-        if self._topics is not None and self._generation == ck_runtime_generation:
-            self.release()
+        # See Handle.__dealloc__; topics the collector has cleared have released themselves.
+        if self._ptr is not NULL and self._generation == ck_runtime_generation:
+            self.drop_reports()
+            if self._topics is not None:
+                self.release_topics()
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
         Transactional.set_callbacks(self, conf)
@@ -121,18 +132,38 @@ cdef class Producer(Transactional):
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
         return 0
 
+    cdef int64_t undelivered(self) noexcept:
+        return rd_kafka_outq_len(self._ptr)
+
     cdef int release(self) noexcept:
+        self.drop_reports()
+        self.release_topics()
+        return 0
+
+    cdef void drop_reports(self) noexcept:
+        """Have librdkafka give back every message in flight: it forgets them when it is destroyed, and
+        with them the reference that each one with a callback holds."""
+        cdef int64_t deadline = ck_runtime_now_ms() + 1000
+        cdef rd_kafka_t *rk = self._ptr
+        if runtime.ck_runtime_reports == 0:
+            return
+        with nogil:
+            rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
+            while rd_kafka_outq_len(rk) > 0 and ck_runtime_now_ms() < deadline:
+                ck_callback_poll(rk, 10)
+
+    cdef void release_topics(self) noexcept:
         cdef Topic topic
         self._last_name = _NO_NAME
         self._last_topic = None
         for topic in self._topics.values():
             topic.release()
         self._topics.clear()
-        return 0
 
     cdef rd_kafka_topic_t *topic_of(self, object name) except NULL:
         """The handle of a topic, made at its first use."""
         cdef Topic topic
+        cdef rd_kafka_resp_err_t err
         cdef rd_kafka_topic_t *rkt
         cdef const char *text
         if not isinstance(name, str):
@@ -141,13 +172,12 @@ cdef class Producer(Transactional):
         if topic is None:
             text = c_name(name)
             rk = self.enter()
-            try:
-                with nogil:
-                    rkt = rd_kafka_topic_new(rk, text, NULL)
-                if rkt is NULL:
-                    check_doing(rd_kafka_last_error(), f"topic {name!r}")
-            finally:
-                self.leave()
+            with nogil:
+                rkt = rd_kafka_topic_new(rk, text, NULL)
+                err = rd_kafka_last_error()
+            self.leave()
+            if rkt is NULL:
+                check_doing(err, f"topic {name!r}")
             # Another thread may have been quicker; librdkafka counts the references.
             topic = Topic()
             topic._ptr = rkt
@@ -195,7 +225,6 @@ cdef class Producer(Transactional):
         cdef rd_kafka_error_t *error
         if self._open_in != ck_runtime_generation:
             self.refuse()
-        rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
         if callback is None:
             callback = on_delivery if on_delivery is not None else self._on_delivery
         if callback is not None and not callable(callback):
@@ -221,10 +250,14 @@ cdef class Producer(Transactional):
                 # librdkafka's reference, which comes back with the report.
                 Py_INCREF(message)
                 runtime.ck_runtime_reports += 1
+            rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
+            # Any of the lines above may have run code of others, and so closed the producer.
+            if self._open_in != ck_runtime_generation:
+                self.refuse()
             # With the GIL: the call never waits, and letting go of it would cost as much again.
             error = ck_produce(self._ptr, rkt, &record)
             if error is not NULL:
-                self._produce_slowly(topic, rkt, &record, error, timeout)
+                self._produce_slowly(topic, &record, error, timeout)
             record.headers = NULL
             record.opaque = NULL
         finally:
@@ -237,11 +270,12 @@ cdef class Producer(Transactional):
             if record.opaque is not NULL:
                 take_back(message)
 
-    cdef int _produce_slowly(self, topic, rd_kafka_topic_t *rkt, const ck_record_t *record,
-                             rd_kafka_error_t *error, timeout) except -1:
+    cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
+                             timeout) except -1:
         """What to do about an error of ck_produce(): wait for room in the queue, or raise."""
         cdef int64_t deadline = 0
         cdef bint waited = False
+        cdef rd_kafka_topic_t *rkt
         cdef rd_kafka_t *rk
         cdef int ms
         while error is not NULL:
@@ -261,8 +295,9 @@ cdef class Producer(Transactional):
                     ck_callback_poll(rk, ms)
             finally:
                 self.leave()
-            self.dispatch(False)
+            self.dispatch(NOW)
             PyErr_CheckSignals()
+            rkt = self.topic_of(topic)
             # A callback, or another thread, may have closed the producer, and with it the topic.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
@@ -298,6 +333,10 @@ cdef class Producer(Transactional):
             if not isinstance(message, dict):
                 raise TypeError("messages: expected a list of dict, "
                                 f"found a {type(message).__name__} in it")
+            # Before the first is queued: afterwards an exception could not tell how many were.
+            check_data(message.get("value"), "value")
+            check_data(message.get("key"), "key")
+        for message in messages:
             message.pop("_error", None)
             try:
                 self.produce(
@@ -311,6 +350,9 @@ cdef class Producer(Transactional):
                 message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__QUEUE_FULL)
             except KafkaException as exception:
                 message["_error"] = exception.args[0]
+            except (TypeError, ValueError) as exception:
+                message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                                               str(exception))
         return queued
 
     def poll(self, timeout=None):
@@ -332,7 +374,8 @@ cdef class Producer(Transactional):
         cdef int ms
         while True:
             # What a raising callback has left over comes first, and does not wait.
-            served += ck_queue_length(self._events) if self._events is not NULL else 0
+            if self._events is not NULL and self._dispatcher != PyThread_get_thread_ident():
+                served += ck_queue_length(self._events)
             ms = 0 if served else self.slice_ms(deadline)
             rk = self.enter()
             # A look at an empty queue is not worth letting go of the GIL.
@@ -344,7 +387,7 @@ cdef class Producer(Transactional):
                     self.leave()
             else:
                 self.leave()
-            self.dispatch(False)
+            self.dispatch(NOW)
             if served or ms == 0:
                 return served
             PyErr_CheckSignals()
@@ -363,24 +406,28 @@ cdef class Producer(Transactional):
         int
             How many messages and events are still in the queues; 0 if all is done.
         """
-        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        cdef rd_kafka_resp_err_t err
+        return self.flush_until(deadline_after(timeout_ms(timeout, "timeout")))
+
+    cdef int64_t flush_until(self, int64_t deadline) except -1:
+        cdef unsigned long me = PyThread_get_thread_ident()
         cdef rd_kafka_t *rk
+        cdef int64_t left
         cdef int ms
         while True:
             ms = SLICE
             if deadline >= 0:
                 ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             rk = self.enter()
-            try:
-                with nogil:
-                    err = ck_callback_flush(rk, ms)
-            finally:
-                self.leave()
-            self.dispatch(True)
+            with nogil:
+                ck_callback_flush(rk, ms)
+            self.leave()
+            self.dispatch(deadline)
             if self._ptr is NULL:
                 return 0  # a callback closed the producer, which flushed
-            left = len(self)
+            left = rd_kafka_outq_len(self._ptr)
+            # In a delivery callback, the reports behind it come when it is over.
+            if self._dispatcher != me:
+                left += ck_queue_length(self._events)
             if left == 0 or ms == 0:
                 return left
             PyErr_CheckSignals()
@@ -434,17 +481,19 @@ cdef class Producer(Transactional):
             self.abandon_close()
             raise
         except BaseException as exception:
-            # A callback raised: the reports behind it still have to be heard.
+            # A callback raised: the reports behind it still have to be heard (by the parent alone,
+            # should it have forked).
             raised = exception
-            while True:
+            while self._generation == ck_runtime_generation:
                 try:
-                    self.flush()
+                    self.flush_until(-1)
                     break
                 except KeyboardInterrupt:
                     self.abandon_close()
                     raise
                 except BaseException as another:
-                    another.__context__ = raised
+                    if another is not raised:
+                        another.__context__ = raised
                     raised = another
         self._tell_untold()
         self.destroy(0)
@@ -453,16 +502,17 @@ cdef class Producer(Transactional):
         return True
 
     cdef int _finish(self) except -1:
+        # Not by the methods: a subclass may have its own.
         try:
-            self.abort_transaction()
+            self.resume(rd_kafka_abort_transaction, self._transaction_ms)
         except KafkaException as exception:
             error = exception.args[0]
             # None is open, or the producer is not transactional: the usual case.
             if error not in (<int>RD_KAFKA_RESP_ERR__STATE,
                              <int>RD_KAFKA_RESP_ERR__NOT_CONFIGURED):
-                _log.warning("%s: the open transaction could not be aborted: %s", self.name(),
+                _log.warning("%s: the open transaction could not be aborted: %s", self._label,
                              error.str())
-        self.flush()
+        self.flush_until(-1)
         return 0
 
     cdef int _tell_untold(self) except -1:
@@ -470,7 +520,7 @@ cdef class Producer(Transactional):
         cdef int64_t untold = ck_queue_take_untold(self._events, &err)
         if untold:
             _log.warning("%s: %d record(s) without a delivery callback were not delivered, the last "
-                         "one because of: %s", self.name(), untold, error_from(err, NULL).str())
+                         "one because of: %s", self._label, untold, error_from(err, NULL).str())
         return 0
 
     def __enter__(self):

@@ -1,14 +1,18 @@
+from libc.stdint cimport uint32_t
+
 from cykafka._csrc cimport ck_record_t
 from cykafka._librdkafka cimport rd_kafka_topic_t
 from cykafka._message cimport Message
 
 cdef class Topic:
     cdef rd_kafka_topic_t *_ptr
+    cdef uint32_t _generation
 
     cdef void release(self) noexcept
 
 cdef int data_of(object data, str argument, const void **ptr, size_t *size,
                  Py_buffer *buffer) except -1
+cdef int check_data(object data, str argument) except -1
 cdef object frozen(object data)
 cdef object headers_copy(object headers)
 cdef object produce_error(topic, const ck_record_t *record, error)

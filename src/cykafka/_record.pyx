@@ -5,7 +5,7 @@ from cpython.ref cimport Py_DECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 cimport cykafka._csrc as runtime
-from cykafka._csrc cimport CK_KIND_TOPIC, ck_record_t, ck_runtime_count
+from cykafka._csrc cimport CK_KIND_TOPIC, ck_record_t, ck_runtime_count, ck_runtime_generation
 from cykafka._librdkafka cimport rd_kafka_topic_destroy
 from cykafka._message cimport Message
 
@@ -15,10 +15,16 @@ from cykafka._errors import KafkaError
 cdef class Topic:
     """A topic handle, kept so that produce() need not look the topic up by its name."""
 
+    def __cinit__(self):
+        self._generation = ck_runtime_generation
+
+    def __dealloc__(self):
+        self.release()
+
     cdef void release(self) noexcept:
-        if self._ptr is not NULL:
-            with nogil:
-                rd_kafka_topic_destroy(self._ptr)
+        # With the GIL: it only drops a reference, and nobody may see the handle half released.
+        if self._ptr is not NULL and self._generation == ck_runtime_generation:
+            rd_kafka_topic_destroy(self._ptr)
             self._ptr = NULL
             ck_runtime_count(CK_KIND_TOPIC, -1)
 
@@ -37,12 +43,22 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
         ptr[0] = PyUnicode_AsUTF8AndSize(data, &length)
         size[0] = length
     elif PyObject_CheckBuffer(data):
-        PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+        except BufferError as error:  # which here would mean that the queue is full
+            raise TypeError(f"{argument}: expected a contiguous buffer: {error}") from None
         # An empty buffer may have no address, which would make it a null.
         ptr[0] = buffer.buf if buffer.len else <const void *>b""
         size[0] = buffer.len
         return 1
     else:
+        check_data(data, argument)
+    return 0
+
+
+cdef int check_data(object data, str argument) except -1:
+    """Refuse what cannot be a value or a key."""
+    if not (data is None or isinstance(data, (bytes, str)) or PyObject_CheckBuffer(data)):
         raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
                         f"got {type(data).__name__}")
     return 0
@@ -57,7 +73,7 @@ cdef object headers_copy(object headers):
     if headers is None:
         return None
     pairs = headers.items() if isinstance(headers, dict) else headers
-    return [(name if isinstance(name, str) else name.decode(), frozen(value))
+    return [(name if isinstance(name, str) else name.decode("utf-8", "replace"), frozen(value))
             for name, value in pairs]
 
 

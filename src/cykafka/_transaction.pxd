@@ -3,10 +3,6 @@ from libc.stdint cimport int64_t
 from cykafka._client cimport Client
 from cykafka._librdkafka cimport rd_kafka_error_t, rd_kafka_t
 
-# How long a wait that nothing can wake may last, ms.
-cdef enum:
-    SLICE = 100
-
 cdef class Transactional(Client):
     cdef int64_t _transaction_ms
 

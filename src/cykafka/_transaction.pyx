@@ -3,7 +3,7 @@ from cykafka._config cimport int_conf
 from cykafka._csrc cimport ck_callback_poll, ck_runtime_generation, ck_runtime_now_ms
 from cykafka._errors cimport check_error
 from cykafka._client cimport Client
-from cykafka._util cimport deadline_after, int_ms, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, int_ms, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__CONFLICT,
     RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
@@ -60,7 +60,7 @@ cdef class Transactional(Client):
             finally:
                 self.leave()
             if error is NULL:
-                self.dispatch(True)
+                self.dispatch(deadline)
                 return 0
             code = rd_kafka_error_code(error)
             if (not rd_kafka_error_is_retriable(error) or ck_runtime_now_ms() >= deadline
@@ -68,7 +68,7 @@ cdef class Transactional(Client):
                     or code == RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS):
                 check_error(error)
             rd_kafka_error_destroy(error)
-            self.dispatch(True)
+            self.dispatch(deadline)
             # A slice that ended early has an error that only time will mend.
             rk = self.enter()
             slice = <int>max(0, min(started + SLICE, deadline) - ck_runtime_now_ms())
@@ -153,7 +153,7 @@ cdef class Transactional(Client):
             if metadata is not NULL:
                 rd_kafka_consumer_group_metadata_destroy(metadata)
         check_error(error)
-        self.dispatch(False)
+        self.dispatch(NOW)
 
     def commit_transaction(self, timeout=None):
         """Send what is queued and commit; serves callbacks meanwhile.

@@ -1,5 +1,11 @@
 from libc.stdint cimport int64_t
 
+cdef enum:
+    # How long a wait may last that nothing can end early, ms: signals and callbacks get their turn.
+    SLICE = 100
+    # Instead of a deadline: do not wait.
+    NOW = -2
+
 cdef int64_t timeout_ms(object timeout, str argument) except? -2
 cdef int64_t deadline_after(int64_t ms) noexcept
 cdef int int_ms(int64_t ms) noexcept

@@ -115,9 +115,9 @@ static void test_event_ends_the_wait(void) {
         CHECK(ck_runtime_alive(CK_KIND_EVENT) == 0);
 }
 
-static void test_yielding_is_restored(void) {
-        CHECK(!ck_callback_allow_yield(true));
-        CHECK(ck_callback_allow_yield(false));
+static void test_marks_of_the_thread_are_restored(void) {
+        CHECK(!ck_callback_inside(true));
+        CHECK(ck_callback_inside(false));
         CHECK(!ck_callback_is_background());
         ck_callback_on_background(true);
         CHECK(ck_callback_is_background());
@@ -130,6 +130,6 @@ int main(void) {
         test_refused_record_leaves_the_headers_to_the_caller();
         test_refusal_is_told_where_the_quick_call_is_silent();
         test_event_ends_the_wait();
-        test_yielding_is_restored();
+        test_marks_of_the_thread_are_restored();
         return 0;
 }

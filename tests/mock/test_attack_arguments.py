@@ -76,19 +76,17 @@ def test_handle_cannot_be_copied_or_pickled(make_producer: Callable[..., Any]) -
     assert weakref.ref(producer)() is producer
 
 
-def test_init_that_failed_can_be_repeated(
-    kafka: ModuleType, cluster: Any, topic: str, unique: Callable[[str], str]
-) -> None:
+def test_init_that_failed_can_be_repeated(kafka: ModuleType, cluster: Any, topic: str) -> None:
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     producer = kafka.Producer.__new__(kafka.Producer)
     for bad in ({"acks": "none of these"}, {"no.such.key": 1}, {"stats_cb": 5}):
         with pytest.raises((kafka.KafkaException, TypeError)):
             producer.__init__({**servers, **bad})  # type: ignore[misc]
     producer.__init__(servers)  # type: ignore[misc]
-    producer.produce(topic, b"value")
-    assert producer.flush(WAIT_S) == 0
     with pytest.raises(RuntimeError, match="called twice"):
         producer.__init__(servers)  # type: ignore[misc]
+    producer.produce(topic, b"value")
+    assert producer.flush(WAIT_S) == 0
     producer.close()
 
 
@@ -121,15 +119,15 @@ def test_consumer_methods_with_odd_arguments_raise_or_return(
     producer = make_producer()
     producer.produce(topic, b"value", partition=0)
     assert producer.flush(WAIT_S) == 0
-    consumer = make_consumer()
+    consumer = make_consumer({"enable.auto.offset.store": False})
     for method in (
         "assign", "incremental_assign", "incremental_unassign", "pause", "position", "resume",
         "seek", "store_offsets", "subscribe", "get_watermark_offsets", "committed",
         "offsets_for_times",
     ):  # fmt: skip
         for odd in odd_values():
-            if odd == () or (isinstance(odd, list) and not odd):
-                continue  # an empty list is a fair argument
+            if odd in ([], (), ("a",)):
+                continue  # fair arguments
             with pytest.raises((TypeError, ValueError, RuntimeError)):
                 getattr(consumer, method)(odd)
     for odd in odd_values():
@@ -137,42 +135,6 @@ def test_consumer_methods_with_odd_arguments_raise_or_return(
             continue  # a fair number, or a long wait
         with pytest.raises((TypeError, ValueError, OverflowError, ZeroDivisionError)):
             consumer.consume(odd, 0)
-
-
-def test_odd_partitions_leave_the_consumer_usable(
-    kafka: ModuleType,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    topic: str,
-) -> None:
-    producer = make_producer()
-    producer.produce(topic, b"value", partition=0)
-    assert producer.flush(WAIT_S) == 0
-    consumer = make_consumer()
-    odd = [
-        kafka.TopicPartition(name, number, offset)
-        for name, number, offset in [
-            ("", 0, 0), (topic, -1, 0), (topic, -(2**31), 0), (topic, 2**31 - 1, 0),
-            (topic, 0, -5), (topic, 0, -(2**63)), (topic, 0, 2**63 - 1), ("x" * 300, 0, 0),
-        ]
-    ]  # fmt: skip
-    for partition in odd:
-        for call in (
-            lambda p=partition: consumer.assign([p, p]),
-            lambda p=partition: consumer.pause([p]),
-            lambda p=partition: consumer.position([p]),
-            lambda p=partition: consumer.seek(p),
-            lambda p=partition: consumer.poll(0),
-        ):
-            try:
-                call()
-            except (kafka.KafkaException, ValueError) as exception:
-                assert str(exception)
-    consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
-    values = []
-    while not values:
-        values = [m.value() for m in consumer.consume(1, WAIT_S) if m.error() is None]
-    assert values == [b"value"]
 
 
 def test_messages_outlive_their_consumer(

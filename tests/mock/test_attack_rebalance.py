@@ -33,7 +33,7 @@ class Member(threading.Thread):
         self.leave = threading.Event()
         self.foreign: list[tuple[int, int]] = []
         self.failure: BaseException | None = None
-        consumer.subscribe([topic], on_assign=self.on_assign, on_revoke=self.on_revoke)
+        self.topic = topic
 
     def on_assign(self, _: Any, partitions: list[Any]) -> None:
         self.owned.update(partition.partition for partition in partitions)
@@ -45,6 +45,10 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         try:
+            # Not before it reads: a member that does not poll holds up the others' rebalance.
+            self.consumer.subscribe(
+                [self.topic], on_assign=self.on_assign, on_revoke=self.on_revoke
+            )
             while not self.leave.is_set():
                 for message in self.consumer.consume(self.most, 0.02):
                     if message.error() is not None:
@@ -78,10 +82,12 @@ def test_records_of_revoked_partitions_are_not_handed_over(
         "auto.offset.reset": "earliest",
         "auto.commit.interval.ms": 20,
         "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 2000,  # the mock waits as long for a member to join again
         **PROTOCOLS[protocol],
     }
     if protocol == "consumer":
-        del config["heartbeat.interval.ms"]  # the broker says it
+        # The broker says them.
+        del config["heartbeat.interval.ms"], config["session.timeout.ms"]
     members = [Member(make_consumer(config), topic, most, read) for most in (7, 3)]
     first, second = members
     first.start()

@@ -42,7 +42,8 @@ class Wire:
         cluster.create_topic(TOPIC, 1)
         servers = {"bootstrap.servers": cluster.bootstrap_servers}
         self.producer = cykafka.Producer({**servers, "linger.ms": 0})
-        self.consumer = cykafka.Consumer({**servers, "group.id": "wire"})
+        # An idle fetch would hold up every example for half a second.
+        self.consumer = cykafka.Consumer({**servers, "group.id": "wire", "fetch.wait.max.ms": 10})
         self.consumer.assign([cykafka.TopicPartition(TOPIC, 0, cykafka.OFFSET_BEGINNING)])
 
     def close(self) -> None:

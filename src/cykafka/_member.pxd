@@ -1,0 +1,35 @@
+from libc.stdint cimport int64_t
+
+from cykafka._client cimport Client
+from cykafka._csrc cimport ck_batch_t
+from cykafka._librdkafka cimport rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t
+
+cdef class Member(Client):
+    cdef object _on_assign
+    cdef object _on_revoke
+    cdef object _on_lost
+    cdef bint _stores
+    cdef int64_t _caught_up
+    # Batches being gathered, and the one left over by a call that raised: a linked list.
+    cdef ck_batch_t *_batches
+    cdef ck_batch_t *_carry
+    # The last messages of poll(), as long as their headers are still in librdkafka's.
+    cdef void *_lent[2]
+    # The threads inside a counted call that runs Python code, and whether one of them has closed.
+    cdef dict _inside
+    cdef bint _close_after
+    # Whether the rebalance callback has assigned by itself.
+    cdef bint _assigned
+
+    cdef void take_back(self, int which) noexcept
+    cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept
+    cdef bint is_inside(self) except -1
+    cdef int go_inside(self) except -1
+    cdef int come_out(self) except -1
+    cdef int after_call(self) except -1
+    cdef int catch_up(self, int64_t now) except -1
+    cdef int rebalance(self, rd_kafka_resp_err_t err,
+                       rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int apply(self, rd_kafka_resp_err_t err,
+                   rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int _leave_group(self) except -1

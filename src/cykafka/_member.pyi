@@ -1,0 +1,18 @@
+from types import TracebackType
+from typing import Any, Self
+
+from typing_extensions import disjoint_base
+
+from cykafka._client import Client
+
+@disjoint_base
+class Member(Client):
+    def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None: ...
