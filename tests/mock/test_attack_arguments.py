@@ -83,9 +83,9 @@ def test_init_that_failed_can_be_repeated(kafka: ModuleType, cluster: Any, topic
         with pytest.raises((kafka.KafkaException, TypeError)):
             producer.__init__({**servers, **bad})  # type: ignore[misc]
     producer.__init__(servers)  # type: ignore[misc]
+    producer.produce(topic, b"value")
     with pytest.raises(RuntimeError, match="called twice"):
         producer.__init__(servers)  # type: ignore[misc]
-    producer.produce(topic, b"value")
     assert producer.flush(WAIT_S) == 0
     producer.close()
 

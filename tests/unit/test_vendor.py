@@ -1,6 +1,6 @@
 """How librdkafka's source is found, checked, built and kept.
 
-A little longer than 500 lines: one set of fakes serves all the steps from the source to the library.
+A little longer than 500 lines: one set of fakes serves all the steps, source to library.
 """
 
 from __future__ import annotations
