@@ -1,4 +1,4 @@
-"""Ways that once led to a freed or waiting handle: each of these crashed, hung or lost something."""
+"""Ways that once led to a freed or a waiting handle: each crashed, hung or lost something."""
 
 from __future__ import annotations
 

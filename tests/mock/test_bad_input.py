@@ -188,7 +188,11 @@ def test_topic_with_an_error_is_reported(
     mock_cluster.create_topic("closed", 1)
     mock_cluster.set_topic_error("closed", kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
-    assert reported(producer, "closed", b"x") == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    try:
+        error = reported(producer, "closed", b"x")
+    except kafka.KafkaException as refused:  # the metadata came before the record
+        error = refused.args[0]
+    assert error == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def in_time(call: Callable[[], Any], seconds: float) -> None:
