@@ -160,7 +160,7 @@ cdef class Fetcher(Member):
         if self.is_inside():
             raise RuntimeError("poll() cannot be called from a rebalance callback, nor from a signal "
                                "handler during a commit")
-        if self._carry is not NULL:
+        if self.has_kept():
             self.after_call()
             kept = self.hand_over(self._carry, 1)
             if kept:
@@ -175,12 +175,13 @@ cdef class Fetcher(Member):
                     rkmessage = ck_callback_consume(rk, ms)
             self.leave()
             if (ck_queue_length(self._events) or self._raised is not None or self._close_after
-                    or self._tokens is not None or self._open_in != ck_runtime_generation):
+                    or (self._tokens is not None and self._tokens._raised is not None)
+                    or self._open_in != ck_runtime_generation):
                 # A callback may raise, or close: the message must outlive the one, not the other.
                 if rkmessage is not NULL:
                     self.keep(rkmessage)
                 self.after_call()
-                if self._carry is not NULL:
+                if self.has_kept():
                     kept = self.hand_over(self._carry, 1)
                     if kept:
                         return kept[0]
@@ -234,9 +235,8 @@ cdef class Fetcher(Member):
         batch.next = self._batches
         self._batches = batch
         try:
-            if self._carry is not NULL:
-                if ck_batch_move(self._carry, batch):
-                    raise MemoryError
+            if self.has_kept() and ck_batch_move(self._carry, batch):
+                raise MemoryError
             self._gather(batch, want, deadline)
             return self.hand_over(batch, want)
         finally:

@@ -4,7 +4,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport FILE
 
 cdef extern from "<librdkafka/rdkafka.h>" nogil:
-    int RD_KAFKA_VERSION
     int rd_kafka_version()
     const char *rd_kafka_version_str()
 
@@ -28,11 +27,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
 
     # -- errors
     ctypedef enum rd_kafka_resp_err_t:
-        RD_KAFKA_RESP_ERR_NO_ERROR
-        RD_KAFKA_RESP_ERR__TRANSPORT
-        RD_KAFKA_RESP_ERR__PARTITION_EOF
         RD_KAFKA_RESP_ERR__TIMED_OUT
-        RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE
         RD_KAFKA_RESP_ERR__QUEUE_FULL
         RD_KAFKA_RESP_ERR__INVALID_ARG
         RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
@@ -41,11 +36,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__CONFLICT
         RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
         RD_KAFKA_RESP_ERR__NOT_CONFIGURED
-        RD_KAFKA_RESP_ERR__NO_OFFSET
-        RD_KAFKA_RESP_ERR__FAIL
-        RD_KAFKA_RESP_ERR__NOENT
-        RD_KAFKA_RESP_ERR__FATAL
-        RD_KAFKA_RESP_ERR__UNKNOWN_GROUP
         RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED
 
     struct rd_kafka_err_desc:
@@ -57,7 +47,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     const char *rd_kafka_err2str(rd_kafka_resp_err_t err)
     const char *rd_kafka_err2name(rd_kafka_resp_err_t err)
     rd_kafka_resp_err_t rd_kafka_last_error()
-    rd_kafka_resp_err_t rd_kafka_fatal_error(rd_kafka_t *rk, char *errstr, size_t errstr_size)
     rd_kafka_resp_err_t rd_kafka_error_code(const rd_kafka_error_t *error)
     const char *rd_kafka_error_string(const rd_kafka_error_t *error)
     int rd_kafka_error_is_fatal(const rd_kafka_error_t *error)
@@ -93,10 +82,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     void rd_kafka_topic_partition_list_destroy(rd_kafka_topic_partition_list_t *list)
     rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_add(
         rd_kafka_topic_partition_list_t *list, const char *topic, int32_t partition)
-    rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_copy(
-        const rd_kafka_topic_partition_list_t *src)
-    rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_find(
-        const rd_kafka_topic_partition_list_t *list, const char *topic, int32_t partition)
 
     # -- headers
     rd_kafka_headers_t *rd_kafka_headers_new(size_t initial_count)
@@ -132,7 +117,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     # -- configuration
     ctypedef enum rd_kafka_conf_res_t:
         RD_KAFKA_CONF_UNKNOWN
-        RD_KAFKA_CONF_INVALID
         RD_KAFKA_CONF_OK
 
     rd_kafka_conf_t *rd_kafka_conf_new()
@@ -143,7 +127,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                           char *dest, size_t *dest_size)
     void rd_kafka_conf_properties_show(FILE *fp)
     void rd_kafka_conf_set_opaque(rd_kafka_conf_t *conf, void *opaque)
-    void *rd_kafka_opaque(const rd_kafka_t *rk)
     void rd_kafka_conf_set_dr_msg_cb(
         rd_kafka_conf_t *conf,
         void (*cb)(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept nogil)
@@ -174,7 +157,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_t *rd_kafka_new(rd_kafka_type_t type, rd_kafka_conf_t *conf, char *errstr,
                              size_t errstr_size)
     void rd_kafka_destroy(rd_kafka_t *rk)
-    void rd_kafka_destroy_flags(rd_kafka_t *rk, int flags)
     const char *rd_kafka_name(const rd_kafka_t *rk)
     rd_kafka_error_t *rd_kafka_sasl_background_callbacks_enable(rd_kafka_t *rk)
     rd_kafka_error_t *rd_kafka_sasl_set_credentials(rd_kafka_t *rk, const char *username,
@@ -192,7 +174,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                          rd_kafka_topic_conf_t *conf)
     void rd_kafka_topic_destroy(rd_kafka_topic_t *rkt)
     const char *rd_kafka_topic_name(const rd_kafka_topic_t *rkt)
-    int rd_kafka_poll(rd_kafka_t *rk, int timeout_ms)
     int rd_kafka_outq_len(rd_kafka_t *rk)
 
     # -- queues
@@ -206,13 +187,10 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_resp_err_t rd_kafka_set_log_queue(rd_kafka_t *rk, rd_kafka_queue_t *rkqu)
 
     # -- producing
-    int RD_KAFKA_MSG_F_COPY
     int RD_KAFKA_PURGE_F_QUEUE
     int RD_KAFKA_PURGE_F_INFLIGHT
     int RD_KAFKA_PURGE_F_NON_BLOCKING
 
-    int rd_kafka_produce(rd_kafka_topic_t *rkt, int32_t partition, int msgflags, void *payload,
-                         size_t len, const void *key, size_t keylen, void *msg_opaque)
     rd_kafka_resp_err_t rd_kafka_purge(rd_kafka_t *rk, int purge_flags)
 
     # -- consuming

@@ -22,6 +22,7 @@ cdef class Member(Client):
     cdef bint _assigned
 
     cdef void take_back(self, int which) noexcept
+    cdef bint has_kept(self) noexcept
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept
     cdef bint is_inside(self) except -1
     cdef int go_inside(self) except -1

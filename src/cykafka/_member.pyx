@@ -114,6 +114,10 @@ cdef class Member(Client):
         if self._lent[which] is not NULL:
             (<Message>self._lent[which]).give_back()
 
+    cdef bint has_kept(self) noexcept:
+        """Whether an earlier call has left messages over."""
+        return self._carry is not NULL and self._carry.cnt > self._carry.head
+
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept:
         """Forget gathered messages of these partitions, or of all; they do not count as read."""
         cdef ck_batch_t *batch = self._batches
@@ -159,7 +163,7 @@ cdef class Member(Client):
         """
         cdef rd_kafka_t *rk
         if (not self._stores or self._batches is not NULL or now < self._caught_up + 500
-                or (self._carry is not NULL and self._carry.cnt > self._carry.head)):
+                or self.has_kept()):
             return 0
         self._caught_up = now
         rk = self.enter()
