@@ -23,6 +23,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_topic_partition_list_t,
     rd_kafka_unsubscribe,
 )
+from cykafka._member cimport list_call_t
 from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_from, partitions_to, topics_to
 
@@ -80,7 +81,6 @@ cdef class Consumer(Offsets):
         ------
         KafkaException
         """
-        cdef rd_kafka_resp_err_t err
         for argument, callback in (("on_assign", on_assign), ("on_revoke", on_revoke),
                                    ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
@@ -88,15 +88,9 @@ cdef class Consumer(Offsets):
                                 f"got {type(callback).__name__}")
         c_topics = topics_to(topics)
         try:
-            rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_subscribe(rk, c_topics)
-            finally:
-                self.leave()
+            self.on_list(<list_call_t>rd_kafka_subscribe, c_topics, "Failed to set subscription")
         finally:
             rd_kafka_topic_partition_list_destroy(c_topics)
-        check_doing(err, "Failed to set subscription")
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         self._on_lost = on_lost
@@ -105,11 +99,9 @@ cdef class Consumer(Offsets):
         """Give the subscription up; the group takes the partitions back."""
         cdef rd_kafka_resp_err_t err
         rk = self.enter()
-        try:
-            with nogil:
-                err = rd_kafka_unsubscribe(rk)
-        finally:
-            self.leave()
+        with nogil:
+            err = rd_kafka_unsubscribe(rk)
+        self.leave()
         check_doing(err, "Failed to remove subscription")
 
     def assign(self, partitions):
@@ -120,35 +112,19 @@ cdef class Consumer(Offsets):
         partitions : list of TopicPartition
             ``OFFSET_INVALID`` (the default) and ``OFFSET_STORED`` start at the committed offset.
         """
-        cdef rd_kafka_resp_err_t err
         c_partitions = partitions_to(partitions, "partitions")
+        self._assigned = True
         try:
-            rk = self.enter()
-            self._assigned = True
-            try:
-                with nogil:
-                    err = rd_kafka_assign(rk, c_partitions)
-            finally:
-                self.leave()
-            if not err:
-                self.drop(NULL)
+            self.on_list(<list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
-        check_doing(err, "Failed to set assignment")
+        self.drop(NULL)
 
     def unassign(self):
         """Read no partition any more."""
-        cdef rd_kafka_resp_err_t err
-        rk = self.enter()
         self._assigned = True
-        try:
-            with nogil:
-                err = rd_kafka_assign(rk, NULL)
-        finally:
-            self.leave()
-        if not err:
-            self.drop(NULL)
-        check_doing(err, "Failed to remove assignment")
+        self.on_list(<list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
+        self.drop(NULL)
 
     def incremental_assign(self, partitions):
         """Read these partitions too (KIP-429).
@@ -158,19 +134,12 @@ cdef class Consumer(Offsets):
         partitions : list of TopicPartition
             None of them assigned yet.
         """
-        cdef rd_kafka_error_t *error
         c_partitions = partitions_to(partitions, "partitions")
+        self._assigned = True
         try:
-            rk = self.enter()
-            self._assigned = True
-            try:
-                with nogil:
-                    error = rd_kafka_incremental_assign(rk, c_partitions)
-            finally:
-                self.leave()
+            self.on_list_error(rd_kafka_incremental_assign, c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
-        check_error(error)
 
     def incremental_unassign(self, partitions):
         """Read these partitions no more (KIP-429).
@@ -180,32 +149,22 @@ cdef class Consumer(Offsets):
         partitions : list of TopicPartition
             All of them assigned.
         """
-        cdef rd_kafka_error_t *error
         c_partitions = partitions_to(partitions, "partitions")
+        self._assigned = True
         try:
-            rk = self.enter()
-            self._assigned = True
-            try:
-                with nogil:
-                    error = rd_kafka_incremental_unassign(rk, c_partitions)
-            finally:
-                self.leave()
-            if error is NULL:
-                self.drop(c_partitions)
+            self.on_list_error(rd_kafka_incremental_unassign, c_partitions)
+            self.drop(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
-        check_error(error)
 
     def assignment(self):
         """The partitions assigned now, a list of TopicPartition."""
         cdef rd_kafka_topic_partition_list_t *c_partitions = NULL
         cdef rd_kafka_resp_err_t err
         rk = self.enter()
-        try:
-            with nogil:
-                err = rd_kafka_assignment(rk, &c_partitions)
-        finally:
-            self.leave()
+        with nogil:
+            err = rd_kafka_assignment(rk, &c_partitions)
+        self.leave()
         check_doing(err, "Failed to get assignment")
         return taken(c_partitions)
 
@@ -218,18 +177,11 @@ cdef class Consumer(Offsets):
         ----------
         partitions : list of TopicPartition
         """
-        cdef rd_kafka_resp_err_t err
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_pause_partitions(rk, c_partitions)
-            finally:
-                self.leave()
+            self.on_list(rd_kafka_pause_partitions, c_partitions, "Failed to pause partitions")
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
-        check_doing(err, "Failed to pause partitions")
 
     def resume(self, partitions):
         """Fetch these partitions again.
@@ -238,18 +190,11 @@ cdef class Consumer(Offsets):
         ----------
         partitions : list of TopicPartition
         """
-        cdef rd_kafka_resp_err_t err
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_resume_partitions(rk, c_partitions)
-            finally:
-                self.leave()
+            self.on_list(rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
-        check_doing(err, "Failed to resume partitions")
 
     def seek(self, partition):
         """Go on at another offset of an assigned partition.
@@ -271,11 +216,9 @@ cdef class Consumer(Offsets):
         c_partitions = partitions_to([partition], "partition")
         try:
             rk = self.enter()
-            try:
-                with nogil:
-                    error = rd_kafka_seek_partitions(rk, c_partitions, -1)
-            finally:
-                self.leave()
+            with nogil:
+                error = rd_kafka_seek_partitions(rk, c_partitions, -1)
+            self.leave()
             err = c_partitions.elems[0].err
             if error is NULL and not err:
                 self.drop(c_partitions)

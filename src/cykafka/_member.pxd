@@ -2,7 +2,18 @@ from libc.stdint cimport int64_t
 
 from cykafka._client cimport Client
 from cykafka._csrc cimport ck_batch_t
-from cykafka._librdkafka cimport rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t
+from cykafka._librdkafka cimport (
+    rd_kafka_error_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_partition_list_t,
+)
+
+# What librdkafka does with a list of partitions or topics, in its two styles of errors.
+ctypedef rd_kafka_resp_err_t (*list_call_t)(
+    rd_kafka_t *, rd_kafka_topic_partition_list_t *) noexcept nogil
+ctypedef rd_kafka_error_t *(*list_error_call_t)(
+    rd_kafka_t *, const rd_kafka_topic_partition_list_t *) noexcept nogil
 
 cdef class Member(Client):
     cdef object _on_assign
@@ -21,6 +32,10 @@ cdef class Member(Client):
     # Whether the rebalance callback has assigned by itself.
     cdef bint _assigned
 
+    cdef int on_list(self, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
+                     str doing) except -1
+    cdef int on_list_error(self, list_error_call_t call,
+                           const rd_kafka_topic_partition_list_t *rktparlist) except -1
     cdef void take_back(self, int which) noexcept
     cdef bint has_kept(self) noexcept
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept

@@ -108,6 +108,30 @@ cdef class Member(Client):
         self.take_back(1)
         return 0
 
+    # -- calls with a list
+
+    cdef int on_list(self, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
+                     str doing) except -1:
+        """Have librdkafka do something with a list, which stays the caller's; say what if it fails."""
+        cdef rd_kafka_resp_err_t err
+        rk = self.enter()
+        with nogil:
+            err = call(rk, rktparlist)
+        self.leave()
+        check_doing(err, doing)
+        return 0
+
+    cdef int on_list_error(self, list_error_call_t call,
+                           const rd_kafka_topic_partition_list_t *rktparlist) except -1:
+        """As on_list, for calls that say themselves what they could not do."""
+        cdef rd_kafka_error_t *error
+        rk = self.enter()
+        with nogil:
+            error = call(rk, rktparlist)
+        self.leave()
+        check_error(error)
+        return 0
+
     # -- what was fetched and not handed over
 
     cdef void take_back(self, int which) noexcept:

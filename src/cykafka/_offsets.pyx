@@ -53,16 +53,9 @@ cdef class Offsets(Fetcher):
             ``OFFSET_INVALID`` where nothing was handed over yet; ``error`` where it failed.
         """
         cdef int i
-        cdef rd_kafka_resp_err_t err
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_position(rk, c_partitions)
-            finally:
-                self.leave()
-            check_doing(err, "Failed to get position")
+            self.on_list(rd_kafka_position, c_partitions, "Failed to get position")
             # librdkafka counts what was gathered, and will be handed over, already.
             for i in range(c_partitions.cnt):
                 self._before_gathered(&c_partitions.elems[i])
@@ -117,14 +110,12 @@ cdef class Offsets(Fetcher):
         topic = c_name((<TopicPartition>partition).topic)
         number = (<TopicPartition>partition).partition
         rk = self.enter()
-        try:
-            with nogil:
-                if from_cache:
-                    err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
-                else:
-                    err = rd_kafka_query_watermark_offsets(rk, topic, number, &low, &high, ms)
-        finally:
-            self.leave()
+        with nogil:
+            if from_cache:
+                err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
+            else:
+                err = rd_kafka_query_watermark_offsets(rk, topic, number, &low, &high, ms)
+        self.leave()
         check_doing(err, "Failed to get watermark offsets")
         return (low, high)
 
@@ -148,11 +139,9 @@ cdef class Offsets(Fetcher):
         c_partitions = partitions_to(partitions, "partitions")
         try:
             rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_offsets_for_times(rk, c_partitions, ms)
-            finally:
-                self.leave()
+            with nogil:
+                err = rd_kafka_offsets_for_times(rk, c_partitions, ms)
+            self.leave()
             check_doing(err, "Failed to get offsets")
             return partitions_from(c_partitions)
         finally:
@@ -176,22 +165,15 @@ cdef class Offsets(Fetcher):
             ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` for a partition that is
             not assigned.
         """
-        cdef rd_kafka_resp_err_t err
         if self._stores and self._open_in:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
                 'StoreOffsets failed: "enable.auto.offset.store" must be set to false to use it'))
         c_offsets = offsets_to(message, offsets, True)
         try:
-            rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_offsets_store(rk, c_offsets)
-            finally:
-                self.leave()
+            self.on_list(rd_kafka_offsets_store, c_offsets, "StoreOffsets failed")
         finally:
             rd_kafka_topic_partition_list_destroy(c_offsets)
-        check_doing(err, "StoreOffsets failed")
 
     def commit(self, message=None, offsets=None, asynchronous=True, **kwargs):
         """Commit offsets to the group.
@@ -229,11 +211,9 @@ cdef class Offsets(Fetcher):
             if not asynchronous:
                 return self._commit_and_wait(c_offsets)
             rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_commit(rk, c_offsets, 1)
-            finally:
-                self.leave()
+            with nogil:
+                err = rd_kafka_commit(rk, c_offsets, 1)
+            self.leave()
         finally:
             if c_offsets is not NULL:
                 rd_kafka_topic_partition_list_destroy(c_offsets)
@@ -299,11 +279,9 @@ cdef class Offsets(Fetcher):
         c_partitions = partitions_to(partitions, "partitions")
         try:
             rk = self.enter()
-            try:
-                with nogil:
-                    err = rd_kafka_committed(rk, c_partitions, ms)
-            finally:
-                self.leave()
+            with nogil:
+                err = rd_kafka_committed(rk, c_partitions, ms)
+            self.leave()
             check_doing(err, "Failed to get committed offsets")
             return partitions_from(c_partitions)
         finally:
