@@ -10,7 +10,6 @@ struct ck_queue_s {
         _Atomic(ck_event_t *) incoming;
         /* Taken over by the popping thread, oldest first. */
         ck_event_t *ready;
-        _Atomic int64_t length;
         _Atomic int64_t untold;
         _Atomic int untold_err;
 };
@@ -40,8 +39,6 @@ void ck_queue_destroy(ck_queue_t *queue) {
 void ck_queue_push(ck_queue_t *queue, ck_event_t *event) {
         ck_event_t *head = atomic_load_explicit(&queue->incoming, memory_order_relaxed);
 
-        /* The length first: one who sees the event must never see a length below one. */
-        atomic_fetch_add_explicit(&queue->length, 1, memory_order_relaxed);
         do {
                 event->next = head;
         } while (!atomic_compare_exchange_weak_explicit(&queue->incoming, &head, event,
@@ -71,12 +68,23 @@ ck_event_t *ck_queue_pop(ck_queue_t *queue) {
         }
         queue->ready = event->next;
         event->next = NULL;
-        atomic_fetch_sub_explicit(&queue->length, 1, memory_order_relaxed);
         return event;
 }
 
+bool ck_queue_is_empty(const ck_queue_t *queue) {
+        return !queue->ready && !atomic_load_explicit(&queue->incoming, memory_order_relaxed);
+}
+
 int64_t ck_queue_length(const ck_queue_t *queue) {
-        return atomic_load_explicit(&queue->length, memory_order_relaxed);
+        /* Nodes are only ever taken out by the popping thread, which is the one that counts. */
+        const ck_event_t *event = atomic_load_explicit(&queue->incoming, memory_order_acquire);
+        int64_t length = 0;
+
+        for (; event; event = event->next)
+                length++;
+        for (event = queue->ready; event; event = event->next)
+                length++;
+        return length;
 }
 
 void ck_queue_untold(ck_queue_t *queue, rd_kafka_resp_err_t err) {

@@ -8,8 +8,8 @@
  * Ownership: a pushed event belongs to the queue until ck_queue_pop() hands it to the caller.
  * An event of kind CK_EVENT_REPORT is embedded in a message the caller knows; all others are
  * freed with ck_event_destroy().
- * Threads: push from any thread, lock-free. pop, take_untold and length from one thread at a time (for us:
- * the one that holds the GIL).
+ * Threads: push from any thread, lock-free; all else from one thread at a time (for us: the one that
+ * holds the GIL).
  */
 #ifndef CK_QUEUE_H
 #define CK_QUEUE_H
@@ -83,7 +83,10 @@ CK_EXPORT void ck_queue_push(ck_queue_t *queue, ck_event_t *event);
 /* The oldest event, or NULL. Events of one pushing thread come in their order. */
 CK_EXPORT ck_event_t *ck_queue_pop(ck_queue_t *queue);
 
-/* How many events wait: exact for the popping thread, else a moment's figure. */
+/* Whether no event waits. */
+CK_EXPORT bool ck_queue_is_empty(const ck_queue_t *queue);
+
+/* How many events wait; counts them one by one, for a counter would cost more than the push. */
 CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 
 /* Notes a message that failed and had no callback to hear of it. Any thread. */

@@ -74,6 +74,7 @@ cdef extern from "ck_queue.h" nogil:
     void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot)
     void ck_queue_destroy(ck_queue_t *queue)
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
+    bint ck_queue_is_empty(const ck_queue_t *queue)
     int64_t ck_queue_length(const ck_queue_t *queue)
     int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last)
     void ck_event_destroy(ck_event_t *event)

@@ -22,7 +22,7 @@ from cykafka._csrc cimport (
     ck_batch_reserve,
     ck_batch_store_offsets,
     ck_callback_consume,
-    ck_queue_length,
+    ck_queue_is_empty,
     ck_runtime_generation,
     ck_runtime_now_ms,
 )
@@ -174,7 +174,7 @@ cdef class Fetcher(Member):
                 with nogil:
                     rkmessage = ck_callback_consume(rk, ms)
             self.leave()
-            if (ck_queue_length(self._events) or self._raised is not None or self._close_after
+            if (not ck_queue_is_empty(self._events) or self._raised is not None or self._close_after
                     or (self._tokens is not None and self._tokens._raised is not None)
                     or self._open_in != ck_runtime_generation):
                 # A callback may raise, or close: the message must outlive the one, not the other.

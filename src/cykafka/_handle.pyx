@@ -43,7 +43,7 @@ from cykafka._csrc cimport (
     ck_callback_throttle,
     ck_event_destroy,
     ck_queue_destroy,
-    ck_queue_length,
+    ck_queue_is_empty,
     ck_queue_new,
     ck_queue_pop,
     ck_queue_t,
@@ -307,7 +307,7 @@ cdef class Handle:
         if self._dispatcher == me or self._events is NULL:
             return 0
         while True:
-            if ck_queue_length(self._events) == 0 and deadline == NOW:
+            if deadline == NOW and ck_queue_is_empty(self._events):
                 return 0
             if deadline == NOW:
                 taken = self._dispatching.acquire(False)
@@ -326,7 +326,10 @@ cdef class Handle:
                     event = ck_queue_pop(self._events)
                     if event is NULL:
                         break
-                    self.serve(event)
+                    if event.kind == CK_EVENT_REPORT:
+                        self.deliver(<ck_report_t *>event)
+                    else:
+                        self.serve(event)
                     if self._generation != ck_runtime_generation:
                         self.refuse()  # the callback has forked: the rest is the parent's
             finally:
@@ -336,8 +339,6 @@ cdef class Handle:
             deadline = NOW
 
     cdef int serve(self, ck_event_t *event) except -1:
-        if event.kind == CK_EVENT_REPORT:
-            return self.deliver(<ck_report_t *>event)
         try:
             if event.kind == CK_EVENT_ERROR:
                 if self._error_cb is not None:

@@ -33,7 +33,7 @@ TIMESTAMP_CREATE_TIME = <int>RD_KAFKA_TIMESTAMP_CREATE_TIME
 TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 
-@cython.freelist(128)
+@cython.freelist(8192)  # about what a batch has, in flight or consumed: 2 MB at most
 cdef class Message:
     """A record, or an event or error (then :meth:`error` is not None).
 

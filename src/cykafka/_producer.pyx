@@ -5,6 +5,7 @@ Longer than 500 lines, a third of them the documentation of the methods.
 import logging
 
 from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_CheckExact
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
@@ -244,8 +245,10 @@ cdef class Producer(Transactional):
             if headers is not None:
                 record.headers = headers_to(headers)
             if callback is not None:
-                message = message_to_deliver(topic, frozen(value), frozen(key),
-                                             headers_copy(headers), callback)
+                message = message_to_deliver(
+                    topic, value if PyBytes_CheckExact(value) else frozen(value),
+                    None if key is None else frozen(key),
+                    None if headers is None else headers_copy(headers), callback)
                 record.opaque = &message._report
                 # librdkafka's reference, which comes back with the report.
                 Py_INCREF(message)

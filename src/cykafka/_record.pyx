@@ -70,8 +70,6 @@ cdef object frozen(object data):
 
 
 cdef object headers_copy(object headers):
-    if headers is None:
-        return None
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [(name if isinstance(name, str) else name.decode("utf-8", "replace"), frozen(value))
             for name, value in pairs]
