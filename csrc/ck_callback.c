@@ -51,61 +51,61 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, voi
 void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque) {
         char cause[512];
         bool fatal = err == RD_KAFKA_RESP_ERR__FATAL;
-        ck_event_t *event;
+        ck_notice_t *notice;
 
         if (fatal) {
                 err = rd_kafka_fatal_error(rk, cause, sizeof(cause));
                 reason = cause;
         }
-        if (!(event = ck_event_new(CK_EVENT_ERROR, reason)))
+        if (!(notice = ck_event_new(CK_EVENT_ERROR, reason)))
                 return;
-        event->code = err;
-        event->fatal = fatal;
-        ck_callback_push(rk, opaque, event);
+        notice->event.code = err;
+        notice->fatal = fatal;
+        ck_callback_push(rk, opaque, &notice->event);
 }
 
 void ck_callback_throttle(rd_kafka_t *rk, const char *broker_name, int32_t broker_id,
                           int throttle_ms, void *opaque) {
-        ck_event_t *event = ck_event_new(CK_EVENT_THROTTLE, broker_name);
+        ck_notice_t *notice = ck_event_new(CK_EVENT_THROTTLE, broker_name);
 
-        if (!event)
+        if (!notice)
                 return;
-        event->code = broker_id;
-        event->number = throttle_ms;
-        ck_callback_push(rk, opaque, event);
+        notice->event.code = broker_id;
+        notice->number = throttle_ms;
+        ck_callback_push(rk, opaque, &notice->event);
 }
 
 int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque) {
-        ck_event_t *event = ck_event_new(CK_EVENT_STATS, NULL);
+        ck_notice_t *notice = ck_event_new(CK_EVENT_STATS, NULL);
 
-        if (!event)
+        if (!notice)
                 return 0; /* librdkafka frees the JSON */
-        event->text = json;
-        event->text_len = json_len;
-        ck_callback_push(rk, opaque, event);
+        notice->event.text = json;
+        notice->text_len = json_len;
+        ck_callback_push(rk, opaque, &notice->event);
         return 1; /* ours now: librdkafka allocated it with malloc */
 }
 
 void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac, const char *buf) {
-        ck_event_t *event = ck_event_new(CK_EVENT_LOG, buf);
+        ck_notice_t *notice = ck_event_new(CK_EVENT_LOG, buf);
 
-        if (!event)
+        if (!notice)
                 return;
-        event->code = level;
-        event->facility = fac ? strdup(fac) : NULL;
-        ck_callback_push((rd_kafka_t *)rk, rd_kafka_opaque(rk), event);
+        notice->event.code = level;
+        notice->facility = fac ? strdup(fac) : NULL;
+        ck_callback_push((rd_kafka_t *)rk, rd_kafka_opaque(rk), &notice->event);
 }
 
 void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                         rd_kafka_topic_partition_list_t *offsets, void *opaque) {
-        ck_event_t *event = ck_event_new(CK_EVENT_COMMIT, NULL);
+        ck_notice_t *notice = ck_event_new(CK_EVENT_COMMIT, NULL);
 
-        if (!event)
+        if (!notice)
                 return;
-        event->code = err;
+        notice->event.code = err;
         if (offsets)
-                event->partitions = rd_kafka_topic_partition_list_copy(offsets);
-        ck_callback_push(rk, opaque, event);
+                notice->partitions = rd_kafka_topic_partition_list_copy(offsets);
+        ck_callback_push(rk, opaque, &notice->event);
 }
 
 void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,

@@ -97,34 +97,37 @@ int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last) {
         return atomic_exchange_explicit(&queue->untold, 0, memory_order_relaxed);
 }
 
-ck_event_t *ck_event_new(ck_event_kind_t kind, const char *text) {
-        ck_event_t *event = calloc(1, sizeof(*event));
+ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text) {
+        ck_notice_t *notice = calloc(1, sizeof(*notice));
 
-        if (!event)
+        if (!notice)
                 return NULL;
-        event->kind = kind;
+        notice->event.kind = kind;
         if (text) {
-                event->text_len = strlen(text);
-                event->text = strdup(text);
-                if (!event->text) {
-                        free(event);
+                notice->text_len = strlen(text);
+                notice->event.text = strdup(text);
+                if (!notice->event.text) {
+                        free(notice);
                         return NULL;
                 }
         }
         ck_runtime_count(CK_KIND_EVENT, 1);
-        return event;
+        return notice;
 }
 
 void ck_event_destroy(ck_event_t *event) {
+        ck_notice_t *notice;
+
         if (!event)
                 return;
         free(event->text);
         event->text = NULL;
         if (event->kind == CK_EVENT_REPORT)
                 return; /* embedded: its owner frees it */
-        free(event->facility);
-        if (event->partitions)
-                rd_kafka_topic_partition_list_destroy(event->partitions);
+        notice = (ck_notice_t *)event;
+        free(notice->facility);
+        if (notice->partitions)
+                rd_kafka_topic_partition_list_destroy(notice->partitions);
         ck_runtime_count(CK_KIND_EVENT, -1);
-        free(event);
+        free(notice);
 }

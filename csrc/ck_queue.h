@@ -30,18 +30,23 @@ typedef enum ck_event_kind_e {
         CK_EVENT_COMMIT,     /* code, partitions */
 } ck_event_kind_t;
 
-/* The head of every event. */
+/* The head of every event: small, for it is in every message in flight. */
 typedef struct ck_event_s {
         struct ck_event_s *next;
         ck_event_kind_t kind;
         int32_t code;
+        char *text; /* owned, or NULL */
+} ck_event_t;
+
+/* Every event but a report. */
+typedef struct ck_notice_s {
+        ck_event_t event;
+        size_t text_len;
         int64_t number;
         bool fatal;
         char *facility;                              /* owned, or NULL */
-        char *text;                                  /* owned, or NULL */
-        size_t text_len;
         rd_kafka_topic_partition_list_t *partitions; /* owned, or NULL */
-} ck_event_t;
+} ck_notice_t;
 
 /* The outcome of one produced message. Its owner embeds it and passes its address to librdkafka
  * as the message's opaque; it must stay alive until it was popped from the queue. */
@@ -95,8 +100,8 @@ CK_EXPORT void ck_queue_untold(ck_queue_t *queue, rd_kafka_resp_err_t err);
 /* How many such messages there were since the last call; *last becomes the latest error. */
 CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last);
 
-/* A zeroed event of a kind with a copy of text (or none), or NULL if memory is short. */
-CK_EXPORT ck_event_t *ck_event_new(ck_event_kind_t kind, const char *text);
+/* A zeroed notice of a kind with a copy of text (or none), or NULL if memory is short. */
+CK_EXPORT ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text);
 
 /* Frees what the event owns and, unless it is embedded in a report, the event. NULL is fine. */
 CK_EXPORT void ck_event_destroy(ck_event_t *event);

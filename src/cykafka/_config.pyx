@@ -93,6 +93,8 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     cdef char errstr[512]
     cdef rd_kafka_conf_res_t res
     if value is None:
+        if key not in _property_names():
+            raise _unknown(key)
         return 0
     if key == "enabled_events":
         # librdkafka would hand out events where messages are expected, and abort.

@@ -207,7 +207,7 @@ cdef class Consumer(Offsets):
         Raises
         ------
         KafkaException
-            ``_STATE`` if the partition is not being read.
+            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being read.
         """
         cdef rd_kafka_error_t *error
         cdef rd_kafka_resp_err_t err

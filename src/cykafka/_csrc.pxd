@@ -46,11 +46,14 @@ cdef extern from "ck_queue.h" nogil:
     ctypedef struct ck_event_t:
         ck_event_kind_t kind
         int32_t code
+        char *text
+
+    ctypedef struct ck_notice_t:
+        ck_event_t event
+        size_t text_len
         int64_t number
         bint fatal
         char *facility
-        char *text
-        size_t text_len
         rd_kafka_topic_partition_list_t *partitions
 
     ctypedef struct ck_report_t:

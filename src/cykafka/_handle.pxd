@@ -1,7 +1,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._csrc cimport ck_bell_t, ck_event_t, ck_queue_t, ck_report_t
+from cykafka._csrc cimport ck_bell_t, ck_notice_t, ck_queue_t, ck_report_t
 from cykafka._librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_queue_t,
@@ -46,7 +46,7 @@ cdef class Handle:
     cdef void leave(self) noexcept
     cdef int refuse(self) except -1
     cdef int dispatch(self, int64_t deadline) except -1
-    cdef int serve(self, ck_event_t *event) except -1
+    cdef int serve(self, ck_notice_t *notice) except -1
     cdef int deliver(self, ck_report_t *report) except -1
     cdef int slice_ms(self, int64_t deadline) noexcept
     cdef bint begin_close(self) except -1

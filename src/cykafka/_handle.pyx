@@ -42,6 +42,9 @@ from cykafka._csrc cimport (
     ck_callback_stats,
     ck_callback_throttle,
     ck_event_destroy,
+    ck_event_kind_t,
+    ck_event_t,
+    ck_notice_t,
     ck_queue_destroy,
     ck_queue_is_empty,
     ck_queue_new,
@@ -161,6 +164,10 @@ cdef class Handle:
         finally:
             self.stop(-1)
             self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
+
+    def __repr__(self):
+        state = {NEW: "not initialised", OPEN: "open", CLOSING: "closing", CLOSED: "closed"}
+        return f"<{type(self).__module__}.{_name(self)} {self._label or ''} {state[self._state]}>"
 
     # -- opening
 
@@ -329,7 +336,7 @@ cdef class Handle:
                     if event.kind == CK_EVENT_REPORT:
                         self.deliver(<ck_report_t *>event)
                     else:
-                        self.serve(event)
+                        self.serve(<ck_notice_t *>event)
                     if self._generation != ck_runtime_generation:
                         self.refuse()  # the callback has forked: the rest is the parent's
             finally:
@@ -338,31 +345,32 @@ cdef class Handle:
             # Another thread may have pushed, found the lock taken and gone on.
             deadline = NOW
 
-    cdef int serve(self, ck_event_t *event) except -1:
+    cdef int serve(self, ck_notice_t *notice) except -1:
+        cdef ck_event_kind_t kind = notice.event.kind
         try:
-            if event.kind == CK_EVENT_ERROR:
+            if kind == CK_EVENT_ERROR:
                 if self._error_cb is not None:
-                    self._error_cb(KafkaError(event.code, _text(event), event.fatal))
-            elif event.kind == CK_EVENT_THROTTLE:
+                    self._error_cb(KafkaError(notice.event.code, _text(notice), notice.fatal))
+            elif kind == CK_EVENT_THROTTLE:
                 if self._throttle_cb is not None:
-                    self._throttle_cb(ThrottleEvent(_text(event), event.code,
-                                                    event.number / 1e3))
-            elif event.kind == CK_EVENT_STATS:
+                    self._throttle_cb(ThrottleEvent(_text(notice), notice.event.code,
+                                                    notice.number / 1e3))
+            elif kind == CK_EVENT_STATS:
                 if self._stats_cb is not None:
-                    self._stats_cb(_text(event))
-            elif event.kind == CK_EVENT_COMMIT:
+                    self._stats_cb(_text(notice))
+            elif kind == CK_EVENT_COMMIT:
                 if self._on_commit is not None:
-                    error = (error_from(<rd_kafka_resp_err_t>event.code, NULL)
-                             if event.code else None)
-                    self._on_commit(error, partitions_from(event.partitions))
-            elif event.kind == CK_EVENT_LOG:
+                    error = (error_from(<rd_kafka_resp_err_t>notice.event.code, NULL)
+                             if notice.event.code else None)
+                    self._on_commit(error, partitions_from(notice.partitions))
+            elif kind == CK_EVENT_LOG:
                 if self._logger is not None:
-                    facility = b"" if event.facility is NULL else <bytes>event.facility
-                    self._logger.log(LOG_LEVELS[max(0, min(event.code, 7))], "%s [%s] %s",
+                    facility = b"" if notice.facility is NULL else <bytes>notice.facility
+                    self._logger.log(LOG_LEVELS[max(0, min(notice.event.code, 7))], "%s [%s] %s",
                                      facility.decode("utf-8", "replace"), self._label,
-                                     _text(event))
+                                     _text(notice))
         finally:
-            ck_event_destroy(event)
+            ck_event_destroy(&notice.event)
         return 0
 
     cdef int deliver(self, ck_report_t *report) except -1:
@@ -465,8 +473,10 @@ cdef class Handle:
         return 0
 
 
-cdef object _text(ck_event_t *event):
-    return None if event.text is NULL else event.text[:event.text_len].decode("utf-8", "replace")
+cdef object _text(ck_notice_t *notice):
+    if notice.event.text is NULL:
+        return None
+    return notice.event.text[:notice.text_len].decode("utf-8", "replace")
 
 
 cdef str _name(Handle handle):

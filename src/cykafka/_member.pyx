@@ -1,4 +1,6 @@
 """Member: a consumer's place in its group: what it must give up, and how it leaves."""
+import difflib
+
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport strcmp
@@ -63,7 +65,9 @@ cdef class Member(Client):
         config = merged_config(args, kwargs, type(self).__name__)
         group_id = config.get("group.id")
         if group_id is None or group_id == "":
-            raise ValueError("Failed to create consumer: group.id must be set")
+            close = difflib.get_close_matches("group.id", config, n=1, cutoff=0.7)
+            meant = f'; did you mean it by "{close[0]}"?' if close else ""
+            raise ValueError(f"Failed to create consumer: group.id must be set{meant}")
         self._on_commit = take_callable(config, "on_commit")
         self._inside = {}
         # A topic's property in older librdkafka; there it may still be found.

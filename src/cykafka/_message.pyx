@@ -33,7 +33,7 @@ TIMESTAMP_CREATE_TIME = <int>RD_KAFKA_TIMESTAMP_CREATE_TIME
 TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 
-@cython.freelist(8192)  # about what a batch has, in flight or consumed: 2 MB at most
+@cython.freelist(256)
 cdef class Message:
     """A record, or an event or error (then :meth:`error` is not None).
 
@@ -287,6 +287,8 @@ cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
     message._report.offset = rkmessage.offset
     if rkmessage.err:
         message._error = error_from(rkmessage.err, rd_kafka_message_errstr(rkmessage))
+        if rkmessage.payload is not NULL:  # the error in words
+            message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)
         return message
     if rkmessage.payload is not NULL:
         message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)

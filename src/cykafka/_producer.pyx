@@ -134,7 +134,10 @@ cdef class Producer(Transactional):
         return 0
 
     cdef int64_t undelivered(self) noexcept:
-        return rd_kafka_outq_len(self._ptr)
+        # Reports nobody has polled are of records that arrived, or are not lost without a word.
+        with nogil:
+            ck_callback_poll(self._ptr, 0)
+        return rd_kafka_outq_len(self._ptr) - <int64_t>rd_kafka_queue_length(self._wait_queue)
 
     cdef int release(self) noexcept:
         self.drop_reports()
@@ -208,7 +211,8 @@ cdef class Producer(Transactional):
             ms since the epoch; 0 is now.
         headers : dict or list of (str, bytes or str or None), optional
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks; None: forever.
+            Seconds to wait for room in the queue, serving callbacks. 0, the default, does not wait; None
+            waits forever.
 
         Raises
         ------

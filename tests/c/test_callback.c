@@ -107,7 +107,7 @@ static void test_event_ends_the_wait(void) {
         CHECK(ck_runtime_now_ms() - started < 10000);
         event = ck_queue_pop(queue);
         CHECK(event && event->kind == CK_EVENT_STATS && event->text[0] == '{');
-        CHECK(event->text_len > 1);
+        CHECK(((ck_notice_t *)event)->text_len > 1);
         ck_event_destroy(event);
         CHECK(rd_kafka_consumer_close(rk) == 0);
         rd_kafka_destroy(rk);

@@ -7,30 +7,30 @@ enum { THREADS = 4, EVENTS = 20000 };
 
 static void test_pop_yields_events_in_their_order(void) {
         ck_queue_t *queue = ck_queue_new();
-        ck_event_t *event;
+        ck_notice_t *notice;
         int i;
 
         CHECK(ck_queue_pop(queue) == NULL);
         for (i = 0; i < 5; i++) {
-                event = ck_event_new(CK_EVENT_STATS, "text");
-                event->number = i;
-                ck_queue_push(queue, event);
+                notice = ck_event_new(CK_EVENT_STATS, "text");
+                notice->number = i;
+                ck_queue_push(queue, &notice->event);
         }
         CHECK(ck_queue_length(queue) == 5);
         for (i = 0; i < 3; i++) {
-                event = ck_queue_pop(queue);
-                CHECK(event->number == i);
-                CHECK(event->text_len == 4 && strcmp(event->text, "text") == 0);
-                ck_event_destroy(event);
+                notice = (ck_notice_t *)ck_queue_pop(queue);
+                CHECK(notice->number == i);
+                CHECK(notice->text_len == 4 && strcmp(notice->event.text, "text") == 0);
+                ck_event_destroy(&notice->event);
         }
         /* What comes later goes behind what was taken over already. */
-        event = ck_event_new(CK_EVENT_STATS, NULL);
-        event->number = 5;
-        ck_queue_push(queue, event);
+        notice = ck_event_new(CK_EVENT_STATS, NULL);
+        notice->number = 5;
+        ck_queue_push(queue, &notice->event);
         for (i = 3; i < 6; i++) {
-                event = ck_queue_pop(queue);
-                CHECK(event->number == i);
-                ck_event_destroy(event);
+                notice = (ck_notice_t *)ck_queue_pop(queue);
+                CHECK(notice->number == i);
+                ck_event_destroy(&notice->event);
         }
         CHECK(ck_queue_length(queue) == 0);
         ck_queue_destroy(queue);
@@ -39,8 +39,8 @@ static void test_pop_yields_events_in_their_order(void) {
 static void test_destroy_frees_what_is_left(void) {
         ck_queue_t *queue = ck_queue_new();
 
-        ck_queue_push(queue, ck_event_new(CK_EVENT_LOG, "left"));
-        ck_queue_push(queue, ck_event_new(CK_EVENT_ERROR, NULL));
+        ck_queue_push(queue, &ck_event_new(CK_EVENT_LOG, "left")->event);
+        ck_queue_push(queue, &ck_event_new(CK_EVENT_ERROR, NULL)->event);
         CHECK(ck_runtime_alive(CK_KIND_EVENT) == 2);
         ck_queue_destroy(queue);
         CHECK(ck_runtime_alive(CK_KIND_EVENT) == 0);
@@ -81,10 +81,10 @@ static void *push_events(void *arg) {
         int i;
 
         for (i = 0; i < EVENTS; i++) {
-                ck_event_t *event = ck_event_new(CK_EVENT_STATS, NULL);
-                event->code = pusher->number;
-                event->number = i;
-                ck_queue_push(pusher->queue, event);
+                ck_notice_t *notice = ck_event_new(CK_EVENT_STATS, NULL);
+                notice->event.code = pusher->number;
+                notice->number = i;
+                ck_queue_push(pusher->queue, &notice->event);
         }
         return NULL;
 }
@@ -102,13 +102,13 @@ static void test_pushing_threads_lose_nothing_and_keep_their_order(void) {
                 CHECK(pthread_create(&threads[i], NULL, push_events, &pushers[i]) == 0);
         }
         while (popped < THREADS * EVENTS) {
-                ck_event_t *event = ck_queue_pop(queue);
-                if (!event)
+                ck_notice_t *notice = (ck_notice_t *)ck_queue_pop(queue);
+                if (!notice)
                         continue;
-                CHECK(event->number == next[event->code]);
-                next[event->code]++;
+                CHECK(notice->number == next[notice->event.code]);
+                next[notice->event.code]++;
                 popped++;
-                ck_event_destroy(event);
+                ck_event_destroy(&notice->event);
         }
         for (i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);

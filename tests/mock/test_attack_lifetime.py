@@ -290,3 +290,56 @@ def test_buffer_with_gaps_is_a_wrong_type_and_no_full_queue(
 ) -> None:
     with pytest.raises(TypeError, match=argument):
         make_producer().produce(topic, **{argument: memoryview(b"abcdef")[::2]})
+
+
+def test_nothing_is_said_to_be_lost_when_nothing_is(
+    kafka: ModuleType, cluster: Any, topic: str
+) -> None:
+    told = threading.Event()
+    producer = kafka.Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "statistics.interval.ms": 20,
+            "stats_cb": lambda _: told.set(),
+        }
+    )
+    producer.produce(topic, b"x")
+    assert producer.flush(WAIT_S) == 0
+    while not told.is_set():
+        producer.poll(WAIT_S)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del producer
+        gc.collect()
+
+
+def test_messages_that_are_lost_are_counted(kafka: ModuleType) -> None:
+    producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    for _ in range(3):
+        producer.produce("nowhere", b"x")
+    with pytest.warns(RuntimeWarning, match="3 message"):
+        del producer
+        gc.collect()
+
+
+def test_methods_tell_their_signature(kafka: ModuleType) -> None:
+    import inspect
+
+    parameters = inspect.signature(kafka.Producer.produce).parameters
+
+    assert list(parameters)[1:4] == ["topic", "value", "key"]
+    assert parameters["timeout"].default == 0
+
+
+def test_unknown_property_is_refused_without_a_value_too(kafka: ModuleType) -> None:
+    with pytest.raises(kafka.KafkaException, match="linger_ms.*did you mean"):
+        kafka.Producer({"linger_ms": None})
+    with pytest.raises(ValueError, match="groupid"):
+        kafka.Consumer({"groupid": "x"})
+
+
+def test_representation_names_the_client_and_its_state(make_producer: Callable[..., Any]) -> None:
+    producer = make_producer({"client.id": "named"})
+    assert "named" in repr(producer)
+    assert "open" in repr(producer)
+    producer.close()
+    assert "closed" in repr(producer)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cykafka._version import __version__
+
 _DEMO = """\
 Publish real records, read them back through a consumer group and check that every record
 arrived once and unchanged. Without --bootstrap-servers it starts an embedded cluster.
@@ -49,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cykafka", description="A Kafka client for Python.")
+    parser.add_argument("--version", action="version", version=f"cykafka {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("version", help="print the versions and librdkafka's features")
     demo = commands.add_parser(

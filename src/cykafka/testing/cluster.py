@@ -87,11 +87,13 @@ class MockCluster:
     - It answers no admin requests (CreateTopics, DeleteTopics, configurations, ACLs and so on).
       Topics come from `create_topic`, or from their first use and then with 4 partitions.
     - It finds no offsets by timestamp, compacts nothing and forgets nothing by age.
-    - It does not hide the records of aborted transactions from ``read_committed`` consumers.
+    - It does not hide the records of aborted transactions from ``read_committed`` consumers,
+      does not apply the offsets of a transaction, and fences no older producer.
     - It knows neither TLS nor SASL nor quotas, listens on 127.0.0.1 only, and nothing survives
       `close`.
     - A member that left a classic group comes back into it only after ``session.timeout.ms``
-      less 1 s.
+      less 1 s; while a classic group rebalances it refuses commits, so that members may read
+      some records twice. KIP-848 groups (``group.protocol=consumer``) do not have that.
     - Injected errors are first in, first out per kind of request; they do not tell topics or
       partitions apart.
 
