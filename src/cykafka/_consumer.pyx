@@ -28,6 +28,11 @@ from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_from, partitions_to, topics_to
 
 
+cdef enum:
+    # librdkafka's own thread answers a seek at once, unless it has forgotten the partition; ms.
+    SEEK_MS = 5000
+
+
 cdef class Consumer(Offsets):
     """Reads records, as a member of a group or from partitions it is given.
 
@@ -207,7 +212,8 @@ cdef class Consumer(Offsets):
         Raises
         ------
         KafkaException
-            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being read.
+            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being read; ``_TIMED_OUT`` if there
+            was no answer within 5 s.
         """
         cdef rd_kafka_error_t *error
         cdef rd_kafka_resp_err_t err
@@ -217,7 +223,7 @@ cdef class Consumer(Offsets):
         try:
             rk = self.enter()
             with nogil:
-                error = rd_kafka_seek_partitions(rk, c_partitions, -1)
+                error = rd_kafka_seek_partitions(rk, c_partitions, SEEK_MS)
             self.leave()
             err = c_partitions.elems[0].err
             if error is NULL and not err:

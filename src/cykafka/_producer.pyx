@@ -206,7 +206,8 @@ cdef class Producer(Transactional):
             -1 leaves the choice to the ``partitioner``.
         callback, on_delivery : callable, optional
             ``on_delivery(err, msg)``: called once, when the record has been delivered (err is None)
-            or has failed for good. Instead of the one in the configuration.
+            or has failed for good. Instead of the one in the configuration; ``callback`` wins of the
+            two.
         timestamp : int
             ms since the epoch; 0 is now.
         headers : dict or list of (str, bytes or str or None), optional
