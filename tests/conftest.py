@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -36,6 +37,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_report_header() -> str:
     return f"module under test: {MODULE}"
+
+
+def _heed_interrupts() -> None:
+    # A shell's background job ignores SIGINT, and its children would too: Ctrl-C could not be tested.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_heed_interrupts()
 
 
 @pytest.fixture(scope="session")
