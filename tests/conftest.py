@@ -40,7 +40,7 @@ def pytest_report_header() -> str:
 
 
 def _heed_interrupts() -> None:
-    # A shell's background job ignores SIGINT, and its children would too: Ctrl-C could not be tested.
+    # A background job of a shell ignores SIGINT, and so would the children that test Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
