@@ -504,10 +504,10 @@ def _warn_unclosed(Handle handle):
     if undelivered:
         warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} message(s) in its "
                       "queue are lost; call flush() or close()",
-                      RuntimeWarning, stacklevel=2, source=handle)
+                      RuntimeWarning, source=handle)
     else:
         warnings.warn(f"{_name(handle)} {handle._label} was never closed", ResourceWarning,
-                      stacklevel=2, source=handle)
+                      source=handle)
 
 
 # -- process exit and fork

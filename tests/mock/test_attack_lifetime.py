@@ -345,3 +345,12 @@ def test_representation_names_the_client_and_its_state(make_producer: Callable[.
     assert "open" in repr(producer)
     producer.close()
     assert "closed" in repr(producer)
+
+
+def test_unclosed_handle_is_blamed_on_the_line_that_lost_it(kafka: ModuleType) -> None:
+    clients = [kafka.Producer({"client.id": "mine", "bootstrap.servers": "127.0.0.1:1"})]
+    with pytest.warns(ResourceWarning, match=r"Producer mine#producer-\d+ was never") as told:
+        clients.clear()
+
+    assert told[0].filename == __file__
+    assert told[0].source is not None  # from which tracemalloc tells where it was made
