@@ -30,7 +30,8 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, voi
 
         if (!report) {
                 if (rkmessage->err)
-                        ck_queue_untold((ck_queue_t *)opaque, rkmessage->err);
+                        ck_queue_untold((ck_queue_t *)opaque, rd_kafka_topic_name(rkmessage->rkt),
+                                        rkmessage->err);
                 return;
         }
         report->event.kind = CK_EVENT_REPORT;

@@ -11,7 +11,7 @@ struct ck_queue_s {
         /* Taken over by the popping thread, oldest first. */
         ck_event_t *ready;
         _Atomic int64_t untold;
-        _Atomic int untold_err;
+        _Atomic(ck_event_t *) first_untold;
 };
 
 ck_queue_t *ck_queue_new(void) {
@@ -33,6 +33,7 @@ void ck_queue_destroy(ck_queue_t *queue) {
                 return;
         while ((event = ck_queue_pop(queue)))
                 ck_event_destroy(event);
+        ck_event_destroy(queue->first_untold);
         free(queue);
 }
 
@@ -87,13 +88,23 @@ int64_t ck_queue_length(const ck_queue_t *queue) {
         return length;
 }
 
-void ck_queue_untold(ck_queue_t *queue, rd_kafka_resp_err_t err) {
-        atomic_store_explicit(&queue->untold_err, err, memory_order_relaxed);
-        atomic_fetch_add_explicit(&queue->untold, 1, memory_order_relaxed);
+void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err) {
+        ck_event_t *none = NULL;
+        ck_notice_t *notice;
+
+        if (atomic_fetch_add_explicit(&queue->untold, 1, memory_order_relaxed) > 0)
+                return;
+        if (!(notice = ck_event_new(CK_EVENT_ERROR, topic)))
+                return;
+        notice->event.code = err;
+        if (!atomic_compare_exchange_strong_explicit(&queue->first_untold, &none, &notice->event,
+                                                     memory_order_release,
+                                                     memory_order_relaxed))
+                ck_event_destroy(&notice->event);
 }
 
-int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last) {
-        *last = atomic_load_explicit(&queue->untold_err, memory_order_relaxed);
+int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first) {
+        *first = atomic_exchange_explicit(&queue->first_untold, NULL, memory_order_acquire);
         return atomic_exchange_explicit(&queue->untold, 0, memory_order_relaxed);
 }
 

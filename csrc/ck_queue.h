@@ -95,10 +95,11 @@ CK_EXPORT bool ck_queue_is_empty(const ck_queue_t *queue);
 CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 
 /* Notes a message that failed and had no callback to hear of it. Any thread. */
-CK_EXPORT void ck_queue_untold(ck_queue_t *queue, rd_kafka_resp_err_t err);
+CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err);
 
-/* How many such messages there were since the last call; *last becomes the latest error. */
-CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last);
+/* How many such messages there were since the last call. *first becomes the first one's error, with
+ * the topic as text, which the caller destroys; NULL if there was none or memory was short. */
+CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first);
 
 /* A zeroed notice of a kind with a copy of text (or none), or NULL if memory is short. */
 CK_EXPORT ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text);

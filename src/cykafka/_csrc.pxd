@@ -79,7 +79,7 @@ cdef extern from "ck_queue.h" nogil:
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
     bint ck_queue_is_empty(const ck_queue_t *queue)
     int64_t ck_queue_length(const ck_queue_t *queue)
-    int64_t ck_queue_take_untold(ck_queue_t *queue, rd_kafka_resp_err_t *last)
+    int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first)
     void ck_event_destroy(ck_event_t *event)
 
 cdef extern from "ck_callback.h" nogil:

@@ -18,6 +18,8 @@ from cykafka._csrc cimport (
     ck_callback_flush,
     ck_callback_poll,
     ck_callback_report,
+    ck_event_destroy,
+    ck_event_t,
     ck_produce,
     ck_queue_length,
     ck_queue_take_untold,
@@ -337,10 +339,10 @@ cdef class Producer(Transactional):
         if on_delivery is None:
             on_delivery = callback
         queued = 0
-        for message in messages:
+        for number, message in enumerate(messages):
             if not isinstance(message, dict):
-                raise TypeError("messages: expected a list of dict, "
-                                f"found a {type(message).__name__} in it")
+                raise TypeError(f"messages[{number}]: expected a dict, "
+                                f"got {type(message).__name__}")
             # Before the first is queued: afterwards an exception could not tell how many were.
             check_data(message.get("value"), "value")
             check_data(message.get("key"), "key")
@@ -524,11 +526,14 @@ cdef class Producer(Transactional):
         return 0
 
     cdef int _tell_untold(self) except -1:
-        cdef rd_kafka_resp_err_t err
-        cdef int64_t untold = ck_queue_take_untold(self._events, &err)
-        if untold:
-            _log.warning("%s: %d record(s) without a delivery callback were not delivered, the last "
-                         "one because of: %s", self._label, untold, error_from(err, NULL).str())
+        cdef ck_event_t *first
+        cdef int64_t untold = ck_queue_take_untold(self._events, &first)
+        if first is not NULL:
+            topic = first.text.decode()
+            error = error_from(<rd_kafka_resp_err_t>first.code, NULL)
+            ck_event_destroy(first)
+            _log.warning("%s: %d record(s) without a delivery callback were not delivered, the first "
+                         "one to %s: %s", self._label, untold, topic, error.str())
         return 0
 
     def __enter__(self):

@@ -36,14 +36,16 @@ static void test_failure_without_a_report_is_counted(void) {
         rd_kafka_t *rk = new_producer(queue, NULL, NULL);
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
         ck_record_t record = {.value = "v", .value_len = 1, .partition = RD_KAFKA_PARTITION_UA};
-        rd_kafka_resp_err_t last;
+        ck_event_t *first;
 
         CHECK(ck_produce(rk, rkt, &record) == NULL);
         CHECK(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT) == 0);
         CHECK(ck_callback_flush(rk, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
         CHECK(ck_queue_pop(queue) == NULL);
-        CHECK(ck_queue_take_untold(queue, &last) == 1);
-        CHECK(last == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        CHECK(ck_queue_take_untold(queue, &first) == 1);
+        CHECK(first && first->code == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        CHECK(first && strcmp(first->text, "topic") == 0);
+        ck_event_destroy(first);
         rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
         ck_queue_destroy(queue);

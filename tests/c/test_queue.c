@@ -50,14 +50,18 @@ static void test_destroy_frees_what_is_left(void) {
 
 static void test_untold_failures_are_counted_once(void) {
         ck_queue_t *queue = ck_queue_new();
-        rd_kafka_resp_err_t last;
+        ck_event_t *first;
 
-        ck_queue_untold(queue, RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
-        ck_queue_untold(queue, RD_KAFKA_RESP_ERR__PURGE_QUEUE);
-        CHECK(ck_queue_take_untold(queue, &last) == 2);
-        CHECK(last == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
-        CHECK(ck_queue_take_untold(queue, &last) == 0);
+        ck_queue_untold(queue, "a", RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
+        ck_queue_untold(queue, "b", RD_KAFKA_RESP_ERR__PURGE_QUEUE);
+        CHECK(ck_queue_take_untold(queue, &first) == 2);
+        CHECK(first && first->code == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
+        CHECK(first && strcmp(first->text, "a") == 0);
+        ck_event_destroy(first);
+        CHECK(ck_queue_take_untold(queue, &first) == 0 && first == NULL);
+        ck_queue_untold(queue, "c", RD_KAFKA_RESP_ERR__PURGE_QUEUE);
         ck_queue_destroy(queue);
+        CHECK(ck_runtime_alive(CK_KIND_EVENT) == 0);
 }
 
 static void test_attached_objects_are_found(void) {

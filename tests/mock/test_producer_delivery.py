@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -273,3 +274,20 @@ def test_callback_is_released_after_its_report(producer: Any, topic: str) -> Non
     producer.flush(WAIT_S)
 
     assert gone() is None
+
+
+@pytest.mark.ours
+def test_failure_without_a_callback_is_logged_with_its_topic(
+    make_producer: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
+    for topic in ("first", "second"):
+        producer.produce(topic, b"x")
+        producer.purge()
+        producer.poll(0)
+    with caplog.at_level(logging.WARNING, logger="cykafka"):
+        producer.close()
+
+    (record,) = caplog.records
+    assert "2 record(s)" in record.getMessage()
+    assert "the first one to first: Local: Purged in queue" in record.getMessage()
