@@ -3,6 +3,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from cykafka._errors cimport check_doing, check_error
 from cykafka._librdkafka cimport (
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
     rd_kafka_assign,
     rd_kafka_assignment,
     rd_kafka_consumer_group_metadata,
@@ -25,7 +26,15 @@ from cykafka._librdkafka cimport (
 )
 from cykafka._member cimport list_call_t
 from cykafka._offsets cimport Offsets
-from cykafka._partition cimport TopicPartition, partitions_from, partitions_to, topics_to
+from cykafka._partition cimport (
+    TopicPartition,
+    partitions_from,
+    partitions_to,
+    subscription_fault,
+    topics_to,
+)
+
+from cykafka._errors import KafkaError, KafkaException
 
 
 cdef enum:
@@ -94,6 +103,12 @@ cdef class Consumer(Offsets):
         c_topics = topics_to(topics)
         try:
             self.on_list(<list_call_t>rd_kafka_subscribe, c_topics, "Failed to set subscription")
+        except KafkaException as exception:
+            fault = subscription_fault(topics)
+            if fault is None or exception.args[0] != <int>RD_KAFKA_RESP_ERR__INVALID_ARG:
+                raise
+            raise KafkaException(KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                                            f"Failed to set subscription: {fault}")) from None
         finally:
             rd_kafka_topic_partition_list_destroy(c_topics)
         self._on_assign = on_assign

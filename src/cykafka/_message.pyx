@@ -1,7 +1,6 @@
 """Message: one record, consumed, delivered, or made by the user for tests."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.string cimport memchr
 
 from cykafka._csrc cimport PyObject_GC_Track, PyObject_GC_UnTrack, PyObject_GC_IsTracked, ck_runtime_generation
@@ -25,6 +24,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_resp_err_t,
     rd_kafka_timestamp_type_t,
 )
+from cykafka._util cimport utf8
 
 from cykafka._errors import KafkaError
 
@@ -352,7 +352,7 @@ cdef int _add_header(rd_kafka_headers_t *c_headers, object name, object value) e
     cdef const char *c_value = NULL
     cdef rd_kafka_resp_err_t err
     if isinstance(name, str):
-        c_name = PyUnicode_AsUTF8AndSize(name, &name_size)
+        c_name = utf8(name, &name_size, "the name of a header")
     elif isinstance(name, bytes):
         c_name = PyBytes_AS_STRING(name)
         name_size = PyBytes_GET_SIZE(name)
@@ -361,7 +361,7 @@ cdef int _add_header(rd_kafka_headers_t *c_headers, object name, object value) e
     if memchr(c_name, 0, name_size) is not NULL:
         raise ValueError(f"headers: {name!r} has a NUL character in it")
     if isinstance(value, str):
-        c_value = PyUnicode_AsUTF8AndSize(value, &size)
+        c_value = utf8(value, &size, "the value of a header")
     elif value is not None:
         if type(value) is not bytes:
             try:

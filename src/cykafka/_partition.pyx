@@ -1,5 +1,4 @@
 """TopicPartition, and lists of them on their way to librdkafka and back."""
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.string cimport memcpy
 from libc.stdlib cimport malloc
 
@@ -16,6 +15,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_topic_partition_list_new,
     rd_kafka_topic_partition_set_leader_epoch,
 )
+from cykafka._util cimport utf8
 
 OFFSET_BEGINNING = <int64_t>RD_KAFKA_OFFSET_BEGINNING
 OFFSET_END = <int64_t>RD_KAFKA_OFFSET_END
@@ -50,7 +50,7 @@ cdef class TopicPartition:
     Equality, order and hash go by topic and partition alone.
     """
 
-    def __init__(self, topic, partition=RD_KAFKA_PARTITION_UA,
+    def __init__(self, topic=None, partition=RD_KAFKA_PARTITION_UA,
                  offset=RD_KAFKA_OFFSET_INVALID, metadata=None, leader_epoch=None):
         if not isinstance(topic, str):
             raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
@@ -154,10 +154,10 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
     if not isinstance(partitions, (list, tuple)):
         raise TypeError(f"{argument}: expected a list of TopicPartition, "
                         f"got {type(partitions).__name__}")
-    for item in partitions:
+    for number, item in enumerate(partitions):
         if not isinstance(item, TopicPartition):
-            raise TypeError(f"{argument}: expected a list of TopicPartition, "
-                            f"found a {type(item).__name__} in it")
+            raise TypeError(f"{argument}[{number}]: expected a TopicPartition, "
+                            f"got {type(item).__name__}")
         # Kafka allows 249 characters; librdkafka does not survive an assign() of more than 512.
         if len((<TopicPartition>item).topic) > 249:
             raise ValueError(f"{argument}: {(<TopicPartition>item).topic[:40]!r}... is longer than "
@@ -187,10 +187,9 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
     cdef rd_kafka_topic_partition_list_t *rktparlist
     if not isinstance(topics, (list, tuple)):
         raise TypeError(f"topics: expected a list of str, got {type(topics).__name__}")
-    for topic in topics:
+    for number, topic in enumerate(topics):
         if not isinstance(topic, str):
-            raise TypeError(f"topics: expected a list of str, "
-                            f"found a {type(topic).__name__} in it")
+            raise TypeError(f"topics[{number}]: expected a str, got {type(topic).__name__}")
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(topics))
     try:
         for topic in topics:
@@ -201,8 +200,26 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
     return rktparlist
 
 
+cdef str subscription_fault(object topics):
+    """What librdkafka may have against subscribing to these; it only says invalid. None: nothing."""
+    if not topics:
+        return "topics: expected at least one; unsubscribe() gives the subscription up"
+    seen = set()
+    for number, topic in enumerate(topics):
+        if not topic:
+            return f"topics[{number}]: expected a name, got an empty str"
+        if topic in seen:
+            return f"topics[{number}]: {topic!r} is there twice"
+        seen.add(topic)
+    patterns = [repr(topic) for topic in topics if topic.startswith("^")]
+    if not patterns:
+        return None
+    return ("topics: expected POSIX extended regular expressions behind ^, "
+            f"{'one of them is not: ' if len(patterns) > 1 else 'got '}{', '.join(patterns)}")
+
+
 cdef const char *c_name(object topic) except NULL:
     """The UTF-8 form of a topic name, which lives as long as the str."""
     if "\0" in topic:
         raise ValueError(f"topic: {topic!r} has a NUL character in it")
-    return PyUnicode_AsUTF8AndSize(topic, NULL)
+    return utf8(topic, NULL, "topic")

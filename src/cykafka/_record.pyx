@@ -2,12 +2,12 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.ref cimport Py_DECREF
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport CK_KIND_TOPIC, ck_record_t, ck_runtime_count, ck_runtime_generation
 from cykafka._librdkafka cimport rd_kafka_topic_destroy
 from cykafka._message cimport Message
+from cykafka._util cimport utf8
 
 from cykafka._errors import KafkaError
 
@@ -40,7 +40,7 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
         ptr[0] = NULL
         size[0] = 0
     elif isinstance(data, str):
-        ptr[0] = PyUnicode_AsUTF8AndSize(data, &length)
+        ptr[0] = utf8(data, &length, argument)
         size[0] = length
     elif PyObject_CheckBuffer(data):
         try:

@@ -1,6 +1,7 @@
 """Arguments of every module: durations and integers, with errors that name the argument."""
 from cpython.long cimport PyLong_Check
 from cpython.number cimport PyNumber_Index
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.limits cimport INT_MAX
 from libc.math cimport ceil
 
@@ -32,6 +33,15 @@ cdef int64_t deadline_after(int64_t ms) noexcept:
 cdef int int_ms(int64_t ms) noexcept:
     """For calls of librdkafka that wait all at once."""
     return <int>min(ms, INT_MAX)
+
+
+cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
+    """The UTF-8 form of a str, which lives as long as the str; the error names the argument."""
+    try:
+        return PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError as error:
+        error.reason += f" in {argument}"
+        raise
 
 
 cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2:

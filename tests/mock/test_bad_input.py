@@ -288,3 +288,60 @@ def test_message_made_by_hand_without_a_topic_cannot_be_committed(
 ) -> None:
     with pytest.raises((kafka.KafkaException, TypeError, ValueError)):
         consumer.commit(message=kafka.Message(value=b"x"), asynchronous=False)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("topics", "words"),
+    [
+        ([], "at least one; unsubscribe()"),
+        (["t", ""], "topics[1]: expected a name"),
+        (["t", "u", "t"], "topics[2]: 't' is there twice"),
+        (["t", "^["], "got '^['"),
+        (["^a", "^["], "one of them is not: '^a', '^['"),
+    ],
+    ids=str,
+)
+def test_subscription_that_cannot_be_says_why(
+    consumer: Any, kafka: Any, topics: list[str], words: str
+) -> None:
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.subscribe(topics)
+
+    error = caught.value.args[0]
+    assert error == kafka.KafkaError._INVALID_ARG
+    assert error.str().startswith("Failed to set subscription: ")
+    assert words in error.str()
+
+
+@pytest.mark.ours
+def test_list_with_a_stranger_in_it_names_the_place(
+    producer: Any, consumer: Any, kafka: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"^topics\[1\]: expected a str, got int$"):
+        consumer.subscribe(["t", 1])
+    with pytest.raises(TypeError, match=r"^partitions\[0\]: expected a TopicPartition, got int$"):
+        consumer.assign([1])
+    with pytest.raises(TypeError, match=r"^messages\[1\]: expected a dict, got int$"):
+        producer.produce_batch("t", [{}, 1])
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        ({"topic": "\ud800"}, "topic"),
+        ({"value": "\ud800"}, "value"),
+        ({"key": "\ud800"}, "key"),
+        ({"headers": {"\ud800": b""}}, "the name of a header"),
+        ({"headers": {"name": "\ud800"}}, "the value of a header"),
+    ],
+    ids=str,
+)
+def test_surrogates_are_refused_with_the_arguments_name(
+    producer: Any, arguments: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(UnicodeEncodeError, match=f"surrogates not allowed in {where}$"):
+        producer.produce(**{"topic": "t", **arguments})
+
+    assert len(producer) == 0

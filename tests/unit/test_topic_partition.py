@@ -91,3 +91,8 @@ def test_topic_partition_compared_with_another_type_is_unequal(kafka: ModuleType
     assert kafka.TopicPartition("orders") != 3
     with pytest.raises(TypeError):
         kafka.TopicPartition("orders") < 3  # noqa: B015
+
+
+def test_topic_missing_is_named(kafka: ModuleType) -> None:
+    with pytest.raises(TypeError, match="topic"):
+        kafka.TopicPartition()
