@@ -134,15 +134,19 @@ cdef class Offsets(Fetcher):
         list of TopicPartition
             -1 (``OFFSET_END``) where no message is as late; ``error`` where it failed.
         """
+        return self.ask(rd_kafka_offsets_for_times, partitions, timeout, "Failed to get offsets")
+
+    cdef list ask(self, list_question_t question, object partitions, object timeout, str doing):
+        """Have the brokers fill in the offsets of a list; a new list of TopicPartition."""
         cdef rd_kafka_resp_err_t err
         cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
         c_partitions = partitions_to(partitions, "partitions")
         try:
             rk = self.enter()
             with nogil:
-                err = rd_kafka_offsets_for_times(rk, c_partitions, ms)
+                err = question(rk, c_partitions, ms)
             self.leave()
-            check_doing(err, "Failed to get offsets")
+            check_doing(err, doing)
             return partitions_from(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
@@ -274,18 +278,8 @@ cdef class Offsets(Fetcher):
         KafkaException
             ``_TIMED_OUT`` or the coordinator's error.
         """
-        cdef rd_kafka_resp_err_t err
-        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
-        c_partitions = partitions_to(partitions, "partitions")
-        try:
-            rk = self.enter()
-            with nogil:
-                err = rd_kafka_committed(rk, c_partitions, ms)
-            self.leave()
-            check_doing(err, "Failed to get committed offsets")
-            return partitions_from(c_partitions)
-        finally:
-            rd_kafka_topic_partition_list_destroy(c_partitions)
+        return self.ask(rd_kafka_committed, partitions, timeout,
+                        "Failed to get committed offsets")
 
 
 cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint required) except NULL:
