@@ -90,6 +90,7 @@ cdef class Consumer(Offsets):
             (commit now), or were lost (too late to commit; ``on_revoke`` if there is no ``on_lost``).
             A callback may call ``assign`` and ``unassign``, or with a cooperative assignor
             ``incremental_assign`` and ``incremental_unassign``; unless it does, it is done after it.
+            It runs inside of librdkafka: a child that it forks must end by ``os._exit``, or exec.
 
         Raises
         ------
