@@ -115,6 +115,14 @@ def test_demo_record_refused_is_reported(ndjson: Path, mock_cluster: MockCluster
     assert "larger than configured" in result.stderr
 
 
+def test_demo_one_record_refused_is_one_record(mock_cluster: MockCluster) -> None:
+    mock_cluster.push_request_errors("Produce", [KafkaError.RECORD_LIST_TOO_LARGE] * 100)
+    brokers = mock_cluster.bootstrap_servers
+    result = run("-", "--bootstrap-servers", brokers, input='{"a": 1}\n')
+    assert result.returncode == 1
+    assert "1 record not delivered" in result.stderr
+
+
 def test_demo_no_broker_says_so_in_time(ndjson: Path) -> None:
     result = run(ndjson, "--bootstrap-servers", NO_BROKER, "--timeout", 1)
     assert result.returncode == 1

@@ -27,6 +27,11 @@ def sequence_of(headers: Iterable[tuple[str, bytes | None]] | None) -> int:
     return -1
 
 
+def record_count(count: int) -> str:
+    """The number with its noun: "1 record", "1,000 records"."""
+    return f"{count:,} record{'s' * (count != 1)}"
+
+
 @dataclass
 class Fault:
     """How many records went wrong in one way, and the numbers of the first few."""
@@ -90,7 +95,7 @@ class Verifier:
             "not of this file (was the topic empty?)": self.unknown,
         }
         return [
-            f"{fault.count:,} record{'s' * (fault.count != 1)} {kind}, such as number "
+            f"{record_count(fault.count)} {kind}, such as number "
             + ", ".join(str(number) for number in fault.examples)
             for kind, fault in kinds.items()
             if fault.count

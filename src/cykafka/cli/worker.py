@@ -17,7 +17,7 @@ from typing import Any
 
 from cykafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from cykafka.cli.source import Record, Source, SourceError, record_size
-from cykafka.cli.verify import digest, sequence_of
+from cykafka.cli.verify import digest, record_count, sequence_of
 
 # Both small beside what the writer may be ahead, so that neither side waits long for the other.
 _CHUNK = 2_000
@@ -257,7 +257,7 @@ def _publish(
     deadline = time.monotonic() + job.timeout
     while left := producer.flush(_SLICE_S):
         if time.monotonic() >= deadline:
-            raise _Failure(f"{left:,} records not delivered within {job.timeout:g} s")
+            raise _Failure(f"{record_count(left)} not delivered within {job.timeout:g} s")
         allowed = _read_so_far(connection, allowed, 0)
     _check_delivered(failures)
     clock.stop()
@@ -297,7 +297,7 @@ def _read_so_far(connection: Connection, known: int, timeout: float) -> int:
 
 def _check_delivered(failures: list[KafkaError]) -> None:
     if failures:
-        raise _Failure(f"{len(failures):,} records not delivered: {failures[0].str()}")
+        raise _Failure(f"{record_count(len(failures))} not delivered: {failures[0].str()}")
 
 
 def _await_topic(producer: Producer, job: Job) -> None:
