@@ -1,0 +1,154 @@
+"""Java, and Kafka's jars: found on the machine or fetched by Maven into the per-user cache."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from cykafka.testing._errors import NoBrokerError
+
+POM = Path(__file__).with_name("pom.xml")
+LOGGING = Path(__file__).with_name("log4j2.properties")
+INSTALL = "install --no-install-recommends default-jre-headless maven"
+OLDEST_JAVA = 17
+_VERSION_TIMEOUT_S = 60
+_FETCH_TIMEOUT_S = 600
+
+_log = logging.getLogger("cykafka.testing")
+
+
+@cache
+def java() -> str:
+    """Path of a Java that runs the broker: JAVA_HOME's, else the one on the PATH.
+
+    Raises
+    ------
+    NoBrokerError
+        If there is none, or only one that is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = home and shutil.which("java", path=os.path.join(home, "bin")) or shutil.which("java")
+    if not found:
+        raise NoBrokerError(f"a Kafka broker needs Java {OLDEST_JAVA} or newer: {_advice()}")
+    version = _java_version(found)
+    if version < OLDEST_JAVA:
+        raise NoBrokerError(
+            f"a Kafka broker needs Java {OLDEST_JAVA} or newer; {found} is Java {version}. "
+            f"Point JAVA_HOME to a newer one, or: {_advice()}"
+        )
+    return found
+
+
+def classpath() -> str:
+    """The class path of Kafka's jars, which are fetched if the cache does not have them.
+
+    Raises
+    ------
+    NoBrokerError
+        If the jars are not there and cannot be fetched.
+    """
+    return os.path.join(_jars(), "*")
+
+
+def cache_folder() -> Path:
+    """CYKAFKA_CACHE_DIR, else `cykafka` in XDG_CACHE_HOME, else in ~/.cache."""
+    if chosen := os.environ.get("CYKAFKA_CACHE_DIR"):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "cykafka"
+
+
+def _jars() -> Path:
+    root = cache_folder() / "kafka"
+    jars = root / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    if not jars.is_dir():  # what lies under its final name is whole
+        with _locked(root):
+            if not jars.is_dir():
+                _fetch(root, jars)
+    return jars
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Hold the cache alone, so that two runs do not fetch the same at once."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        file = (root / "lock").open("w")
+    except OSError as error:
+        raise NoBrokerError(
+            f"the cache of Kafka's jars cannot be written: {error}; set CYKAFKA_CACHE_DIR to a "
+            "folder of yours"
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        # Nobody else is at work: what is found now was left by a run that was killed.
+        for left_over in root.glob("scratch-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        yield
+
+
+def _fetch(root: Path, jars: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NoBrokerError(f"Kafka's jars are fetched by Maven, which is missing: {_advice()}")
+    _log.info("fetching Kafka with Maven into %s (about 45 MB, once)", jars)
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=root) as scratch:
+        # Maven sees a copy: it may write beside the pom.
+        pom = shutil.copy(POM, scratch)
+        fetched = Path(scratch, "jars")
+        try:
+            done = subprocess.run(
+                [maven, "-q", "-B", "-C", "-f", pom, "dependency:copy-dependencies",
+                 "-DincludeScope=runtime", f"-DoutputDirectory={fetched}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=_FETCH_TIMEOUT_S,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise NoBrokerError(f"Maven took longer than {_FETCH_TIMEOUT_S} s: {error}") from error
+        if done.returncode != 0 or not any(fetched.glob("kafka_*.jar")):
+            said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
+            raise NoBrokerError(
+                "Maven could not fetch Kafka's jars (is its repository reachable? see "
+                f"~/.m2/settings.xml for mirrors and proxies): {' '.join(said[:3]) or done.stdout}"
+            )
+        os.rename(fetched, jars)
+
+
+def _java_version(path: str) -> int:
+    try:
+        done = subprocess.run(
+            [path, "-version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoBrokerError(f"{path} does not run: {error}") from error
+    number = re.search(r'version "(?:1\.)?(\d+)', done.stdout)
+    if number is None:
+        raise NoBrokerError(f"{path} does not tell its version: {done.stdout.strip()}")
+    return int(number[1])
+
+
+def _advice() -> str:
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    commands = (f"{sudo}apt-get {command}" for command in ("update", INSTALL))
+    return f"install Java and Maven; on Debian or Ubuntu: {' && '.join(commands)}"

@@ -1,0 +1,182 @@
+"""How a cluster's nodes come to be: folder, ports, properties, formatted storage, processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from cykafka.testing._artifacts import LOGGING, classpath, java
+from cykafka.testing._errors import KafkaClusterError
+from cykafka.testing._node import KafkaNode
+from cykafka.testing._process import HOST, Port, ProcessGroup
+from cykafka.testing._settings import (
+    PLAINTEXT,
+    Endpoint,
+    kafka_uuid,
+    server_properties,
+    write_properties,
+)
+
+# A small heap, quick to start; nothing written to places shared with others.
+_JAVA = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true")
+_BROKER = (*_JAVA, "-Xmx256m", "-Djava.awt.headless=true")
+_TOOL = (*_JAVA, "-Xmx128m", "-XX:TieredStopAtLevel=1")
+_TOOL_TIMEOUT_S = 120.0
+
+
+class Deployment:
+    """The processes, ports and files of a cluster. Whoever makes it has to close it.
+
+    Parameters
+    ----------
+    count : int
+        Number of nodes.
+    port : int
+        Port of the first node's plain listener, 0 for free ones.
+    properties : mapping of str to object
+        The user's broker settings.
+    java_options : sequence of str
+        The user's options for Java.
+    timeout : float
+        How long a node may take to get ready, in s.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        port: int,
+        properties: Mapping[str, object],
+        java_options: Sequence[str],
+        timeout: float,
+    ) -> None:
+        self._java = java()
+        self._classpath = classpath()
+        self._options = (*_BROKER, *java_options)
+        self._owner = os.getpid()
+        self.nodes: tuple[KafkaNode, ...] = ()
+        with ExitStack() as cleaning:
+            self._folder = Path(tempfile.mkdtemp(prefix="cykafka-kafka-"))
+            cleaning.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._group = ProcessGroup(self._folder)
+            cleaning.callback(self._group.close)
+            plain = [
+                cleaning.enter_context(Port(port + index if port else 0)) for index in range(count)
+            ]
+            controllers = [cleaning.enter_context(Port()) for _ in range(count)]
+            self._quorum = {id_: at.address for id_, at in enumerate(controllers, 1)}
+            self.nodes = tuple(
+                self._node(id_, [Endpoint(PLAINTEXT, "PLAINTEXT", HOST, at.number)], properties, timeout)
+                for id_, at in enumerate(plain, 1)
+            )
+            cleaning.callback(self._kill)
+            self._cleaning = cleaning.pop_all()
+
+    def start(self) -> None:
+        """Format the nodes' storage and start them all."""
+        self._format()
+        for node in self.nodes:
+            node.start(wait=False)
+        for node in self.nodes:
+            node.wait_ready()
+
+    def close(self) -> None:
+        """Kill the nodes, remove the files, give the ports back; nothing in a forked child."""
+        if self.owned:
+            self._cleaning.close()
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process made it, rather than a parent that was forked."""
+        return os.getpid() == self._owner
+
+    def keep_logs(self) -> Path:
+        """Copy the nodes' logs into a folder that stays."""
+        kept = Path(tempfile.mkdtemp(prefix="cykafka-kafka-logs-"))
+        for log in self._folder.glob("*.log"):
+            shutil.copy(log, kept)
+        return kept
+
+    def tool(self, main: str, *args: str, timeout: float = _TOOL_TIMEOUT_S) -> str:
+        """Run a Java program of Kafka's; returns what it printed."""
+        name = main.rpartition(".")[2]
+        try:
+            done = subprocess.run(
+                [self._java, *_TOOL, f"-Djava.io.tmpdir={self._folder}", "-cp", self._classpath,
+                 main, *args],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                cwd=self._folder,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise KafkaClusterError(f"{name} took longer than {timeout:g} s") from None
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip()) or "it printed nothing"
+            raise KafkaClusterError(f"{name} failed with status {done.returncode}: {said}")
+        return done.stdout
+
+    def _node(
+        self,
+        id_: int,
+        endpoints: Sequence[Endpoint],
+        properties: Mapping[str, object],
+        timeout: float,
+    ) -> KafkaNode:
+        settings = server_properties(id_, self._data(id_), endpoints, self._quorum, ())
+        file = self._properties(id_)
+        write_properties(file, {**settings, **properties})
+        log = self._folder / f"node-{id_}.log"
+        return KafkaNode(id_, endpoints[0].address, log, partial(self._launch, file), timeout)
+
+    def _launch(self, properties: Path, log: Path) -> subprocess.Popen[bytes]:
+        command = [
+            self._java,
+            f"-Djava.io.tmpdir={self._folder}",
+            f"-Dlog4j2.configurationFile={LOGGING}",
+            *self._options,
+            "-cp",
+            self._classpath,
+            "kafka.Kafka",
+            str(properties),
+        ]
+        return self._group.start(command, log)
+
+    def _format(self) -> None:
+        """Format the first node's storage, and give the others a copy under their own ids."""
+        self.tool(
+            "kafka.tools.StorageTool",
+            *("format", "--cluster-id", kafka_uuid(), "--config", str(self._properties(1))),
+        )
+        for node in self.nodes[1:]:
+            data = self._data(node.id)
+            shutil.copytree(self._data(1), data)
+            meta = data / "meta.properties"
+            own = {"node.id": str(node.id), "directory.id": kafka_uuid()}
+            meta.write_text(
+                re.sub(
+                    r"^(node\.id|directory\.id)=.*$",
+                    lambda line: f"{line[1]}={own[line[1]]}",
+                    meta.read_text(),
+                    flags=re.MULTILINE,
+                )
+            )
+
+    def _data(self, node: int) -> Path:
+        return self._folder / f"node-{node}"
+
+    def _properties(self, node: int) -> Path:
+        return self._folder / f"node-{node}.properties"
+
+    def _kill(self) -> None:
+        for node in self.nodes:
+            node.kill()

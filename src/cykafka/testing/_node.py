@@ -1,0 +1,207 @@
+"""One broker of a KafkaCluster: a Java process that is started, stopped, killed and paused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cykafka.testing._errors import KafkaClusterError
+
+_READY = b"Kafka Server started"
+_LOOK_S = 0.05
+_TROUBLE = re.compile(r"^\S+ (?:ERROR|FATAL) |^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b")
+_LINES_OF_TROUBLE = 4
+
+
+class KafkaNode:
+    """One node of a `KafkaCluster`, broker and controller in one process.
+
+    The cluster makes it. A node keeps its address and its data over `kill`, `stop` and `start`.
+    """
+
+    def __init__(
+        self,
+        id_: int,
+        bootstrap_servers: str,
+        log: Path,
+        launch: Callable[[Path], subprocess.Popen[bytes]],
+        timeout: float,
+    ) -> None:
+        self._id = id_
+        self._bootstrap_servers = bootstrap_servers
+        self._log = log
+        self._launch = launch
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+        self._log_begin = 0
+
+    def __repr__(self) -> str:
+        state = "paused" if self.paused else "alive" if self.alive else "down"
+        return f"<KafkaNode {self._id} at {self._bootstrap_servers}, {state}>"
+
+    @property
+    def id(self) -> int:
+        """The broker's id, from 1."""
+        return self._id
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of this node's listener without authentication."""
+        return self._bootstrap_servers
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while the node is down."""
+        return self._process.pid if self._process is not None and self.alive else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs; a paused one does."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the process was halted by `pause`."""
+        return self._paused and self.alive
+
+    @property
+    def log_path(self) -> Path:
+        """The file with what the broker logged, over all its starts."""
+        return self._log
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of the broker's log."""
+        return "\n".join(self._log_text().splitlines()[-lines:])
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start the node if it is down.
+
+        Parameters
+        ----------
+        wait : bool, default True
+            Whether to wait until it serves clients. One of several nodes serves none before
+            the majority runs.
+
+        Raises
+        ------
+        KafkaClusterError
+            If it ends instead, or does not get ready within the cluster's `start_timeout`.
+        """
+        if not self.alive:
+            self._log_begin = self._log.stat().st_size if self._log.exists() else 0
+            self._process = self._launch(self._log)
+            self._paused = False
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until the node that was started serves clients.
+
+        Raises
+        ------
+        KafkaClusterError
+            If it has ended, or does not get ready within the cluster's `start_timeout`.
+        """
+        process = self._process
+        if process is None:
+            raise KafkaClusterError(f"node {self._id} was not started")
+        deadline = time.monotonic() + self._timeout
+        while _READY not in self._log_bytes():
+            if process.poll() is not None:
+                raise KafkaClusterError(
+                    f"node {self._id} did not start, exit status {process.returncode}: "
+                    f"{self._trouble()}"
+                )
+            if time.monotonic() >= deadline:
+                raise KafkaClusterError(
+                    f"node {self._id} did not get ready within {self._timeout:g} s: "
+                    f"{self._trouble()}"
+                )
+            time.sleep(_LOOK_S)  # a growing file gives no event
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Stop the node in order (SIGTERM): it hands its partitions over and closes its files.
+
+        Without the majority of the nodes it cannot hand anything over, and takes long: `kill` it.
+
+        Parameters
+        ----------
+        timeout : float, default 30.0
+            How long to wait, in s.
+
+        Raises
+        ------
+        KafkaClusterError
+            If it has not ended by then; it goes on running.
+        """
+        if not self.alive:
+            return
+        process = self._alive()
+        process.send_signal(signal.SIGTERM)
+        self.resume()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise KafkaClusterError(
+                f"node {self._id} did not stop within {timeout:g} s; kill() it, or wait longer"
+            ) from None
+
+    def kill(self) -> None:
+        """End the node at once (SIGKILL), as if its machine had failed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._paused = False
+
+    def restart(self, *, wait: bool = True) -> None:
+        """Stop the node in order and start it again."""
+        self.stop()
+        self.start(wait=wait)
+
+    def pause(self) -> None:
+        """Halt the process (SIGSTOP): connections stay, nothing is answered.
+
+        Raises
+        ------
+        KafkaClusterError
+            If the node is down.
+        """
+        process = self._alive()
+        process.send_signal(signal.SIGSTOP)
+        # The signal takes effect when the process is next scheduled: wait for that.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        if self.alive:
+            self._alive().send_signal(signal.SIGCONT)
+        self._paused = False
+
+    def _alive(self) -> subprocess.Popen[bytes]:
+        if self._process is None or not self.alive:
+            raise KafkaClusterError(f"node {self._id} is down; start() it first")
+        return self._process
+
+    def _log_bytes(self) -> bytes:
+        """What was logged since the last start."""
+        with self._log.open("rb") as file:
+            file.seek(self._log_begin)
+            return file.read()
+
+    def _log_text(self) -> str:
+        if not self._log.exists():
+            return ""
+        return self._log.read_bytes().decode(errors="replace")
+
+    def _trouble(self) -> str:
+        """What the log says about it, in one line."""
+        lines = self._log_bytes().decode(errors="replace").splitlines()
+        found = [line.strip() for line in lines if _TROUBLE.match(line)] or lines[-1:]
+        return " | ".join(found[:_LINES_OF_TROUBLE]) or "it logged nothing"

@@ -1,0 +1,130 @@
+"""Processes that never outlive this one, and ports that stay ours while their server is down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+HOST = "127.0.0.1"
+# Ends when the pipe does, and then takes the group and its folder along. A process that dies may
+# still write a file meanwhile, hence the second try.
+_KEEPER = """
+read -r _
+kill -KILL -- "-$1" 2>/dev/null
+rm -rf -- "$2" 2>/dev/null || { sleep 1; rm -rf -- "$2"; }
+"""
+_groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
+
+
+class ProcessGroup:
+    """A process group that is killed, and its folder removed, when this process ends in any way.
+
+    A keeper waits at the other end of a pipe, which the kernel closes whatever happens to us. That
+    works from any thread; PR_SET_PDEATHSIG would fire when the thread that forked ends.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder that goes with the group.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        reader, self._pipe = os.pipe()
+        try:
+            # The anchor holds the group's number, whoever of the group is alive.
+            self._anchor = subprocess.Popen(["cat"], stdin=reader, process_group=0)
+            self._keeper = subprocess.Popen(
+                ["sh", "-c", _KEEPER, "sh", str(self._anchor.pid), str(folder)],
+                stdin=reader,
+                process_group=0,
+            )
+        finally:
+            os.close(reader)
+        _groups.add(self)
+
+    def start(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process of the group; what it prints is appended to `log`."""
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                env={**os.environ, **(environment or {})},
+                process_group=self._anchor.pid,
+            )
+
+    def close(self) -> None:
+        """Kill what is alive and remove the folder; calling it again does nothing."""
+        if self._pipe < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._anchor.pid, signal.SIGKILL)
+        self.forget()
+        self._anchor.wait()
+        self._keeper.wait()
+
+    def forget(self) -> None:
+        """Let go of the pipe; in a forked child, whose copy would keep the group alive."""
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:
+            os.close(pipe)
+
+
+def _forget_in_child() -> None:
+    for group in list(_groups):
+        group.forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class Port:
+    """A loopback port that no other process gets, whether or not its server is running.
+
+    The socket is bound and never listens, so a server that sets SO_REUSEADDR, as Java's do, can
+    bind the port and listen, while the kernel gives it to nobody who asks for a free port.
+
+    Parameters
+    ----------
+    number : int
+        The port, 0 for a free one.
+
+    Raises
+    ------
+    OSError
+        If another server has the port.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self._socket = socket.socket()
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((HOST, number))
+        except OSError as error:
+            self._socket.close()
+            raise OSError(error.errno, f"port {number} of {HOST}: {error.strerror}") from None
+        self.number: int = self._socket.getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"{HOST}:{self.number}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the port back."""
+        self._socket.close()

@@ -1,0 +1,134 @@
+"""The settings of a test broker: small, quick to start and to notice a failure."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Where other nodes, the rig's own tools and plain clients connect; without authentication, and
+# as a super user.
+PLAINTEXT = "plaintext"
+_CONTROLLER = "CONTROLLER"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a broker listens, and the security protocol spoken there."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+    @property
+    def listener(self) -> str:
+        """Kafka's name of the listener."""
+        return self.name.upper()
+
+    @property
+    def address(self) -> str:
+        """``host:port``, as brokers advertise it."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """What ``listeners`` and ``advertised.listeners`` want."""
+        return f"{self.listener}://{self.address}"
+
+
+def server_properties(
+    node: int,
+    data: Path,
+    endpoints: Sequence[Endpoint],
+    controllers: Mapping[int, str],
+    super_users: Sequence[str],
+) -> dict[str, str]:
+    """The properties of one node.
+
+    Parameters
+    ----------
+    node : int
+        Its id.
+    data : Path
+        The folder for its records.
+    endpoints : sequence of Endpoint
+        Its listeners.
+    controllers : mapping of int to str
+        ``host:port`` of the controllers, by id.
+    super_users : sequence of str
+        Names of users that may do everything, beside those who need no name.
+    """
+    replicas = min(3, len(controllers))
+    in_sync = min(2, replicas)
+    protocols = {endpoint.listener: endpoint.protocol for endpoint in endpoints}
+    urls = [endpoint.url for endpoint in endpoints]
+    settings: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": node,
+        "controller.quorum.voters": ",".join(f"{id_}@{at}" for id_, at in controllers.items()),
+        "controller.listener.names": _CONTROLLER,
+        "listeners": ",".join([*urls, f"{_CONTROLLER}://{controllers[node]}"]),
+        "advertised.listeners": ",".join(urls),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}" for name, protocol in {**protocols, _CONTROLLER: "PLAINTEXT"}.items()
+        ),
+        "inter.broker.listener.name": PLAINTEXT.upper(),
+        "log.dirs": data,
+        # A group starts with its first member; a test need not wait for more.
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        "group.consumer.min.session.timeout.ms": 1000,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+        "offsets.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.num.partitions": 4,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,  # per cleaner thread, of a small heap
+        # A broker that was killed is out of the way within about two seconds.
+        "broker.heartbeat.interval.ms": 300,
+        "broker.session.timeout.ms": 2000,
+        "controller.quorum.election.timeout.ms": 500,
+        "controller.quorum.fetch.timeout.ms": 1000,
+        "controller.quorum.election.backoff.max.ms": 300,
+        "replica.lag.time.max.ms": 3000,
+        # Administers ACLs; nobody is refused until one says so.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *super_users)),
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    return {name: str(value) for name, value in settings.items()}
+
+
+def write_properties(path: Path, settings: Mapping[str, object]) -> None:
+    """Write a .properties file; only its owner may read it, for there are passwords in it."""
+    path.touch(mode=0o600)
+    path.write_text(
+        "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
+        encoding="latin-1",
+    )
+
+
+def kafka_uuid() -> str:
+    """A random id as Kafka writes them: 22 characters of base64."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # which the tools would take for an option
+            return text
+
+
+def _escaped(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value).replace("\\", "\\\\").replace("\n", "\\n")
+    # A leading blank would be taken for the separator's.
+    text = f"\\{text}" if text[:1].isspace() else text
+    return text.encode("ascii", "backslashreplace").decode()
