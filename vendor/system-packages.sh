@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sees to it that the Debian or Ubuntu packages a build needs are there.
 # Usage: system-packages.sh PYTHON [EXTRA-PACKAGE...]
+# The extra package "kafka" stands for what the tests with real brokers need.
 # As root it installs what is missing; as anybody else it prints the command and fails.
 set -eu
 python=$1
@@ -32,7 +33,18 @@ version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])'
 header=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 [ -e "$header" ] || wanted="$wanted $version-dev"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || wanted="$wanted $version-venv"
-wanted="$wanted $*"
+for extra in "$@"; do
+    case $extra in
+    kafka)
+        # Any Java and Maven will do; the rest is Kerberos.
+        command -v java >/dev/null 2>&1 || [ -x "${JAVA_HOME:-}/bin/java" ] ||
+            wanted="$wanted default-jre-headless"
+        command -v mvn >/dev/null 2>&1 || wanted="$wanted maven"
+        wanted="$wanted krb5-kdc krb5-admin-server krb5-user libsasl2-modules-gssapi-mit"
+        ;;
+    *) wanted="$wanted $extra" ;;
+    esac
+done
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "Not a Debian or Ubuntu: see to it that the equivalents of these are installed: $wanted"

@@ -37,7 +37,7 @@ def java() -> str:
         If there is none, or only one that is too old.
     """
     home = os.environ.get("JAVA_HOME")
-    found = home and shutil.which("java", path=os.path.join(home, "bin")) or shutil.which("java")
+    found = (home and shutil.which("java", path=os.path.join(home, "bin"))) or shutil.which("java")
     if not found:
         raise NoBrokerError(f"a Kafka broker needs Java {OLDEST_JAVA} or newer: {_advice()}")
     version = _java_version(found)

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from cykafka.testing._artifacts import LOGGING, classpath, java
-from cykafka.testing._errors import KafkaClusterError
 from cykafka.testing._node import KafkaNode
 from cykafka.testing._process import HOST, Port, ProcessGroup
 from cykafka.testing._settings import (
@@ -23,12 +22,9 @@ from cykafka.testing._settings import (
     server_properties,
     write_properties,
 )
+from cykafka.testing._tools import JAVA_OPTIONS, run_tool
 
-# A small heap, quick to start; nothing written to places shared with others.
-_JAVA = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true")
-_BROKER = (*_JAVA, "-Xmx256m", "-Djava.awt.headless=true")
-_TOOL = (*_JAVA, "-Xmx128m", "-XX:TieredStopAtLevel=1")
-_TOOL_TIMEOUT_S = 120.0
+_JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xmx256m", "-Djava.awt.headless=true")
 
 
 class Deployment:
@@ -58,7 +54,7 @@ class Deployment:
     ) -> None:
         self._java = java()
         self._classpath = classpath()
-        self._options = (*_BROKER, *java_options)
+        self._options = (*_JAVA_OPTIONS, *java_options)
         self._owner = os.getpid()
         self.nodes: tuple[KafkaNode, ...] = ()
         with ExitStack() as cleaning:
@@ -72,7 +68,9 @@ class Deployment:
             controllers = [cleaning.enter_context(Port()) for _ in range(count)]
             self._quorum = {id_: at.address for id_, at in enumerate(controllers, 1)}
             self.nodes = tuple(
-                self._node(id_, [Endpoint(PLAINTEXT, "PLAINTEXT", HOST, at.number)], properties, timeout)
+                self._node(
+                    id_, [Endpoint(PLAINTEXT, "PLAINTEXT", HOST, at.number)], properties, timeout
+                )
                 for id_, at in enumerate(plain, 1)
             )
             cleaning.callback(self._kill)
@@ -96,34 +94,15 @@ class Deployment:
         """Whether this process made it, rather than a parent that was forked."""
         return os.getpid() == self._owner
 
-    def keep_logs(self) -> Path:
-        """Copy the nodes' logs into a folder that stays."""
+    def keep_logs(self) -> Path | None:
+        """Copy the nodes' logs into a folder that stays; None if there are none yet."""
+        logs = [node.log_path for node in self.nodes if node.log_path.exists()]
+        if not logs:
+            return None
         kept = Path(tempfile.mkdtemp(prefix="cykafka-kafka-logs-"))
-        for log in self._folder.glob("*.log"):
+        for log in logs:
             shutil.copy(log, kept)
         return kept
-
-    def tool(self, main: str, *args: str, timeout: float = _TOOL_TIMEOUT_S) -> str:
-        """Run a Java program of Kafka's; returns what it printed."""
-        name = main.rpartition(".")[2]
-        try:
-            done = subprocess.run(
-                [self._java, *_TOOL, f"-Djava.io.tmpdir={self._folder}", "-cp", self._classpath,
-                 main, *args],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout,
-                cwd=self._folder,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise KafkaClusterError(f"{name} took longer than {timeout:g} s") from None
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()) or "it printed nothing"
-            raise KafkaClusterError(f"{name} failed with status {done.returncode}: {said}")
-        return done.stdout
 
     def _node(
         self,
@@ -153,23 +132,16 @@ class Deployment:
 
     def _format(self) -> None:
         """Format the first node's storage, and give the others a copy under their own ids."""
-        self.tool(
-            "kafka.tools.StorageTool",
+        run_tool(
+            "kafka-storage",
             *("format", "--cluster-id", kafka_uuid(), "--config", str(self._properties(1))),
         )
         for node in self.nodes[1:]:
             data = self._data(node.id)
             shutil.copytree(self._data(1), data)
             meta = data / "meta.properties"
-            own = {"node.id": str(node.id), "directory.id": kafka_uuid()}
-            meta.write_text(
-                re.sub(
-                    r"^(node\.id|directory\.id)=.*$",
-                    lambda line: f"{line[1]}={own[line[1]]}",
-                    meta.read_text(),
-                    flags=re.MULTILINE,
-                )
-            )
+            text = re.sub("(?m)^node.id=.*$", f"node.id={node.id}", meta.read_text())
+            meta.write_text(re.sub("(?m)^directory.id=.*$", f"directory.id={kafka_uuid()}", text))
 
     def _data(self, node: int) -> Path:
         return self._folder / f"node-{node}"

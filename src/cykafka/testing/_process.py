@@ -17,10 +17,10 @@ HOST = "127.0.0.1"
 # still write a file meanwhile, hence the second try.
 _KEEPER = """
 read -r _
-kill -KILL -- "-$1" 2>/dev/null
+kill -s KILL -- "-$1" 2>/dev/null
 rm -rf -- "$2" 2>/dev/null || { sleep 1; rm -rf -- "$2"; }
 """
-_groups: "weakref.WeakSet[ProcessGroup]" = weakref.WeakSet()
+_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
 class ProcessGroup:

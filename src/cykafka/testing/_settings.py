@@ -41,7 +41,7 @@ class Endpoint:
 
 def server_properties(
     node: int,
-    data: Path,
+    data: Path | str,
     endpoints: Sequence[Endpoint],
     controllers: Mapping[int, str],
     super_users: Sequence[str],
@@ -52,7 +52,7 @@ def server_properties(
     ----------
     node : int
         Its id.
-    data : Path
+    data : Path or str
         The folder for its records.
     endpoints : sequence of Endpoint
         Its listeners.
@@ -73,7 +73,8 @@ def server_properties(
         "listeners": ",".join([*urls, f"{_CONTROLLER}://{controllers[node]}"]),
         "advertised.listeners": ",".join(urls),
         "listener.security.protocol.map": ",".join(
-            f"{name}:{protocol}" for name, protocol in {**protocols, _CONTROLLER: "PLAINTEXT"}.items()
+            f"{name}:{protocol}"
+            for name, protocol in {**protocols, _CONTROLLER: "PLAINTEXT"}.items()
         ),
         "inter.broker.listener.name": PLAINTEXT.upper(),
         "log.dirs": data,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -10,40 +9,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cykafka._consumer import Consumer
-from cykafka._errors import KafkaException
-from cykafka.testing._checks import check_int, check_topic
+from cykafka.testing._checks import check_int
 from cykafka.testing._deployment import Deployment
 from cykafka.testing._errors import KafkaClusterError, NoBrokerError
 from cykafka.testing._node import KafkaNode
+from cykafka.testing._real import RealCluster
 
 __all__ = ["KafkaCluster", "KafkaClusterError", "KafkaNode", "NoBrokerError"]
 
 _MAX_NODES = 9
 _MAX_PORT = 2**16 - 1
-_MAX_PARTITIONS = 10_000
-_TOPIC_TIMEOUT_S = 30.0
-_LOOK_S = 0.02
-# Kafka's scripts (without .sh) -> their main classes.
-_TOOLS = {
-    "kafka-acls": "org.apache.kafka.tools.AclCommand",
-    "kafka-configs": "kafka.admin.ConfigCommand",
-    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
-    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
-    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
-    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
-    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
-    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
-    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
-    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
-    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
-}
 
 
-class KafkaCluster:
+class KafkaCluster(RealCluster):
     """A throw-away cluster of real Kafka brokers on this machine, for tests.
 
     Apache Kafka 4.3 in KRaft mode, every node broker and controller, in Java processes of their
@@ -64,7 +42,7 @@ class KafkaCluster:
         administered.
     java_options : sequence of str, default ()
         Options for the brokers' Java beside ours, such as ``-Xmx1g``.
-    start_timeout : float, default 60.0
+    start_timeout : float, default 120.0
         How long a node may take to get ready, in s.
 
     Raises
@@ -97,7 +75,7 @@ class KafkaCluster:
         port: int = 0,
         properties: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
-        start_timeout: float = 60.0,
+        start_timeout: float = 120.0,
     ) -> None:
         check_int("nodes", nodes, 1, _MAX_NODES)
         check_int("port", port, 0, _MAX_PORT + 1 - nodes)
@@ -124,7 +102,7 @@ class KafkaCluster:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc_value is not None and self._finalizer.alive:
+        if isinstance(exc_value, Exception) and self._deployment.owned:
             self._note_logs(exc_value)
         self.close()
 
@@ -149,115 +127,22 @@ class KafkaCluster:
         self._check_open()
         return ",".join(node.bootstrap_servers for node in self.nodes)
 
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 4,
-        replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
-    ) -> None:
-        """Create a topic and wait until every living broker knows it.
+    def _askable(self) -> list[str]:
+        return [node.bootstrap_servers for node in self.nodes if node.alive and not node.paused]
 
-        Parameters
-        ----------
-        name : str
-            Its name.
-        partitions : int, default 4
-            Number of partitions.
-        replication_factor : int, optional
-            Replicas of each partition; by default as many as there are nodes, at most 3.
-        config : mapping of str to object, optional
-            Settings of the topic, such as ``{"cleanup.policy": "compact"}``.
+    def keep_logs(self) -> Path | None:
+        """Copy the brokers' logs into a fresh folder that stays, and return it.
 
-        Raises
-        ------
-        KafkaClusterError
-            If the brokers refuse; in their words.
+        None if there are none: no broker has started, or the cluster is closed.
         """
-        self._check_open()
-        check_topic("name", name)
-        check_int("partitions", partitions, 1, _MAX_PARTITIONS)
-        if replication_factor is None:
-            replication_factor = min(3, len(self.nodes))
-        check_int("replication_factor", replication_factor, 1, len(self.nodes))
-        self.tool(
-            "kafka-topics",
-            *("--create", "--topic", name, "--partitions", str(partitions)),
-            *("--replication-factor", str(replication_factor)),
-            *(arg for key, value in (config or {}).items() for arg in ("--config", f"{key}={value}")),
-        )
-        self._await_topic(name, partitions)
-
-    def _await_topic(self, name: str, partitions: int) -> None:
-        """Wait until every living broker knows the topic and its leaders."""
-        deadline = time.monotonic() + _TOPIC_TIMEOUT_S
-        for node in self.nodes:
-            while node.alive and not node.paused and not _knows(node, name, partitions):
-                if time.monotonic() >= deadline:
-                    raise KafkaClusterError(
-                        f"topic {name!r} was created, but {node!r} does not know it "
-                        f"after {_TOPIC_TIMEOUT_S:g} s"
-                    )
-                time.sleep(_LOOK_S)
-
-    def tool(self, name: str, *args: str, timeout: float = 120.0) -> str:
-        """Run one of Kafka's command line tools on the cluster; takes a second or two.
-
-        Parameters
-        ----------
-        name : str
-            Kafka's name of its script, such as ``"kafka-configs"``, or a Java class.
-        *args : str
-            Its arguments; ``--bootstrap-server`` is given by itself.
-        timeout : float, default 120.0
-            How long it may take, in s.
-
-        Returns
-        -------
-        str
-            What it printed.
-
-        Raises
-        ------
-        KafkaClusterError
-            If it fails; with what it printed.
-
-        Examples
-        --------
-        >>> cluster.tool("kafka-configs", "--alter", "--entity-type", "users", "--entity-name",
-        ...              "alice", "--add-config", "producer_byte_rate=100000")
-        """
-        if "." not in name and name not in _TOOLS:
-            raise ValueError(f"name must be a Java class or one of {', '.join(_TOOLS)}: {name!r}")
-        servers = ("--bootstrap-server", self.bootstrap_servers)
-        return self._deployment.tool(_TOOLS.get(name, name), *servers, *args, timeout=timeout)
-
-    def keep_logs(self) -> Path:
-        """Copy the brokers' logs into a fresh folder that stays, and return it."""
-        self._check_open()
         return self._deployment.keep_logs()
 
     def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise RuntimeError("the KafkaCluster is closed")
         if not self._deployment.owned:
             raise RuntimeError("the KafkaCluster belongs to the process that was forked from")
+        if not self._finalizer.alive:
+            raise RuntimeError("the KafkaCluster is closed")
 
     def _note_logs(self, error: BaseException) -> None:
-        error.add_note(f"the brokers' logs are kept in {self._deployment.keep_logs()}")
-
-
-def _knows(node: KafkaNode, topic: str, partitions: int) -> bool:
-    # A client that has heard of the other nodes would ask any of them. A consumer's question
-    # creates no topic.
-    config = {"bootstrap.servers": node.bootstrap_servers, "group.id": "cykafka-testing"}
-    with Consumer(config) as client:
-        try:
-            found = client.list_topics(timeout=_TOPIC_TIMEOUT_S).topics.get(topic)
-        except KafkaException:
-            return False
-    return (
-        found is not None
-        and len(found.partitions) == partitions
-        and all(partition.leader > 0 for partition in found.partitions.values())
-    )
+        if kept := self.keep_logs():
+            error.add_note(f"the brokers' logs are kept in {kept}")

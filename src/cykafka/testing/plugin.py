@@ -1,18 +1,33 @@
-"""pytest fixtures for an embedded cluster, registered by the package's ``pytest11`` entry point.
+"""pytest fixtures for Kafka clusters, registered by the package's ``pytest11`` entry point.
 
 pytest imports this module in every run, so it loads the client only when a fixture is used.
+
+Real brokers come from the address in ``CYKAFKA_TEST_BOOTSTRAP``; else from a container, where
+testcontainers is installed and an engine answers; else they are Java processes (see
+`cykafka.testing.KafkaCluster`). A test that asks for brokers where there are none is skipped
+with the reason, or fails if ``CYKAFKA_REQUIRE_BROKER=1``.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from cykafka.testing._real import RealCluster
     from cykafka.testing.cluster import MockCluster
+    from cykafka.testing.kafka import KafkaCluster
+
+C = TypeVar("C", bound="RealCluster")
+
+_KEPT = pytest.StashKey[list[Path]]()
 
 
 @pytest.fixture
@@ -32,3 +47,62 @@ def mock_cluster_factory() -> Iterator[Callable[..., MockCluster]]:
 def mock_cluster(mock_cluster_factory: Callable[..., MockCluster]) -> MockCluster:
     """A fresh MockCluster of one broker, closed after the test."""
     return mock_cluster_factory()
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
+    """Real brokers, one or more, for the whole run: take topics and groups of your own."""
+    from cykafka.testing._provide import any_cluster
+
+    with _started(request, any_cluster()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_3(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """A KafkaCluster of three nodes for the whole run; a test that downs one starts it again."""
+    from cykafka.testing._provide import own_cluster
+
+    with _started(request, own_cluster(nodes=3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster_factory(
+    request: pytest.FixtureRequest,
+) -> Iterator[Callable[..., KafkaCluster]]:
+    """A function that takes KafkaCluster's arguments; what it makes is closed after the module."""
+    from cykafka.testing._provide import own_cluster
+
+    with ExitStack() as clusters:
+
+        def make(nodes: int = 1, **options: Any) -> KafkaCluster:
+            return clusters.enter_context(_started(request, own_cluster(nodes=nodes, **options)))
+
+        yield make
+
+
+@contextmanager
+def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]) -> Iterator[C]:
+    """A cluster that is there or else skips the test; keeps the logs if a test failed with it."""
+    from cykafka.testing._errors import NoBrokerError
+
+    failed_before = request.session.testsfailed
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(starting)
+        except NoBrokerError as error:
+            if os.environ.get("CYKAFKA_REQUIRE_BROKER") == "1":
+                pytest.fail(f"CYKAFKA_REQUIRE_BROKER=1, but: {error}", pytrace=False)
+            pytest.skip(f"no broker: {error}")
+        yield cluster
+        if request.session.testsfailed > failed_before and (kept := cluster.keep_logs()):
+            request.config.stash.setdefault(_KEPT, []).append(kept)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say where the brokers' logs are kept when tests failed."""
+    for folder in config.stash.get(_KEPT, []):
+        terminalreporter.write_line(f"logs of Kafka brokers: {folder}")

@@ -1,0 +1,132 @@
+"""What every cluster of real brokers can do, whoever started it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cykafka._errors import KafkaException
+from cykafka._producer import Producer
+from cykafka.testing._checks import check_int, check_topic
+from cykafka.testing._errors import KafkaClusterError
+from cykafka.testing._node import KafkaNode
+from cykafka.testing._tools import TIMEOUT_S, run_tool
+
+_MAX_PARTITIONS = 10_000
+_TOPIC_TIMEOUT_S = 30.0
+_LOOK_S = 0.02
+
+
+class RealCluster(ABC):
+    """Real Kafka brokers: `KafkaCluster`, whose nodes are ours, or `ExternalCluster`."""
+
+    @property
+    @abstractmethod
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of every broker, joined by commas; for ``bootstrap.servers``."""
+
+    @property
+    def nodes(self) -> tuple[KafkaNode, ...]:
+        """The nodes that can be controlled; none if the brokers are somebody else's."""
+        return ()
+
+    def keep_logs(self) -> Path | None:
+        """Copy the brokers' logs into a fresh folder that stays; None if they are not at hand."""
+        return None
+
+    @abstractmethod
+    def _askable(self) -> Sequence[str]:
+        """Addresses of the brokers that have to know a topic before it is of use."""
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 4,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Create a topic and wait until the brokers know it.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        partitions : int, default 4
+            Number of partitions.
+        replication_factor : int, optional
+            Replicas of each partition; by default what the brokers are configured for.
+        config : mapping of str to object, optional
+            Settings of the topic, such as ``{"cleanup.policy": "compact"}``.
+
+        Raises
+        ------
+        KafkaClusterError
+            If the brokers refuse; in their words.
+        """
+        servers = self.bootstrap_servers
+        check_topic("name", name)
+        check_int("partitions", partitions, 1, _MAX_PARTITIONS)
+        options = ["--create", "--topic", name, "--partitions", str(partitions)]
+        if replication_factor is not None:
+            check_int("replication_factor", replication_factor, 1, 2**15 - 1)
+            options += ["--replication-factor", str(replication_factor)]
+        for key, value in (config or {}).items():
+            options += ["--config", f"{key}={value}"]
+        run_tool("kafka-topics", "--bootstrap-server", servers, *options)
+        deadline = time.monotonic() + _TOPIC_TIMEOUT_S
+        for address in self._askable():
+            while not _knows(address, name, partitions):
+                if time.monotonic() >= deadline:
+                    raise KafkaClusterError(
+                        f"topic {name!r} was created, but {address} does not know it after "
+                        f"{_TOPIC_TIMEOUT_S:g} s"
+                    )
+                time.sleep(_LOOK_S)
+
+    def tool(self, name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
+        """Run one of Kafka's command line tools on the cluster; takes a second or two.
+
+        Parameters
+        ----------
+        name : str
+            Kafka's name of its script, such as ``"kafka-configs"``, or a Java class.
+        *args : str
+            Its arguments; ``--bootstrap-server`` is given by itself.
+        timeout : float, default 120.0
+            How long it may take, in s.
+
+        Returns
+        -------
+        str
+            What it printed.
+
+        Raises
+        ------
+        NoBrokerError
+            If there is no Java, or Kafka's jars are neither cached nor to be had.
+        KafkaClusterError
+            If the tool fails; with what it printed.
+
+        Examples
+        --------
+        >>> cluster.tool("kafka-configs", "--alter", "--entity-type", "users", "--entity-name",
+        ...              "alice", "--add-config", "producer_byte_rate=100000")
+        """
+        servers = ("--bootstrap-server", self.bootstrap_servers)
+        return run_tool(name, *servers, *args, timeout=timeout)
+
+
+def _knows(address: str, topic: str, partitions: int) -> bool:
+    # A client that has heard of the other brokers would ask any of them, so a new one each time.
+    with Producer({"bootstrap.servers": address, "log_level": 0}) as client:
+        try:
+            found = client.list_topics(timeout=_TOPIC_TIMEOUT_S).topics.get(topic)
+        except KafkaException:
+            return False
+    return (
+        found is not None
+        and len(found.partitions) == partitions
+        and all(partition.leader > 0 for partition in found.partitions.values())
+    )

@@ -1,0 +1,69 @@
+"""Kafka's own command line tools."""
+
+from __future__ import annotations
+
+import subprocess
+
+from cykafka.testing._artifacts import classpath, java
+from cykafka.testing._errors import KafkaClusterError
+
+# Quick to start; nothing written to places shared with others.
+JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true")
+TIMEOUT_S = 120.0
+# Kafka's scripts (without .sh) -> their main classes.
+_TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+}
+
+
+def run_tool(name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
+    """Run one of Kafka's tools and return what it printed.
+
+    Parameters
+    ----------
+    name : str
+        Kafka's name of its script, or a Java class.
+    *args : str
+        Its arguments.
+    timeout : float, default 120.0
+        How long it may take, in s.
+
+    Raises
+    ------
+    KafkaClusterError
+        If it fails; with what it printed.
+    """
+    if "." not in name and name not in _TOOLS:
+        raise ValueError(f"name must be a Java class or one of {', '.join(_TOOLS)}, not {name!r}")
+    main = _TOOLS.get(name, name)
+    try:
+        done = subprocess.run(
+            [java(), *JAVA_OPTIONS, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath(),
+             main, *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise KafkaClusterError(f"{name} took longer than {timeout:g} s") from None
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()) or "it printed nothing"
+        raise KafkaClusterError(f"{name} failed with status {done.returncode}: {said}")
+    return done.stdout
