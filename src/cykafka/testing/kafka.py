@@ -84,7 +84,8 @@ class KafkaCluster(RealCluster):
         try:
             self._deployment.start()
         except BaseException as error:
-            self._note_logs(error)
+            if isinstance(error, Exception):
+                self._note_logs(error)
             self.close()
             raise
 

@@ -1,0 +1,139 @@
+"""``python -m cykafka.testing broker``: a cluster for as long as the command runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 90.0
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "cykafka.testing", "broker", *map(str, arguments)]
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)],
+    ids=["ctrl-c", "sigint", "sigterm"],
+)
+def test_broker_serves_until_a_signal_and_leaves_nothing(
+    number: signal.Signals,
+    group: bool,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+    make_producer: Callable[..., Any],
+) -> None:
+    with subprocess.Popen(
+        command(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        host, _, port = address.rpartition(":")
+        producer = make_producer({"bootstrap.servers": address})
+        producer.produce(unique("served"), b"x")
+        assert producer.flush(WAIT_S) == 0
+        if group:  # as a terminal does
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=WAIT_S)
+
+    assert process.returncode == 0
+    assert out == ""
+    assert err == "ready; Ctrl-C ends it and drops the data\n"
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_broker_help_tells_what_it_needs() -> None:
+    done = run("--help")
+
+    assert done.returncode == 0
+    for word in ("--nodes", "--port", "bootstrap.servers", "Java 17", "Ctrl-C"):
+        assert word in done.stdout
+
+
+def test_broker_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("--port", port)
+
+    assert done.returncode == 1
+    assert f"port {port} " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_broker_wrong_setting_is_named(tmp_path: Path) -> None:
+    done = run("-X", "num.io.threads=many", TMPDIR=str(tmp_path))
+
+    assert done.returncode == 1
+    assert "num.io.threads" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broker_bad_number_of_nodes_is_refused() -> None:
+    done = run("--nodes", 0)
+
+    assert done.returncode == 2
+    assert "nodes must be from 1 to 9, not 0" in done.stderr
+
+
+def test_broker_without_java_says_how_to_get_it(tmp_path: Path) -> None:
+    done = run(PATH=str(tmp_path), JAVA_HOME="")
+
+    assert done.returncode == 1
+    assert "Java 17" in done.stderr
+    assert "apt-get install --no-install-recommends default-jre-headless maven" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_broker_without_maven_and_jars_says_how_to_get_it(tmp_path: Path) -> None:
+    script = tmp_path / "java"
+    script.write_text(f"#!{sys.executable}\nprint('openjdk version \"21.0.1\" 2023-10-17')\n")
+    script.chmod(0o755)
+
+    done = run(PATH=str(tmp_path), JAVA_HOME="", CYKAFKA_CACHE_DIR=str(tmp_path / "cache"))
+
+    assert done.returncode == 1
+    assert "Maven, which is missing" in done.stderr
+    assert "apt-get install" in done.stderr
+
+
+def test_broker_with_old_java_names_it(tmp_path: Path) -> None:
+    script = tmp_path / "java"
+    script.write_text(f"#!{sys.executable}\nprint('openjdk version \"1.8.0_392\"')\n")
+    script.chmod(0o755)
+
+    done = run(PATH=str(tmp_path), JAVA_HOME="")
+
+    assert done.returncode == 1
+    assert f"{script} is Java 8" in done.stderr
