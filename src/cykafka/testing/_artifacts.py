@@ -19,7 +19,7 @@ from cykafka.testing._errors import NoBrokerError
 
 POM = Path(__file__).with_name("pom.xml")
 LOGGING = Path(__file__).with_name("log4j2.properties")
-INSTALL = "install --no-install-recommends default-jre-headless maven"
+_PACKAGES = "default-jre-headless maven"
 OLDEST_JAVA = 17
 _VERSION_TIMEOUT_S = 60
 _FETCH_TIMEOUT_S = 600
@@ -148,7 +148,12 @@ def _java_version(path: str) -> int:
     return int(number[1])
 
 
-def _advice() -> str:
+def apt_command(packages: str) -> str:
+    """The command that installs Debian packages."""
     sudo = "" if os.geteuid() == 0 else "sudo "
-    commands = (f"{sudo}apt-get {command}" for command in ("update", INSTALL))
-    return f"install Java and Maven; on Debian or Ubuntu: {' && '.join(commands)}"
+    install = f"{sudo}apt-get install --no-install-recommends {packages}"
+    return f"{sudo}apt-get update && {install}"
+
+
+def _advice() -> str:
+    return f"install Java and Maven; on Debian or Ubuntu: {apt_command(_PACKAGES)}"

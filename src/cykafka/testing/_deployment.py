@@ -15,6 +15,7 @@ from pathlib import Path
 from cykafka.testing._artifacts import LOGGING, classpath, java
 from cykafka.testing._node import KafkaNode
 from cykafka.testing._process import HOST, Port, ProcessGroup
+from cykafka.testing._security import Security
 from cykafka.testing._settings import (
     PLAINTEXT,
     Endpoint,
@@ -40,6 +41,10 @@ class Deployment:
         The user's broker settings.
     java_options : sequence of str
         The user's options for Java.
+    listeners : sequence of str
+        The secured listeners of every node.
+    users : sequence of str
+        Who can use them.
     timeout : float
         How long a node may take to get ready, in s.
     """
@@ -50,6 +55,8 @@ class Deployment:
         port: int,
         properties: Mapping[str, object],
         java_options: Sequence[str],
+        listeners: Sequence[str],
+        users: Sequence[str],
         timeout: float,
     ) -> None:
         self._java = java()
@@ -62,19 +69,42 @@ class Deployment:
             cleaning.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self._group = ProcessGroup(self._folder)
             cleaning.callback(self._group.close)
-            plain = [
-                cleaning.enter_context(Port(port + index if port else 0)) for index in range(count)
-            ]
+            self._security = Security(listeners, users, self._folder)
+            self._security.start(self._group, cleaning)
             controllers = [cleaning.enter_context(Port()) for _ in range(count)]
             self._quorum = {id_: at.address for id_, at in enumerate(controllers, 1)}
-            self.nodes = tuple(
-                self._node(
-                    id_, [Endpoint(PLAINTEXT, "PLAINTEXT", HOST, at.number)], properties, timeout
+            self._endpoints: list[list[Endpoint]] = []
+            for index in range(count):
+                plain = cleaning.enter_context(Port(port + index if port else 0))
+                secured = {name: cleaning.enter_context(Port()).number for name in listeners}
+                self._endpoints.append(
+                    [
+                        Endpoint(PLAINTEXT, "PLAINTEXT", HOST, plain.number),
+                        *self._security.endpoints(secured),
+                    ]
                 )
-                for id_, at in enumerate(plain, 1)
-            )
+            self.nodes = tuple(self._node(id_, properties, timeout) for id_ in range(1, count + 1))
             cleaning.callback(self._kill)
             self._cleaning = cleaning.pop_all()
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """Environment variables for processes with clients."""
+        return self._security.environment
+
+    def client_config(self, listener: str, user: str | None) -> dict[str, str]:
+        """What a client is told to use a listener."""
+        found = [
+            endpoint.address
+            for endpoints in self._endpoints
+            for endpoint in endpoints
+            if endpoint.name == listener
+        ]
+        if not found:
+            names = (endpoint.name for endpoint in self._endpoints[0])
+            raise ValueError(f"listener must be one of {', '.join(names)}, not {listener!r}")
+        security = {} if listener == PLAINTEXT else self._security.client_config(listener, user)
+        return {"bootstrap.servers": ",".join(found), **security}
 
     def start(self) -> None:
         """Format the nodes' storage and start them all."""
@@ -104,16 +134,11 @@ class Deployment:
             shutil.copy(log, kept)
         return kept
 
-    def _node(
-        self,
-        id_: int,
-        endpoints: Sequence[Endpoint],
-        properties: Mapping[str, object],
-        timeout: float,
-    ) -> KafkaNode:
-        settings = server_properties(id_, self._data(id_), endpoints, self._quorum, ())
+    def _node(self, id_: int, properties: Mapping[str, object], timeout: float) -> KafkaNode:
+        endpoints = self._endpoints[id_ - 1]
+        settings = server_properties(id_, self._data(id_), endpoints, self._quorum)
         file = self._properties(id_)
-        write_properties(file, {**settings, **properties})
+        write_properties(file, {**settings, **self._security.broker_properties(), **properties})
         log = self._folder / f"node-{id_}.log"
         return KafkaNode(id_, endpoints[0].address, log, partial(self._launch, file), timeout)
 
@@ -123,6 +148,7 @@ class Deployment:
             f"-Djava.io.tmpdir={self._folder}",
             f"-Dlog4j2.configurationFile={LOGGING}",
             *self._options,
+            *self._security.java_options,
             "-cp",
             self._classpath,
             "kafka.Kafka",
@@ -135,6 +161,7 @@ class Deployment:
         run_tool(
             "kafka-storage",
             *("format", "--cluster-id", kafka_uuid(), "--config", str(self._properties(1))),
+            *self._security.format_arguments,
         )
         for node in self.nodes[1:]:
             data = self._data(node.id)

@@ -105,7 +105,7 @@ def _container() -> Iterator[ExternalCluster]:
         endpoint = Endpoint(PLAINTEXT, "PLAINTEXT", HOST, port.number)
         number = port.number
     container = DockerContainer(_IMAGE).with_bind_ports(number, number)
-    settings = server_properties(1, _CONTAINER_DATA, [endpoint], {1: _CONTAINER_CONTROLLER}, ())
+    settings = server_properties(1, _CONTAINER_DATA, [endpoint], {1: _CONTAINER_CONTROLLER})
     # Inside, the port is forwarded to the container's own address.
     settings["listeners"] = settings["listeners"].replace(f"//{endpoint.address}", f"//:{number}")
     for key, value in settings.items():

@@ -44,7 +44,6 @@ def server_properties(
     data: Path | str,
     endpoints: Sequence[Endpoint],
     controllers: Mapping[int, str],
-    super_users: Sequence[str],
 ) -> dict[str, str]:
     """The properties of one node.
 
@@ -58,8 +57,6 @@ def server_properties(
         Its listeners.
     controllers : mapping of int to str
         ``host:port`` of the controllers, by id.
-    super_users : sequence of str
-        Names of users that may do everything, beside those who need no name.
     """
     replicas = min(3, len(controllers))
     in_sync = min(2, replicas)
@@ -103,7 +100,7 @@ def server_properties(
         "replica.lag.time.max.ms": 3000,
         # Administers ACLs; nobody is refused until one says so.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *super_users)),
+        "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
     }
     return {name: str(value) for name, value in settings.items()}

@@ -14,6 +14,7 @@ from cykafka.testing._deployment import Deployment
 from cykafka.testing._errors import KafkaClusterError, NoBrokerError
 from cykafka.testing._node import KafkaNode
 from cykafka.testing._real import RealCluster
+from cykafka.testing._settings import PLAINTEXT
 
 __all__ = ["KafkaCluster", "KafkaClusterError", "KafkaNode", "NoBrokerError"]
 
@@ -40,6 +41,16 @@ class KafkaCluster(RealCluster):
         number of nodes allows (up to three times, ``min.insync.replicas=2`` from two nodes on),
         groups start without delay, a broker that is gone is noticed within about 2 s, ACLs can be
         administered.
+    listeners : sequence of str, default ()
+        Secured listeners of every node, beside the one without authentication that
+        `bootstrap_servers` names: ``"tls"``, ``"mtls"`` (clients have certificates too),
+        ``"sasl_plain"``, ``"sasl_scram_sha_256"``, ``"sasl_scram_sha_512"``,
+        ``"sasl_oauthbearer"`` (unsigned tokens), ``"sasl_gssapi"`` (Kerberos, with a KDC of its
+        own), and each SASL mechanism with TLS as ``"sasl_plain_tls"`` and so on.
+        `client_config` has what a client needs.
+    users : sequence of str, default ("alice",)
+        Names of the users that the secured listeners know, with fresh random passwords. Whoever
+        comes without authentication is a super user; these are not.
     java_options : sequence of str, default ()
         Options for the brokers' Java beside ours, such as ``-Xmx1g``.
     start_timeout : float, default 120.0
@@ -48,7 +59,8 @@ class KafkaCluster(RealCluster):
     Raises
     ------
     NoBrokerError
-        If there is no Java, or Kafka's jars are neither cached nor to be had; tells what to do.
+        If there is no Java, or Kafka's jars are neither cached nor to be had, or what a secured
+        listener needs is missing; tells what to do.
     KafkaClusterError
         If a node does not start; tells what its log says and where that was kept.
     OSError
@@ -74,12 +86,16 @@ class KafkaCluster(RealCluster):
         *,
         port: int = 0,
         properties: Mapping[str, object] | None = None,
+        listeners: Sequence[str] = (),
+        users: Sequence[str] = ("alice",),
         java_options: Sequence[str] = (),
         start_timeout: float = 120.0,
     ) -> None:
         check_int("nodes", nodes, 1, _MAX_NODES)
         check_int("port", port, 0, _MAX_PORT + 1 - nodes)
-        self._deployment = Deployment(nodes, port, properties or {}, java_options, start_timeout)
+        self._deployment = Deployment(
+            nodes, port, properties or {}, java_options, listeners, users, start_timeout
+        )
         self._finalizer = weakref.finalize(self, self._deployment.close)
         try:
             self._deployment.start()
@@ -127,6 +143,32 @@ class KafkaCluster(RealCluster):
         """``host:port`` of every node, joined by commas; for ``bootstrap.servers``."""
         self._check_open()
         return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """Environment variables that processes with clients need; Kerberos' ``KRB5_CONFIG``.
+
+        Set them before the first client is made.
+        """
+        return self._deployment.client_environment
+
+    def client_config(self, listener: str = PLAINTEXT, user: str | None = None) -> dict[str, str]:
+        """Settings of a client that uses a listener.
+
+        Parameters
+        ----------
+        listener : str, default "plaintext"
+            One of the cluster's `listeners`, or ``"plaintext"``.
+        user : str, optional
+            One of its `users`; the first by default.
+
+        Returns
+        -------
+        dict of str to str
+            ``bootstrap.servers`` and what security asks for, credentials included.
+        """
+        self._check_open()
+        return self._deployment.client_config(listener, user)
 
     def _askable(self) -> list[str]:
         return [node.bootstrap_servers for node in self.nodes if node.alive and not node.paused]

@@ -1,0 +1,159 @@
+"""A Kerberos KDC on loopback, from the programs of MIT Kerberos; it needs no privileges."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from cykafka.testing._artifacts import apt_command
+from cykafka.testing._errors import KafkaClusterError, NoBrokerError
+from cykafka.testing._process import HOST, Port, ProcessGroup
+
+_REALM = "CYKAFKA.TEST"
+_PACKAGES = "krb5-kdc krb5-admin-server krb5-user libsasl2-modules-gssapi-mit"
+# Where Debian keeps them; not on everybody's PATH.
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+_PROGRAMS = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit")
+_TIMEOUT_S = 60
+_LOOK_S = 0.02
+
+
+class Kdc:
+    """A KDC of a realm of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        For its database, configuration and keytabs; made here.
+    group : ProcessGroup
+        The group that its process joins.
+    cleaning : ExitStack
+        Gets what has to be undone at the end.
+
+    Raises
+    ------
+    NoBrokerError
+        If MIT Kerberos is not installed; tells what to do.
+    """
+
+    SERVICE = "kafka/localhost"
+
+    def __init__(self, folder: Path, group: ProcessGroup, cleaning: ExitStack) -> None:
+        programs = {name: shutil.which(name, path=_PATH) for name in _PROGRAMS}
+        if missing := [name for name, path in programs.items() if path is None]:
+            raise NoBrokerError(
+                f"Kerberos needs {', '.join(missing)}; on Debian or Ubuntu: "
+                f"{apt_command(_PACKAGES)}"
+            )
+        folder.mkdir()
+        self._folder = folder
+        self._group = group
+        self._cleaning = cleaning
+        self._port = cleaning.enter_context(Port())
+        self.config = folder / "krb5.conf"
+        self.config.write_text(
+            f"""\
+[libdefaults]
+    default_realm = {_REALM}
+    default_ccache_name = FILE:{folder}/tickets
+    dns_lookup_realm = false
+    dns_lookup_kdc = false
+    dns_canonicalize_hostname = false
+    rdns = false
+    udp_preference_limit = 1
+[realms]
+    {_REALM} = {{
+        kdc = {self._port.address}
+    }}
+[domain_realm]
+    localhost = {_REALM}
+"""
+        )
+        (folder / "kdc.conf").write_text(
+            f"""\
+[kdcdefaults]
+    kdc_listen = {self._port.address}
+    kdc_tcp_listen = {self._port.address}
+[realms]
+    {_REALM} = {{
+        database_name = {folder}/principal
+        key_stash_file = {folder}/stash
+        acl_file = {folder}/kadm5.acl
+    }}
+"""
+        )
+        self._run("kdb5_util", "create", "-s", "-r", _REALM, "-P", secrets.token_hex(12))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client's process needs, so that its library finds the KDC."""
+        return {"KRB5_CONFIG": str(self.config)}
+
+    def principal(self, name: str) -> str:
+        """The full name of a principal."""
+        return f"{name}@{_REALM}"
+
+    def keytab(self, name: str) -> Path:
+        """The file with the keys of a principal."""
+        return self._folder / f"{name.replace('/', '-')}.keytab"
+
+    def add_principal(self, name: str) -> None:
+        """Add a principal with random keys and write its keytab."""
+        for query in (
+            f"addprinc -randkey {name}",
+            f"ktadd -norandkey -k {self.keytab(name)} {name}",
+        ):
+            self._run("kadmin.local", "-r", _REALM, "-q", query)
+        if not self.keytab(name).exists():
+            raise KafkaClusterError(f"kadmin.local made no keytab of {name}")
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        log = self._folder / "kdc.log"
+        program = shutil.which("krb5kdc", path=_PATH) or "krb5kdc"
+        process = self._group.start([program, "-n", "-r", _REALM], log, self._environment())
+        self._cleaning.callback(_end, process)
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not self._answers():
+            if process.poll() is not None or time.monotonic() >= deadline:
+                raise KafkaClusterError(
+                    f"krb5kdc does not answer: {log.read_text(errors='replace').strip()}"
+                )
+            time.sleep(_LOOK_S)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection((HOST, self._port.number)).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def _environment(self) -> dict[str, str]:
+        profile = {"KRB5_KDC_PROFILE": str(self._folder / "kdc.conf")}
+        return {**os.environ, **self.environment, **profile, "LC_ALL": "C"}
+
+    def _run(self, program: str, *args: str) -> None:
+        done = subprocess.run(
+            [shutil.which(program, path=_PATH) or program, *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            env=self._environment(),
+            check=False,
+        )
+        if done.returncode != 0:
+            raise KafkaClusterError(f"{program} failed: {done.stdout.strip()}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
