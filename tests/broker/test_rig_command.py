@@ -137,3 +137,20 @@ def test_broker_with_old_java_names_it(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert f"{script} is Java 8" in done.stderr
+
+
+def test_demo_runs_on_a_real_broker(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("key,text\n" + "".join(f"{n % 7},text {n}\n" for n in range(5_000)))
+    done = subprocess.run(
+        [sys.executable, "-m", "cykafka", "demo", str(path), "--broker"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "All 5,000 records of events.csv arrived once and unchanged" in done.stdout
+    assert list(tmp_path.iterdir()) == [path]

@@ -13,7 +13,8 @@ from cykafka._version import __version__
 
 _DEMO = """\
 Publish real records, read them back through a consumer group and check that every record
-arrived once and unchanged. Without --bootstrap-servers it starts an embedded cluster.
+arrived once and unchanged. Without --bootstrap-servers or --broker it starts an
+embedded cluster.
 """
 _DEMO_EPILOG = """\
 exit status: 0 every record arrived once and unchanged; 1 it did not, or the broker failed;
@@ -89,11 +90,17 @@ def _parser() -> argparse.ArgumentParser:
         "--key", metavar="FIELD", help="field that becomes the record's key (default: the first)"
     )
     demo.add_argument("--limit", type=_positive, metavar="N", help="only the first N records")
-    demo.add_argument(
+    brokers = demo.add_mutually_exclusive_group()
+    brokers.add_argument(
         "--bootstrap-servers",
         type=_brokers,
         metavar="HOST:PORT,...",
         help="the brokers (default: an embedded cluster)",
+    )
+    brokers.add_argument(
+        "--broker",
+        action="store_true",
+        help="a throw-away broker of real Kafka; needs Java, and Maven at the first run",
     )
     demo.add_argument("--topic", help="topic to use; must be empty (default: a fresh one)")
     demo.add_argument(
@@ -101,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=4,
         metavar="N",
-        help="partitions of the topic on the embedded cluster (default: %(default)s)",
+        help="partitions of the topic, where the demo starts the brokers (default: %(default)s)",
     )
     demo.add_argument(
         "-X",

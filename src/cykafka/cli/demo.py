@@ -67,7 +67,7 @@ def demo(arguments: argparse.Namespace) -> int:
     except (SourceError, worker.SettingError) as error:
         return _fail(str(error), 2)
     except DemoError as error:
-        return _fail(str(error), 1)
+        return _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), 1)
     console.print(_table(run))
     faults = run.verifier.faults()
     if faults:
@@ -123,17 +123,23 @@ def _job(arguments: argparse.Namespace, stack: ExitStack) -> worker.Job:
     config = dict(arguments.config)
     if arguments.bootstrap_servers is not None:
         config["bootstrap.servers"] = arguments.bootstrap_servers
-    if "bootstrap.servers" in config:
+    if "bootstrap.servers" in config and not arguments.broker:
         return worker.Job(config, {}, topic, name, None, timeout)
 
-    from cykafka.testing import MockCluster
+    from cykafka.testing import KafkaCluster, KafkaClusterError, MockCluster
 
-    cluster = stack.enter_context(MockCluster())
+    cluster: KafkaCluster | MockCluster
     try:
+        if arguments.broker:
+            cluster = stack.enter_context(KafkaCluster())
+        else:
+            cluster = stack.enter_context(MockCluster())
         cluster.create_topic(topic, partitions=arguments.partitions)
-    except ValueError as error:
+    except (KafkaClusterError, ValueError) as error:
         raise DemoError(str(error)) from error
     config["bootstrap.servers"] = cluster.bootstrap_servers
+    if arguments.broker:
+        return worker.Job(config, {}, topic, name, None, timeout)
     return worker.Job(config, _EMBEDDED_READER, topic, name, _AHEAD_BYTES, timeout)
 
 
