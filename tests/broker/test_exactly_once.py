@@ -1,0 +1,108 @@
+"""Consume, transform, produce: every record once in the output, although the worker is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+RECORDS = 2_000
+PARTITIONS = 4
+
+# Tells its way through a transaction on standard output, so that it can be killed anywhere.
+WORKER = """
+import json, sys
+servers, source, sink, group, protocol, config = sys.argv[1:]
+consumer = kafka.Consumer({
+    "bootstrap.servers": servers, "group.id": group, "group.protocol": protocol,
+    "enable.auto.commit": False, "auto.offset.reset": "earliest", **json.loads(config)})
+producer = kafka.Producer({
+    "bootstrap.servers": servers, "transactional.id": f"{group}-worker", "linger.ms": 0})
+producer.init_transactions(30)
+consumer.subscribe([source])
+print("ready", flush=True)
+while True:
+    messages = [m for m in consumer.consume(50, 0.2)]
+    if not messages:
+        continue
+    for m in messages:
+        if m.error():
+            raise kafka.KafkaException(m.error())
+    producer.begin_transaction()
+    for m in messages:
+        producer.produce(sink, str(2 * int(m.value())), partition=m.partition())
+    print("produced", flush=True)
+    producer.send_offsets_to_transaction(
+        consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30)
+    print("offsets", flush=True)
+    producer.commit_transaction(30)
+    print("committed", flush=True)
+"""
+
+
+def read_committed_offsets(kafka: Any, consumer: Any, topic: str) -> int:
+    partitions = [kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+    return sum(max(p.offset, 0) for p in consumer.committed(partitions, WAIT_S))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_every_record_is_transformed_once_across_crashes(
+    kafka: Any,
+    cluster: Any,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    unique: Callable[[str], str],
+    script_command: Callable[..., list[str]],
+    read: Callable[..., list[Any]],
+    protocol: str,
+) -> None:
+    source, sink, group = unique("source"), unique("sink"), unique("group")
+    cluster.create_topic(source, PARTITIONS)
+    cluster.create_topic(sink, PARTITIONS)
+    producer = make_producer()
+    for number in range(RECORDS):
+        producer.produce(source, str(number), partition=number % PARTITIONS)
+    assert producer.flush(WAIT_S) == 0
+    # A static member's place is taken over at once by the next worker of that name; of a KIP-848
+    # group only when the broker misses its heartbeats.
+    config = {"group.instance.id": "worker"} if protocol == "classic" else {}
+    chance = random.Random(protocol)
+    watcher = make_consumer({"group.id": group})
+    kills: Counter[str] = Counter()
+    deadline = time.monotonic() + 100
+
+    while read_committed_offsets(kafka, watcher, source) < RECORDS:
+        assert time.monotonic() < deadline, f"not done in time; killed after {kills}"
+        worker = subprocess.Popen(
+            script_command(
+                WORKER, cluster.bootstrap_servers, source, sink, group, protocol, json.dumps(config)
+            ),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert worker.stdout is not None
+            left = chance.randrange(1, 40)
+            for line in worker.stdout:
+                left -= 1
+                done = read_committed_offsets(kafka, watcher, source) >= RECORDS
+                if left == 0 or done:
+                    kills[line.strip()] += not done
+                    break
+        finally:
+            worker.kill()
+            worker.communicate()
+
+    assert len(kills) > 1, "killed at one point only"
+    result = make_consumer({"isolation.level": "read_committed"})
+    result.assign([kafka.TopicPartition(sink, p, 0) for p in range(PARTITIONS)])
+    values = Counter(int(message.value()) for message in read(result, RECORDS))
+    assert result.consume(1, 0.5) == []
+    assert values == Counter(2 * number for number in range(RECORDS))

@@ -1,0 +1,181 @@
+"""Consumer groups on a real broker: members that come and go, in each protocol."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+PARTITIONS = 8
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    # Members of a classic group hear of a rebalance with their heartbeats.
+    "eager": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 200},
+    "cooperative": {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "heartbeat.interval.ms": 200,
+    },
+    "kip-848": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return PROTOCOLS[request.param]
+
+
+class Ledger:
+    """What the members of a group have handled and committed, seen from outside of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.handled: Counter[tuple[int, int]] = Counter()
+        self.committed: dict[int, int] = defaultdict(int)
+        self.wrong: list[str] = []
+
+    def handle(self, member: str, partition: int, offset: int) -> None:
+        with self._lock:
+            self.handled[partition, offset] += 1
+            if offset < self.committed[partition]:
+                self.wrong.append(
+                    f"{member} was given {partition}/{offset}, which was committed before: "
+                    f"{self.committed[partition]}"
+                )
+
+    def commit(self, partition: int, offset: int) -> None:
+        with self._lock:
+            if offset < self.committed[partition]:
+                self.wrong.append(
+                    f"commit of {partition}/{offset} behind {self.committed[partition]}"
+                )
+            self.committed[partition] = max(offset, self.committed[partition])
+
+
+class Worker(threading.Thread):
+    """A member that handles what it is given and commits it before its partitions go."""
+
+    def __init__(self, name: str, consumer: Any, kafka: Any, topic: str, ledger: Ledger) -> None:
+        super().__init__(name=name)
+        self.consumer, self.kafka, self.topic, self.ledger = consumer, kafka, topic, ledger
+        self.stopping = threading.Event()
+        self.assigned = threading.Event()
+        self.error: BaseException | None = None
+        self.done: dict[int, int] = {}
+
+    def run(self) -> None:
+        try:
+            self.consumer.subscribe(
+                [self.topic], on_assign=self.on_assign, on_revoke=self.on_revoke
+            )
+            while not self.stopping.is_set():
+                for message in self.consumer.consume(20, 0.1):
+                    if message.error():
+                        raise self.kafka.KafkaException(message.error())
+                    self.ledger.handle(self.name, message.partition(), message.offset())
+                    self.done[message.partition()] = message.offset() + 1
+                self.commit()
+            self.consumer.close()
+        except BaseException as exception:
+            self.error = exception
+
+    def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self.assigned.set()
+
+    def on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self.commit()
+
+    def commit(self) -> None:
+        if not self.done:
+            return
+        offsets = [self.kafka.TopicPartition(self.topic, p, o) for p, o in self.done.items()]
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                results = self.consumer.commit(offsets=offsets, asynchronous=False)
+                break
+            except self.kafka.KafkaException as exception:
+                # The group has gone on to its next generation (KIP-848: epoch) while the request was
+                # on its way; so will this member have in a moment, and may then commit.
+                error = self.kafka.KafkaError
+                passing = (
+                    error.ILLEGAL_GENERATION,
+                    error.REBALANCE_IN_PROGRESS,
+                    error.STALE_MEMBER_EPOCH,
+                )
+                if exception.args[0].code() not in passing or time.monotonic() > deadline:
+                    raise
+        for result in results:
+            assert result.error is None, result
+            self.ledger.commit(result.partition, result.offset)
+        self.done.clear()
+
+
+def test_members_coming_and_going_share_every_record_once(
+    kafka: Any,
+    cluster: Any,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    unique: Callable[[str], str],
+    protocol: dict[str, Any],
+) -> None:
+    topic, group = unique("topic"), unique("group")
+    cluster.create_topic(topic, PARTITIONS)
+    ledger = Ledger()
+    producer = make_producer()
+    members: list[Worker] = []
+    written = 0
+
+    def write(count: int) -> None:
+        nonlocal written
+        for _ in range(count):
+            producer.produce(topic, b"x", partition=written % PARTITIONS)
+            written += 1
+        assert producer.flush(WAIT_S) == 0
+
+    def join(name: str) -> Worker:
+        config = {"group.id": group, **protocol}
+        worker = Worker(name, make_consumer(config), kafka, topic, ledger)
+        worker.start()
+        return worker
+
+    def leave(worker: Worker) -> None:
+        worker.stopping.set()
+        worker.join(WAIT_S)
+        assert not worker.is_alive(), f"{worker.name} hangs"
+        assert worker.error is None, f"{worker.name}: {worker.error!r}"
+
+    def write_until(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not done():
+            assert [worker.error for worker in members] == [None] * len(members)
+            assert time.monotonic() < deadline, "not in time"
+            write(PARTITIONS)
+
+    members.append(join("first"))
+    write_until(members[0].assigned.is_set)
+    for name in ("second", "third"):
+        members.append(join(name))
+        write_until(members[-1].assigned.is_set)
+    # The oldest goes, a new one comes, twice.
+    for name in ("fourth", "fifth"):
+        leave(members.pop(0))
+        members.append(join(name))
+        write_until(members[-1].assigned.is_set)
+    write(500)
+    for worker in members:
+        leave(worker)
+
+    last = join("last")  # what the others have left over
+    write_until(last.assigned.is_set)
+    deadline = time.monotonic() + WAIT_S
+    while len(ledger.handled) < written:
+        assert time.monotonic() < deadline, f"{written - len(ledger.handled)} records are missing"
+        last.join(0.05)
+    leave(last)
+    assert ledger.wrong == []
+    assert set(ledger.handled.values()) == {1}, "records were handled twice"

@@ -1,0 +1,288 @@
+"""Transactions on a real broker: what readers see of them, fencing, and the offsets within."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def make_transactional(
+    make_producer: Callable[..., Any], unique: Callable[[str], str]
+) -> Callable[..., Any]:
+    """Make producers that may begin a transaction."""
+
+    def make(**config: Any) -> Any:
+        producer = make_producer({"transactional.id": unique("transaction"), **config})
+        producer.init_transactions(WAIT_S)
+        return producer
+
+    return make
+
+
+def write(producer: Any, topic: str, *values: bytes, commit: bool, partition: int = 0) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    # On their way to the broker before the end: an abort would purge what is still queued.
+    assert producer.flush(WAIT_S) == 0
+    if commit:
+        producer.commit_transaction(WAIT_S)
+    else:
+        producer.abort_transaction(WAIT_S)
+
+
+@pytest.fixture
+def read_to_end(kafka: Any, make_consumer: Callable[..., Any]) -> Callable[..., list[bytes]]:
+    """All values of partition 0 that a consumer of the isolation level gets."""
+
+    def read_to_end(topic: str, isolation_level: str) -> list[bytes]:
+        consumer = make_consumer(
+            {"isolation.level": isolation_level, "enable.partition.eof": True}
+        )
+        consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+        values = []
+        while True:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, "no end of the partition in time"
+            if message.error() is None:
+                values.append(message.value())
+                continue
+            assert message.error().code() == kafka.KafkaError._PARTITION_EOF
+            return values
+
+    return read_to_end
+
+
+def test_read_committed_skips_aborted_records(
+    make_transactional: Any, topic: str, read_to_end: Callable[..., list[bytes]]
+) -> None:
+    producer = make_transactional()
+    write(producer, topic, b"aborted-1", commit=False)
+    write(producer, topic, b"1", b"2", commit=True)
+    write(producer, topic, b"aborted-2", b"aborted-3", commit=False)
+    write(producer, topic, b"3", commit=True)
+    write(producer, topic, b"aborted-4", commit=False)
+
+    assert read_to_end(topic, "read_committed") == [b"1", b"2", b"3"]
+    assert read_to_end(topic, "read_uncommitted") == [
+        b"aborted-1", b"1", b"2", b"aborted-2", b"aborted-3", b"3", b"aborted-4"
+    ]  # fmt: skip
+
+
+def test_interleaved_transactions_are_told_apart(
+    make_transactional: Any, topic: str, read_to_end: Callable[..., list[bytes]]
+) -> None:
+    one, other = make_transactional(), make_transactional()
+    one.begin_transaction()
+    other.begin_transaction()
+    for number in range(5):
+        for producer, name in ((one, "kept"), (other, "dropped")):
+            producer.produce(topic, f"{name}-{number}", partition=0)
+            assert producer.flush(WAIT_S) == 0
+    other.abort_transaction(WAIT_S)
+    one.commit_transaction(WAIT_S)
+
+    assert read_to_end(topic, "read_committed") == [b"kept-%d" % number for number in range(5)]
+
+
+def test_open_transaction_holds_back_what_is_behind_it(
+    kafka: Any,
+    make_transactional: Any,
+    make_consumer: Any,
+    producer: Any,
+    topic: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    transactional = make_transactional()
+    transactional.begin_transaction()
+    transactional.produce(topic, b"open", partition=0)
+    assert transactional.flush(WAIT_S) == 0
+    producer.produce(topic, b"plain", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    partition = kafka.TopicPartition(topic, 0, 0)
+    committed, uncommitted = (
+        make_consumer({"isolation.level": level})
+        for level in ("read_committed", "read_uncommitted")
+    )
+    committed.assign([partition])
+    uncommitted.assign([partition])
+
+    assert [m.value() for m in read(uncommitted, 2)] == [b"open", b"plain"]
+    assert uncommitted.get_watermark_offsets(partition, WAIT_S) == (0, 2)
+    # The last stable offset.
+    assert committed.get_watermark_offsets(partition, WAIT_S) == (0, 0)
+    assert committed.consume(1, timeout=0.3) == []
+
+    transactional.commit_transaction(WAIT_S)
+    assert [m.value() for m in read(committed, 2)] == [b"open", b"plain"]
+    assert committed.get_watermark_offsets(partition, WAIT_S) == (0, 3)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("method", ["poll", "consume"])
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_commit_covers_the_marker_behind_the_last_record(
+    kafka: Any,
+    make_transactional: Any,
+    make_consumer: Any,
+    topic: str,
+    unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+    method: str,
+    commit: bool,
+) -> None:
+    producer = make_transactional()
+    write(producer, topic, b"1", b"2", commit=True)
+    write(producer, topic, b"3", commit=commit)
+    partition = kafka.TopicPartition(topic, 0)
+    group = unique("group")
+    consumer = make_consumer(
+        {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": True}
+    )
+    consumer.assign([partition])
+    seen: list[bytes] = []
+
+    def serve() -> None:
+        messages = consumer.consume(10, 0.2) if method == "consume" else [consumer.poll(0.2)]
+        seen.extend(message.value() for message in messages if message)
+
+    # Three records and two markers. Only then is the reader's lag zero.
+    wait_until(lambda: consumer.position([partition])[0].offset == 5, serve)
+    consumer.close()
+
+    assert seen == ([b"1", b"2", b"3"] if commit else [b"1", b"2"])
+    later = make_consumer({"group.id": group})
+    assert later.committed([partition], WAIT_S)[0].offset == 5
+
+
+@pytest.mark.ours
+def test_position_behind_a_marker_is_stored_while_reading(
+    kafka: Any, make_transactional: Any, make_consumer: Any, topic: str,
+    wait_until: Callable[..., None],
+) -> None:  # fmt: skip
+    write(make_transactional(), topic, b"1", commit=True)
+    partition = kafka.TopicPartition(topic, 0)
+    consumer = make_consumer({"isolation.level": "read_committed"})
+    consumer.assign([partition])
+
+    def committed() -> int:
+        with contextlib.suppress(kafka.KafkaException):  # nothing new is stored
+            consumer.commit(asynchronous=False)
+        return int(consumer.committed([partition], WAIT_S)[0].offset)
+
+    wait_until(lambda: consumer.poll(0.05) is not None, lambda: None)
+    wait_until(lambda: committed() == 2, lambda: consumer.poll(0.05))
+
+
+def test_newer_producer_fences_the_older(
+    kafka: Any, make_transactional: Any, topic: str, unique: Callable[[str], str],
+    read_to_end: Callable[..., list[bytes]],
+) -> None:  # fmt: skip
+    name = unique("fenced")
+    old = make_transactional(**{"transactional.id": name})
+    old.begin_transaction()
+    old.produce(topic, b"old", partition=0)
+    assert old.flush(WAIT_S) == 0
+    new = make_transactional(**{"transactional.id": name})
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        old.commit_transaction(WAIT_S)
+
+    error = caught.value.args[0]
+    assert error.code() == kafka.KafkaError._FENCED
+    assert error.fatal()
+    assert not error.retriable()
+    with pytest.raises(kafka.KafkaException):
+        old.produce(topic, b"late")
+    write(new, topic, b"new", commit=True)
+    assert read_to_end(topic, "read_committed") == [b"new"]
+
+
+def test_transaction_left_open_too_long_is_aborted_by_the_broker(
+    kafka: Any,
+    make_transactional: Any,
+    consumer: Any,
+    topic: str,
+    wait_until: Callable[..., None],
+    read_to_end: Callable[..., list[bytes]],
+) -> None:
+    producer = make_transactional(**{"transaction.timeout.ms": 1000})
+    producer.begin_transaction()
+    producer.produce(topic, b"late", partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+    partition = kafka.TopicPartition(topic, 0)
+    # By default the end of the last transaction that is over: the consumer reads committed ones.
+    # The broker looks for such transactions every 10 s, unless it was told otherwise.
+    wait_until(
+        lambda: consumer.get_watermark_offsets(partition, WAIT_S) == (0, 2),
+        lambda: consumer.poll(0.1),
+        WAIT_S,
+    )
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.commit_transaction(WAIT_S)
+
+    assert caught.value.args[0].fatal() or caught.value.args[0].txn_requires_abort()
+    assert read_to_end(topic, "read_committed") == []
+
+
+def test_offsets_are_committed_with_the_transaction_only(
+    kafka: Any, make_transactional: Any, make_consumer: Any, fill: Callable[..., None],
+    topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]],
+) -> None:  # fmt: skip
+    fill(topic, 10)
+    partition = kafka.TopicPartition(topic, 0)
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+    producer = make_transactional()
+    output = unique("output")
+    read(consumer, 4)
+
+    producer.begin_transaction()
+    producer.produce(output, b"first")
+    producer.send_offsets_to_transaction(
+        [kafka.TopicPartition(topic, 0, 4)], consumer.consumer_group_metadata(), WAIT_S
+    )
+    producer.abort_transaction(WAIT_S)
+    assert consumer.committed([partition], WAIT_S)[0].offset == kafka.OFFSET_INVALID
+
+    producer.begin_transaction()
+    producer.produce(output, b"second")
+    producer.send_offsets_to_transaction(
+        [kafka.TopicPartition(topic, 0, 4)], consumer.consumer_group_metadata(), WAIT_S
+    )
+    producer.commit_transaction(WAIT_S)
+    assert consumer.committed([partition], WAIT_S)[0].offset == 4
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_offsets_of_a_member_that_was_replaced_are_refused(
+    kafka: Any, make_transactional: Any, make_consumer: Any, fill: Callable[..., None],
+    topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]], protocol: str,
+) -> None:  # fmt: skip
+    fill(topic, 10)
+    group = {"group.id": unique("group"), "group.protocol": protocol}
+    gone = make_consumer(group)
+    gone.subscribe([topic])
+    read(gone, 4)
+    metadata = gone.consumer_group_metadata()
+    gone.close()
+    heir = make_consumer(group)
+    heir.subscribe([topic])
+    read(heir, 10)
+    producer = make_transactional()
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=1)
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.send_offsets_to_transaction([kafka.TopicPartition(topic, 0, 4)], metadata, WAIT_S)
+
+    assert caught.value.args[0].txn_requires_abort()
+    producer.abort_transaction(WAIT_S)
+    assert heir.committed([kafka.TopicPartition(topic, 0)], WAIT_S)[0].offset < 0
