@@ -20,7 +20,7 @@ from cykafka._librdkafka cimport (
 )
 from cykafka._metadata cimport metadata_from
 from cykafka._partition cimport c_name
-from cykafka._util cimport NOW, int_ms, timeout_ms
+from cykafka._util cimport NOW, int_ms, plain_str, timeout_ms
 
 
 cdef class Client(Handle):
@@ -56,6 +56,7 @@ cdef class Client(Handle):
         if topic is not None:
             if not isinstance(topic, str):
                 raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
+            topic = plain_str(topic)
             only = c_name(topic)
         rk = self.enter()
         with nogil:
@@ -119,9 +120,10 @@ cdef class Client(Handle):
         for argument, text in (("username", username), ("password", password)):
             if not isinstance(text, str):
                 raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
-            if "\0" in text:
+        encoded = plain_str(username).encode(), plain_str(password).encode()
+        for argument, text in (("username", encoded[0]), ("password", encoded[1])):
+            if b"\0" in text:
                 raise ValueError(f"{argument}: it has a NUL character in it")
-        encoded = username.encode(), password.encode()
         c_username = encoded[0]
         c_password = encoded[1]
         rk = self.enter()

@@ -9,6 +9,7 @@ from posix.stdio cimport open_memstream
 
 from cykafka._errors import KafkaError, KafkaException
 
+from cykafka._util cimport plain_str
 from cykafka._librdkafka cimport (
     RD_KAFKA_CONF_OK,
     RD_KAFKA_CONF_UNKNOWN,
@@ -34,11 +35,18 @@ cdef dict merged_config(tuple args, dict kwargs, str cls):
         raise TypeError(f"{cls}: expected a configuration dict, got {type(args[0]).__name__}")
     if not args and not kwargs:
         raise TypeError(f"{cls}: expected a configuration dict")
-    config = dict(args[0]) if args else {}
-    config.update(kwargs)
-    for key in config:
+    given = dict(args[0]) if args else {}
+    given.update(kwargs)
+    return _plain_keys(given, f"{cls}: expected str keys in the configuration")
+
+
+cdef dict _plain_keys(dict given, str expected):
+    """A copy whose keys are plain str."""
+    config = {}
+    for key, value in given.items():
         if not isinstance(key, str):
-            raise TypeError(f"{cls}: expected str keys in the configuration, found {key!r}")
+            raise TypeError(f"{expected}, found {key!r}")
+        config[plain_str(key)] = value
     return config
 
 
@@ -78,6 +86,7 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
             if not isinstance(topic_config, dict):
                 raise TypeError("default.topic.config: expected a dict, "
                                 f"got {type(topic_config).__name__}")
+            topic_config = _plain_keys(dict(topic_config), "default.topic.config: expected str keys")
             for key, value in topic_config.items():
                 conf_set(conf, key, value)
         for key, value in config.items():
@@ -129,7 +138,7 @@ cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):
 
 cdef str _text(str key, value):
     if isinstance(value, str):
-        return str(value)
+        return plain_str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

@@ -36,6 +36,8 @@ from cykafka._partition cimport (
 
 from cykafka._errors import KafkaError, KafkaException
 
+from cykafka._errors import KafkaError, KafkaException
+
 
 cdef enum:
     # librdkafka's own thread answers a seek at once, unless it has forgotten the partition; ms.
@@ -168,11 +170,12 @@ cdef class Consumer(Offsets):
         Parameters
         ----------
         partitions : list of TopicPartition
-            All of them assigned.
+            All of them assigned, each given once.
         """
         c_partitions = partitions_to(partitions, "partitions")
-        self._assigned = True
         try:
+            refuse_duplicates(c_partitions)
+            self._assigned = True
             self.on_list_error(rd_kafka_incremental_unassign, c_partitions)
             self.drop(c_partitions)
         finally:
@@ -197,6 +200,8 @@ cdef class Consumer(Offsets):
         Parameters
         ----------
         partitions : list of TopicPartition
+            Assigned ones: they are paused until ``resume()`` or until they are taken from the assignment.
+            One that is not assigned may stay paused when it is later.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -285,6 +290,21 @@ cdef class Consumer(Offsets):
             return PyBytes_FromStringAndSize(<char *>buffer, size)
         finally:
             rd_kafka_mem_free(NULL, buffer)
+
+
+cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions) except -1:
+    """librdkafka checks what is assigned; a partition taken away twice makes it abort the process."""
+    cdef int i
+    seen = set()
+    for i in range(c_partitions.cnt):
+        topic = <bytes>c_partitions.elems[i].topic
+        number = c_partitions.elems[i].partition
+        if (topic, number) in seen:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                f"partitions: {topic.decode()} [{number}] is in the list twice"))
+        seen.add((topic, number))
+    return 0
 
 
 cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):

@@ -21,6 +21,7 @@ cdef class Handle:
     cdef uint32_t _open_in
     cdef uint32_t _generation
     cdef int _state
+    cdef bint _opening
     cdef int _calls
     cdef unsigned long _closer
     cdef ck_bell_t *_bell

@@ -172,9 +172,11 @@ cdef class Handle:
     # -- opening
 
     cdef int check_new(self) except -1:
-        """First in every __init__: a second one must not touch what the first has set up."""
-        if self._state != NEW:
+        """First in every __init__, which ends the opening: a second one, by another thread or by code that the
+        configuration runs, must not touch what the first sets up."""
+        if self._state != NEW or self._opening:
             raise RuntimeError(f"{_name(self)}: __init__ was called twice")
+        self._opening = True
         return 0
 
     cdef int open(self, rd_kafka_type_t kind, dict config) except -1:
@@ -214,7 +216,8 @@ cdef class Handle:
             raise KafkaException(KafkaError(<int>err or <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
                 f"Failed to create {_name(self).lower()}: {errstr.decode('utf-8', 'replace')}"))
         self._ptr = rk
-        self._label = rd_kafka_name(rk).decode()
+        # librdkafka cuts a long client.id anywhere, also in the middle of a character.
+        self._label = rd_kafka_name(rk).decode("utf-8", "replace")
         if self._tokens is not None:
             # The rd_kafka_t calls it, so it must last as long, whatever the collector clears.
             Py_INCREF(self._tokens)
@@ -499,7 +502,7 @@ cdef void _drain(ck_queue_t *events) noexcept:
             ck_event_destroy(event)
 
 
-def _warn_unclosed(Handle handle):
+def _warn_unclosed(Handle handle not None):
     undelivered = handle.undelivered()
     if undelivered:
         warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} message(s) in its "

@@ -62,29 +62,32 @@ cdef class Member(Client):
 
     def __init__(self, *args, **kwargs):
         self.check_new()
-        config = merged_config(args, kwargs, type(self).__name__)
-        group_id = config.get("group.id")
-        if group_id is None or group_id == "":
-            close = difflib.get_close_matches("group.id", config, n=1, cutoff=0.7)
-            meant = f'; did you mean it by "{close[0]}"?' if close else ""
-            raise ValueError(f"Failed to create consumer: group.id must be set{meant}")
-        self._on_commit = take_callable(config, "on_commit")
-        self._inside = {}
-        # A topic's property in older librdkafka; there it may still be found.
-        topic_config = config.get("default.topic.config")
-        stores = take_bool(config, "enable.auto.offset.store", True)
-        if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
-            topic_config = config["default.topic.config"] = dict(topic_config)
-            stores = take_bool(topic_config, "enable.auto.offset.store", stores)
-        config["enable.auto.offset.store"] = False
-        self._stores = stores
-        self.open(RD_KAFKA_CONSUMER, config)
-        # Errors, statistics and logs come to the queue that poll() and consume() serve.
-        rk = self._ptr
-        with nogil:
-            rd_kafka_poll_set_consumer(rk)
-            rd_kafka_queue_destroy(self._wait_queue)
-            self._wait_queue = rd_kafka_queue_get_consumer(rk)
+        try:
+            config = merged_config(args, kwargs, type(self).__name__)
+            group_id = config.get("group.id")
+            if group_id is None or group_id == "":
+                close = difflib.get_close_matches("group.id", config, n=1, cutoff=0.7)
+                meant = f'; did you mean it by "{close[0]}"?' if close else ""
+                raise ValueError(f"Failed to create consumer: group.id must be set{meant}")
+            self._on_commit = take_callable(config, "on_commit")
+            self._inside = {}
+            # A topic's property in older librdkafka; there it may still be found.
+            topic_config = config.get("default.topic.config")
+            stores = take_bool(config, "enable.auto.offset.store", True)
+            if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
+                topic_config = config["default.topic.config"] = dict(topic_config)
+                stores = take_bool(topic_config, "enable.auto.offset.store", stores)
+            config["enable.auto.offset.store"] = False
+            self._stores = stores
+            self.open(RD_KAFKA_CONSUMER, config)
+            # Errors, statistics and logs come to the queue that poll() and consume() serve.
+            rk = self._ptr
+            with nogil:
+                rd_kafka_poll_set_consumer(rk)
+                rd_kafka_queue_destroy(self._wait_queue)
+                self._wait_queue = rd_kafka_queue_get_consumer(rk)
+        finally:
+            self._opening = False
 
     def __dealloc__(self):
         if self._ptr is not NULL and self._generation == ck_runtime_generation:

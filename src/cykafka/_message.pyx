@@ -330,10 +330,11 @@ cdef rd_kafka_headers_t *headers_to(object headers) except? NULL:
     """librdkafka's headers, which the caller destroys, of a dict or a list of pairs."""
     cdef rd_kafka_headers_t *c_headers
     if isinstance(headers, dict):
-        headers = list(headers.items())
+        headers = headers.items()
     elif not isinstance(headers, (list, tuple)):
         raise TypeError("headers: expected a dict or a list of (name, value), "
                         f"got {type(headers).__name__}")
+    headers = list(headers)  # a copy, whose length is what it says
     c_headers = rd_kafka_headers_new(len(headers))
     try:
         for pair in headers:

@@ -107,7 +107,8 @@ cdef class Offsets(Fetcher):
         cdef bint from_cache = cached
         if not isinstance(partition, TopicPartition):
             raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
-        topic = c_name((<TopicPartition>partition).topic)
+        name = (<TopicPartition>partition).topic  # held here: without the GIL it may get another
+        topic = c_name(name)
         number = (<TopicPartition>partition).partition
         rk = self.enter()
         with nogil:

@@ -15,4 +15,4 @@ cdef list partitions_from(const rd_kafka_topic_partition_list_t *rktparlist)
 cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argument) except NULL
 cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL
 cdef str subscription_fault(object topics)
-cdef const char *c_name(object topic) except NULL
+cdef const char *c_name(str topic) except NULL

@@ -3,6 +3,7 @@ from libc.string cimport memcpy
 from libc.stdlib cimport malloc
 
 from cykafka._errors cimport error_from
+from cykafka._util cimport plain_str
 from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
@@ -56,10 +57,10 @@ cdef class TopicPartition:
             raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
         if metadata is not None and not isinstance(metadata, str):
             raise TypeError(f"metadata: expected a str or None, got {type(metadata).__name__}")
-        self.topic = topic
+        self.topic = plain_str(topic)
         self.partition = partition
         self.offset = offset
-        self._metadata = metadata
+        self._metadata = None if metadata is None else plain_str(metadata)
         self._leader_epoch = -1 if leader_epoch is None else leader_epoch
 
     @property
@@ -113,8 +114,8 @@ cdef class TopicPartition:
 
 
 def _rebuild(cls, topic, partition, offset, metadata, leader_epoch, error):
-    cdef TopicPartition tp = cls(topic, partition, offset, metadata, leader_epoch)
-    tp.error = error
+    tp = cls(topic, partition, offset, metadata, leader_epoch)
+    (<TopicPartition?>tp).error = error
     return tp
 
 
@@ -154,6 +155,8 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
     if not isinstance(partitions, (list, tuple)):
         raise TypeError(f"{argument}: expected a list of TopicPartition, "
                         f"got {type(partitions).__name__}")
+    # A copy: a subclass of list may answer otherwise when asked again.
+    partitions = list(partitions)
     for number, item in enumerate(partitions):
         if not isinstance(item, TopicPartition):
             raise TypeError(f"{argument}[{number}]: expected a TopicPartition, "
@@ -187,13 +190,15 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
     cdef rd_kafka_topic_partition_list_t *rktparlist
     if not isinstance(topics, (list, tuple)):
         raise TypeError(f"topics: expected a list of str, got {type(topics).__name__}")
+    topics = list(topics)  # as above
     for number, topic in enumerate(topics):
         if not isinstance(topic, str):
             raise TypeError(f"topics[{number}]: expected a str, got {type(topic).__name__}")
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(topics))
     try:
         for topic in topics:
-            rd_kafka_topic_partition_list_add(rktparlist, c_name(topic), RD_KAFKA_PARTITION_UA)
+            name = plain_str(topic)
+            rd_kafka_topic_partition_list_add(rktparlist, c_name(name), RD_KAFKA_PARTITION_UA)
     except:
         rd_kafka_topic_partition_list_destroy(rktparlist)
         raise
@@ -218,8 +223,8 @@ cdef str subscription_fault(object topics):
             f"{'one of them is not: ' if len(patterns) > 1 else 'got '}{', '.join(patterns)}")
 
 
-cdef const char *c_name(object topic) except NULL:
-    """The UTF-8 form of a topic name, which lives as long as the str."""
+cdef const char *c_name(str topic) except NULL:
+    """The UTF-8 form of a topic name, which lives as long as the str: hold on to that."""
     if "\0" in topic:
         raise ValueError(f"topic: {topic!r} has a NUL character in it")
     return utf8(topic, NULL, "topic")

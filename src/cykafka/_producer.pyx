@@ -29,7 +29,7 @@ from cykafka._csrc cimport (
     ck_runtime_now_ms,
 )
 from cykafka._errors cimport check_doing, error_from, take_error
-from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, plain_str, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_PRODUCER,
@@ -115,12 +115,15 @@ cdef class Producer(Transactional):
 
     def __init__(self, *args, **kwargs):
         self.check_new()
-        config = merged_config(args, kwargs, type(self).__name__)
-        self._on_delivery = take_callable(config, "on_delivery")
-        self._only_errors = take_bool(config, "delivery.report.only.error", False)
-        self._topics = {}
-        self._last_name = _NO_NAME
-        self.open(RD_KAFKA_PRODUCER, config)
+        try:
+            config = merged_config(args, kwargs, type(self).__name__)
+            self._on_delivery = take_callable(config, "on_delivery")
+            self._only_errors = take_bool(config, "delivery.report.only.error", False)
+            self._topics = {}
+            self._last_name = _NO_NAME
+            self.open(RD_KAFKA_PRODUCER, config)
+        finally:
+            self._opening = False
 
     def __dealloc__(self):
         # See Handle.__dealloc__; topics the collector has cleared have released themselves.
@@ -174,9 +177,10 @@ cdef class Producer(Transactional):
         cdef const char *text
         if not isinstance(name, str):
             raise TypeError(f"topic: expected a str, got {type(name).__name__}")
-        topic = self._topics.get(name)
+        key = plain_str(name)  # a subclass's __hash__ may close the producer
+        topic = self._topics.get(key)
         if topic is None:
-            text = c_name(name)
+            text = c_name(key)
             rk = self.enter()
             with nogil:
                 rkt = rd_kafka_topic_new(rk, text, NULL)
@@ -188,9 +192,9 @@ cdef class Producer(Transactional):
             topic = Topic()
             topic._ptr = rkt
             ck_runtime_count(CK_KIND_TOPIC, 1)
-            if self._topics.setdefault(name, topic) is not topic:
+            if self._topics.setdefault(key, topic) is not topic:
                 topic.release()
-                topic = self._topics[name]
+                topic = self._topics[key]
         self._last_name = name
         self._last_topic = topic
         return topic._ptr

@@ -11,3 +11,4 @@ cdef int64_t deadline_after(int64_t ms) noexcept
 cdef int int_ms(int64_t ms) noexcept
 cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL
 cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2
+cdef str plain_str(object text)

@@ -1,7 +1,7 @@
 """Arguments of every module: durations and integers, with errors that name the argument."""
 from cpython.long cimport PyLong_Check
 from cpython.number cimport PyNumber_Index
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
 from libc.limits cimport INT_MAX
 from libc.math cimport ceil
 
@@ -60,3 +60,8 @@ cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high)
     if not low <= number <= high:
         raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
     return number
+
+
+cdef str plain_str(object text):
+    """A str's text as a plain str: a subclass, such as an enumeration's, may do anything when asked."""
+    return PyUnicode_FromObject(text)

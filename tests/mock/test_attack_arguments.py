@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
+import threading
 import weakref
 from collections.abc import Callable
 from types import ModuleType
@@ -153,3 +155,141 @@ def test_messages_outlive_their_consumer(
     for number, message in enumerate(messages):
         wanted = str(number).encode()
         assert (message.value(), message.headers()) == (wanted, [("n", wanted)])
+
+
+@pytest.mark.parametrize("method", ["assign", "subscribe", "produce"])
+@pytest.mark.parametrize("length", [1, 2**31 - 1])
+def test_list_that_changes_when_asked_again(
+    run_script: Callable[..., Any], cluster: Any, method: str, length: int
+) -> None:
+    done = run_script(
+        """
+        import sys
+        servers, method, length = sys.argv[1:]
+
+        class Changing(list):
+            asked = 0
+            def __init__(self, item):
+                self.item = item
+            def __iter__(self):
+                self.asked += 1
+                return iter([self.item] if self.asked == 1 else [None])
+            def __len__(self):
+                return int(length)
+
+        config = {"bootstrap.servers": servers, "group.id": "changing", "log_level": 0}
+        with kafka.Producer(config) as producer, kafka.Consumer(config) as consumer:
+            if method == "assign":
+                consumer.assign(Changing(kafka.TopicPartition("t", 0)))
+                assert len(consumer.assignment()) == 1
+            elif method == "subscribe":
+                consumer.subscribe(Changing("t"))
+            else:
+                producer.produce("t", headers=Changing(("name", b"value")))
+        """,
+        cluster.bootstrap_servers, method, str(length),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+class Name(str):
+    """A str that may do anything when Python compares or hashes it."""
+
+    touched: Callable[[], None] = staticmethod(lambda: None)
+
+    def __hash__(self) -> int:
+        self.touched()
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        self.touched()
+        return super().__eq__(other)
+
+    def __contains__(self, other: Any) -> bool:
+        self.touched()
+        return False
+
+
+def test_subclass_of_str_is_taken_as_its_text(
+    kafka: ModuleType,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+) -> None:
+    from cykafka._handle import live_handles
+
+    producer = make_producer({Name("client.id"): Name("name")})
+    topics_before = live_handles()["topics"]
+    closing = Name(topic)
+    closing.touched = producer.close  # type: ignore[method-assign]
+    producer.produce(closing, b"value", partition=0)
+    producer.produce(topic, b"value", partition=0)
+    assert live_handles()["topics"] == topics_before + 1
+    assert producer.flush(WAIT_S) == 0
+    partition = kafka.TopicPartition(closing, 0, kafka.OFFSET_BEGINNING, Name("metadata"))
+    assert (type(partition.topic), partition.topic) == (str, topic)
+    consumer = make_consumer()
+    consumer.assign([partition])
+    assert len(consumer.consume(2, WAIT_S)) == 2
+    consumer.subscribe([closing])
+    assert topic in producer.list_topics(closing, WAIT_S).topics
+    with pytest.raises(ValueError, match="NUL"):
+        producer.produce(Name("a\0b"))
+
+
+def test_client_id_that_librdkafka_cuts_within_a_character(
+    make_producer: Callable[..., Any],
+) -> None:
+    # Its names have 127 bytes: one of these ends within the two of a character.
+    for start in ("", "a"):
+        producer = make_producer({"client.id": start + "ü" * 100})
+        assert f"{start}üüü" in repr(producer)
+
+
+def test_init_within_init_is_refused(kafka: ModuleType, cluster: Any) -> None:
+    from cykafka._handle import live_handles
+
+    before = live_handles()
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    for config in (servers, {**servers, "group.id": "twice"}):
+        cls = kafka.Consumer if "group.id" in config else kafka.Producer
+        client = cls.__new__(cls)
+
+        class Again(os.PathLike[str]):
+            def __fspath__(self, client: Any = client, config: Any = config) -> str:
+                client.__init__(config)
+                return ""
+
+        with pytest.raises(RuntimeError, match="called twice"):
+            client.__init__({**config, "client.id": Again()})
+        assert live_handles() == before
+        client.__init__(config)
+        client.close()
+
+
+def test_partition_made_again_while_its_watermarks_are_asked_for(
+    kafka: ModuleType, make_consumer: Callable[..., Any], topic: str
+) -> None:
+    consumer = make_consumer()
+    partition = kafka.TopicPartition("".join(topic), 0)
+    over = threading.Event()
+
+    def rename() -> None:
+        while not over.is_set():
+            partition.__init__("".join(list(topic)), 0)
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        for _ in range(50):
+            assert consumer.get_watermark_offsets(partition, WAIT_S) == (0, 0)
+    finally:
+        over.set()
+        thread.join(WAIT_S)
+
+
+def test_pickle_of_a_partition_refuses_another_class() -> None:
+    from cykafka import _partition
+
+    with pytest.raises(TypeError):
+        _partition._rebuild(lambda *_: None, "t", 0, 0, None, None, None)

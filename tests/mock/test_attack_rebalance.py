@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -112,3 +114,46 @@ def test_records_of_revoked_partitions_are_not_handed_over(
     )
     # Never beyond what was handed over.
     assert all(partition.offset <= RECORDS // 4 for partition in committed)
+
+
+def test_partition_unassigned_twice_in_one_call_is_refused(
+    kafka: ModuleType, make_consumer: Callable[..., Any], topic: str
+) -> None:
+    consumer = make_consumer()
+    first, second = (kafka.TopicPartition(topic, number) for number in (0, 1))
+    consumer.assign([first, second])
+    with pytest.raises(
+        kafka.KafkaException, match=rf"{topic} \[0\] is in the list twice"
+    ) as caught:
+        consumer.incremental_unassign([first, second, first])
+    assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
+    assert consumer.assignment() == [first, second]
+    consumer.incremental_unassign([first])
+    assert consumer.assignment() == [second]
+
+
+def test_odd_partitions_leave_the_consumer_usable(
+    kafka: ModuleType,
+    make_consumer: Callable[..., Any],
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    topic: str,
+) -> None:
+    fill(topic, 1)
+    consumer = make_consumer({"log_level": 0})
+    fair = kafka.TopicPartition(topic, 1, 0)
+    for name, number, offset in [
+        ("", 0, 0), (topic, -1, 0), (topic, -(2**31), 0), (topic, 2**31 - 1, 0), (topic, 0, -5),
+        (topic, 0, -(2**63)), (topic, 0, 2**63 - 1), (topic + "-none", 0, 0), ("x" * 300, 0, 0),
+    ]:  # fmt: skip
+        odd = kafka.TopicPartition(name, number, offset)
+        for call in (
+            consumer.assign, consumer.incremental_assign, consumer.pause, consumer.position,
+            consumer.resume, consumer.incremental_unassign,
+        ):  # fmt: skip
+            for partitions in ([odd, odd], [odd, fair], [odd]):
+                with contextlib.suppress(kafka.KafkaException, ValueError):
+                    call(partitions)
+                consumer.poll(0)
+    consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
+    assert [message.value() for message in read(consumer, 1)] == [b"0"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from subprocess import CompletedProcess
@@ -267,3 +269,129 @@ def test_interpreter_ends_cleanly_with(
     assert done.returncode == 0, done.stderr
     assert "Fatal Python error" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+SUBINTERPRETER = """
+import {interpreters} as interpreters
+first, code = {first!r}, {code!r}
+if first == "main":
+    import cykafka._mock
+one = interpreters.create()
+interpreters.run_string(one, code)
+interpreters.destroy(one)
+if first == "sub":
+    try:
+        import cykafka
+    except ImportError as error:
+        print("refused", error)
+"""
+IN_SUBINTERPRETER = """
+import importlib.util, pkgutil
+found = importlib.util.find_spec("cykafka").submodule_search_locations
+for module in pkgutil.iter_modules(found):
+    if module.name.startswith("_") and module.name != "__main__":
+        try:
+            importlib.import_module("cykafka." + module.name)
+            print("imported", module.name)
+        except ImportError as error:
+            print("refused", module.name, error)
+"""
+
+
+@pytest.mark.parametrize("first", ["main", "sub"])
+def test_second_interpreter_of_a_process_is_refused_the_import(first: str) -> None:
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    script = SUBINTERPRETER.format(interpreters=name, first=first, code=IN_SUBINTERPRETER)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert_clean(done)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("refused")], done.stdout
+    if first == "main":
+        assert not [line for line in lines if line.startswith("imported")], done.stdout
+
+
+FORKS = """
+import os, random, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+servers, topic = sys.argv[1:]
+reports, over = [], threading.Event()
+producer = kafka.Producer({
+    "bootstrap.servers": servers, "linger.ms": 1, "statistics.interval.ms": 20,
+    "stats_cb": lambda json: None, "on_delivery": lambda error, message: reports.append(error),
+})
+consumer = kafka.Consumer({
+    "bootstrap.servers": servers, "group.id": "forks", "fetch.wait.max.ms": 20,
+    "enable.auto.commit": False,
+})
+partition = kafka.TopicPartition(topic, 0, 0)
+consumer.assign([partition])
+# Connected first, as above.
+producer.produce(topic, b"first", partition=0)
+producer.flush(10)
+consumer.committed([partition], timeout=10)
+queued = 1
+
+def produce():
+    global queued
+    producer.produce(topic, b"value", partition=0)
+    queued += 1
+    over.wait(0.001)
+
+def loop(step):
+    while not over.is_set():
+        step()
+
+threads = [threading.Thread(target=loop, args=(step,)) for step in (
+    produce, lambda: producer.poll(0.01), lambda: producer.flush(0.01),
+    lambda: consumer.poll(0.01), lambda: consumer.consume(10, 0.01),
+    lambda: producer.list_topics(timeout=10),
+)]
+calls = [
+    lambda: producer.produce(topic), lambda: producer.poll(1), lambda: producer.flush(1),
+    lambda: producer.list_topics(timeout=1), lambda: consumer.poll(1),
+    lambda: consumer.consume(1, 1), lambda: consumer.commit(asynchronous=False),
+    lambda: consumer.commit(), lambda: consumer.seek(partition), lambda: consumer.assignment(),
+    lambda: consumer.committed([partition], 1),
+]
+
+def in_child():
+    signal.alarm(15)
+    for call in calls:
+        try:
+            call()
+        except RuntimeError as error:
+            assert "fork" in str(error), error
+        else:
+            os._exit(1)
+    producer.close()
+    consumer.close()
+
+for thread in threads:
+    thread.start()
+for number in range(20):
+    time.sleep(random.random() * 0.02)
+    child = os.fork()
+    if child == 0:
+        in_child()
+        sys.exit(0) if number % 2 else os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        break
+over.set()
+for thread in threads:
+    thread.join(10)
+assert status == 0, os.waitstatus_to_exitcode(status)
+assert producer.flush(10) == 0
+assert reports == [None] * queued
+producer.close()
+consumer.close()
+"""
+
+
+def test_fork_at_any_moment_while_threads_are_in_calls(
+    run_script: Run, cluster: Any, topic: str
+) -> None:
+    assert_clean(run_script(FORKS, cluster.bootstrap_servers, topic, timeout=120))
