@@ -80,6 +80,10 @@ def server_properties(
         "group.min.session.timeout.ms": 1000,
         "group.consumer.min.session.timeout.ms": 1000,
         "group.consumer.min.heartbeat.interval.ms": 100,
+        # Members hear of changes, and a dead one is noticed, in less time than a test lasts.
+        "group.consumer.heartbeat.interval.ms": 500,
+        "group.consumer.session.timeout.ms": 6000,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
         "offsets.topic.num.partitions": 4,
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.num.partitions": 4,
