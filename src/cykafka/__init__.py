@@ -1,6 +1,6 @@
 """A Kafka client that costs what librdkafka costs, with confluent_kafka's interface."""
 
-from cykafka import admin, error
+from cykafka import admin, error, serialization
 from cykafka._consumer import Consumer
 from cykafka._errors import (
     ConcurrentModificationException,
@@ -27,6 +27,7 @@ from cykafka._model import (
     ShareConsumer,
     TopicCollection,
     TopicPartitionInfo,
+    Watermarks,
 )
 from cykafka._module import Uuid, consistent, fnv1a, libversion, murmur2
 from cykafka._partition import (
@@ -38,6 +39,9 @@ from cykafka._partition import (
 )
 from cykafka._producer import Producer
 from cykafka._version import __version__
+from cykafka.deserializing_consumer import DeserializingConsumer
+from cykafka.deserializing_share_consumer import DeserializingShareConsumer
+from cykafka.serializing_producer import SerializingProducer
 
 
 def version() -> str:
@@ -59,6 +63,8 @@ __all__ = [
     "ConsumerGroupState",
     "ConsumerGroupTopicPartitions",
     "ConsumerGroupType",
+    "DeserializingConsumer",
+    "DeserializingShareConsumer",
     "ElectionType",
     "IllegalStateException",
     "IsolationLevel",
@@ -68,12 +74,14 @@ __all__ = [
     "Messages",
     "Node",
     "Producer",
+    "SerializingProducer",
     "ShareConsumer",
     "ThrottleEvent",
     "TopicCollection",
     "TopicPartition",
     "TopicPartitionInfo",
     "Uuid",
+    "Watermarks",
     "__version__",
     "admin",
     "consistent",
@@ -81,5 +89,6 @@ __all__ = [
     "fnv1a",
     "libversion",
     "murmur2",
+    "serialization",
     "version",
 ]

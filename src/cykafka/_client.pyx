@@ -1,11 +1,13 @@
 """Client: what every handle can ask the cluster for."""
 from libc.stdint cimport int32_t
 
+from cykafka._config cimport conf_to_dict
 from cykafka._errors cimport check_doing, check_error
 from cykafka._handle cimport Handle
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_clusterid,
+    rd_kafka_conf,
     rd_kafka_controllerid,
     rd_kafka_last_error,
     rd_kafka_mem_free,
@@ -109,6 +111,21 @@ cdef class Client(Handle):
             return c_id.decode()
         finally:
             rd_kafka_mem_free(NULL, c_id)
+
+    def configuration(self):
+        """The configuration in effect, with the defaults and what librdkafka adjusted.
+
+        Returns
+        -------
+        dict of str to str or None
+            Every property of librdkafka's, by each of its names: its value in librdkafka's spelling,
+            None without one, and ``"[redacted]"`` for secrets, set or not. Callbacks are None too.
+        """
+        rk = self.enter()
+        try:
+            return conf_to_dict(rd_kafka_conf(rk))
+        finally:
+            self.leave()
 
     def set_sasl_credentials(self, username, password):
         """Use these SASL credentials from the next connection on (PLAIN and SCRAM).

@@ -4,27 +4,41 @@ import os
 import re
 
 from libc.stdio cimport FILE, fclose
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from posix.stdio cimport open_memstream
 
 from cykafka._errors import KafkaError, KafkaException
 
 from cykafka._util cimport plain_str
 from cykafka._librdkafka cimport (
+    RD_KAFKA_CERT_CA,
+    RD_KAFKA_CERT_ENC_DER,
+    RD_KAFKA_CERT_ENC_PEM,
+    RD_KAFKA_CERT_ENC_PKCS12,
+    RD_KAFKA_CERT_PRIVATE_KEY,
+    RD_KAFKA_CERT_PUBLIC_KEY,
     RD_KAFKA_CONF_OK,
     RD_KAFKA_CONF_UNKNOWN,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
+    rd_kafka_cert_enc_t,
+    rd_kafka_cert_type_t,
     rd_kafka_conf_destroy,
     rd_kafka_conf_get,
     rd_kafka_conf_new,
     rd_kafka_conf_properties_show,
     rd_kafka_conf_res_t,
     rd_kafka_conf_set,
+    rd_kafka_conf_set_ssl_cert,
 )
 
 # Keys that are ours, beside librdkafka's properties.
 _OWN = ("default.topic.config", "delivery.report.only.error", "error_cb", "logger", "oauth_cb",
-        "on_commit", "on_delivery", "stats_cb", "throttle_cb")
+        "on_commit", "on_delivery", "ssl_ca", "ssl_certificate", "ssl_key", "stats_cb",
+        "throttle_cb")
+
+# Properties that nobody wants to find in a log.
+_SECRET = re.compile(r"password|passphrase|secret|private\.key|key\.pem|sasl\.username"
+                     r"|oauthbearer\.config")
 
 
 cdef dict merged_config(tuple args, dict kwargs, str cls):
@@ -89,8 +103,14 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
             topic_config = _plain_keys(dict(topic_config), "default.topic.config: expected str keys")
             for key, value in topic_config.items():
                 conf_set(conf, key, value)
+        certificates = {key: config.pop(key, None) for key in ("ssl_ca", "ssl_certificate",
+                                                               "ssl_key")}
         for key, value in config.items():
             conf_set(conf, key, value)
+        # Last, for they may be encrypted with ssl.key.password.
+        for key, value in certificates.items():
+            if value is not None:
+                _set_certificate(conf, key, value)
     except:
         rd_kafka_conf_destroy(conf)
         raise
@@ -125,6 +145,65 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     words = errstr.decode("utf-8", "replace").strip()
     # librdkafka names the property by its main name: say the user's as well.
     raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
+
+
+cdef int _set_certificate(rd_kafka_conf_t *conf, str key, value) except -1:
+    """Set a certificate or key from memory, whichever of the three encodings it has."""
+    cdef char errstr[512]
+    cdef rd_kafka_cert_type_t kind = RD_KAFKA_CERT_PUBLIC_KEY
+    cdef bytes data
+    if isinstance(value, str):
+        value = value.encode()
+    try:
+        data = bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f"{key}: expected the bytes of a PEM, DER or PKCS#12 file, "
+                        f"got {type(value).__name__}") from None
+    if key == "ssl_ca":
+        kind = RD_KAFKA_CERT_CA
+    elif key == "ssl_key":
+        kind = RD_KAFKA_CERT_PRIVATE_KEY
+    if rd_kafka_conf_set_ssl_cert(conf, kind, _encoding(key, data), <const char *>data, len(data),
+                                  errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK:
+        raise _invalid(f"{key}: {errstr.decode('utf-8', 'replace').strip()}")
+    return 0
+
+
+cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_ENC_PKCS12:
+    if b"-----BEGIN " in data:
+        return RD_KAFKA_CERT_ENC_PEM
+    if data[:1] != b"\x30":
+        raise ValueError(f"{key}: the bytes are neither PEM, nor DER, nor PKCS#12")
+    # Both are an ASN.1 sequence. PKCS#12 begins with its version, the integer 3; keys have other
+    # versions, and certificates begin with a sequence.
+    length = data[1] & 0x7f if data[1:2] >= b"\x80" else 0
+    if data[2 + length:5 + length] == b"\x02\x01\x03":
+        return RD_KAFKA_CERT_ENC_PKCS12
+    return RD_KAFKA_CERT_ENC_DER
+
+
+cdef str text_conf(const rd_kafka_conf_t *conf, str key):
+    """The value of a property in librdkafka's spelling; None without one, and for callbacks."""
+    cdef bytes name = key.encode()
+    cdef size_t size = 0
+    cdef char *text
+    if rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK:
+        return None
+    text = <char *>malloc(size)
+    if text is NULL:
+        raise MemoryError
+    try:
+        rd_kafka_conf_get(conf, name, text, &size)
+        return text.decode("utf-8", "replace")
+    finally:
+        free(text)
+
+
+cdef dict conf_to_dict(const rd_kafka_conf_t *conf):
+    """Every property's value; secrets are "[redacted]"."""
+    # These are not even looked at: set_sasl_credentials() may be changing one of them.
+    return {key: "[redacted]" if _SECRET.search(key) else text_conf(conf, key)
+            for key in sorted(_property_names())}
 
 
 cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):

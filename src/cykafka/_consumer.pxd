@@ -1,4 +1,4 @@
-from cykafka._offsets cimport Offsets
+from cykafka._lag cimport Lag
 
-cdef class Consumer(Offsets):
+cdef class Consumer(Lag):
     pass

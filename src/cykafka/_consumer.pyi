@@ -1,13 +1,13 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from cykafka._offsets import Offsets
+from cykafka._lag import Lag
 from cykafka._partition import TopicPartition
 
 _Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
 _OnRebalance: TypeAlias = Callable[[Consumer, list[TopicPartition]], object]
 
-class Consumer(Offsets):
+class Consumer(Lag):
     def subscribe(
         self,
         topics: list[str] | tuple[str, ...],
@@ -15,6 +15,7 @@ class Consumer(Offsets):
         on_revoke: _OnRebalance | None = None,
         on_lost: _OnRebalance | None = None,
     ) -> None: ...
+    def subscription(self) -> list[str]: ...
     def unsubscribe(self) -> None: ...
     def assign(self, partitions: _Partitions) -> None: ...
     def unassign(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Consumer: subscriptions and assignments. Messages are in _fetcher, offsets in _offsets."""
+"""Consumer: subscriptions and assignments. Messages are in _fetcher, offsets in _offsets and _lag."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from cykafka._errors cimport check_doing, check_error
@@ -20,12 +20,13 @@ from cykafka._librdkafka cimport (
     rd_kafka_resume_partitions,
     rd_kafka_seek_partitions,
     rd_kafka_subscribe,
+    rd_kafka_subscription,
     rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_t,
     rd_kafka_unsubscribe,
 )
+from cykafka._lag cimport Lag
 from cykafka._member cimport list_call_t
-from cykafka._offsets cimport Offsets
 from cykafka._partition cimport (
     TopicPartition,
     partitions_from,
@@ -44,7 +45,7 @@ cdef enum:
     SEEK_MS = 5000
 
 
-cdef class Consumer(Offsets):
+cdef class Consumer(Lag):
     """Reads records, as a member of a group or from partitions it is given.
 
     Parameters
@@ -117,6 +118,21 @@ cdef class Consumer(Offsets):
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         self._on_lost = on_lost
+
+    def subscription(self):
+        """What the consumer is subscribed to: a list of str, names and regular expressions."""
+        cdef rd_kafka_topic_partition_list_t *c_topics = NULL
+        cdef rd_kafka_resp_err_t err
+        cdef int i
+        rk = self.enter()
+        with nogil:
+            err = rd_kafka_subscription(rk, &c_topics)
+        self.leave()
+        check_doing(err, "Failed to get subscription")
+        try:
+            return [c_topics.elems[i].topic.decode() for i in range(c_topics.cnt)]
+        finally:
+            rd_kafka_topic_partition_list_destroy(c_topics)
 
     def unsubscribe(self):
         """Give the subscription up; the group takes the partitions back."""

@@ -27,6 +27,7 @@ from cykafka._csrc cimport (
     ck_runtime_now_ms,
 )
 from cykafka._librdkafka cimport (
+    RD_KAFKA_RESP_ERR__PARTITION_EOF,
     rd_kafka_consumer_poll,
     rd_kafka_message_destroy,
     rd_kafka_message_detach_headers,
@@ -37,6 +38,9 @@ from cykafka._librdkafka cimport rd_kafka_message_t
 from cykafka._member cimport Member
 from cykafka._message cimport Message, lend, message_from
 from cykafka._util cimport SLICE, deadline_after, int_argument, timeout_ms
+
+from cykafka._errors import KafkaException
+from cykafka._handle import ClosedError
 
 cdef enum:
     MAX_CONSUME = 1_000_000
@@ -194,6 +198,38 @@ cdef class Fetcher(Member):
                 self.catch_up(ck_runtime_now_ms())
                 return None
             PyErr_CheckSignals()
+
+    def __iter__(self):
+        """The messages, one after the other; see :meth:`__next__`."""
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        return self
+
+    def __next__(self):
+        """Wait for the next record, as ``poll()`` does.
+
+        The iteration ends when the consumer is closed, by the loop's body, a callback or another thread.
+        Ends of partitions (``_PARTITION_EOF``) are passed over.
+
+        Raises
+        ------
+        KafkaException
+            Any other event or error came instead of a record. Iterating on goes on behind it.
+        """
+        while True:
+            try:
+                message = self.poll()
+            except ClosedError:
+                if self._open_in == ck_runtime_generation:
+                    raise  # it was about another handle, in a callback
+                raise StopIteration from None
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return message
+            if error.code() != RD_KAFKA_RESP_ERR__PARTITION_EOF:
+                raise KafkaException(error)
 
     def consume(self, num_messages=1, timeout=None):
         """Wait for up to so many messages, running callbacks meanwhile.

@@ -108,6 +108,10 @@ class ThrottleEvent:
                 f"for {int(self.throttle_time * 1000)} ms")
 
 
+class ClosedError(RuntimeError):
+    """The handle is closed, or was closed meanwhile."""
+
+
 def live_handles():
     """How many objects of librdkafka's are alive, by kind: for tests and for hunting leaks.
 
@@ -282,9 +286,9 @@ cdef class Handle:
             raise RuntimeError(f"{_name(self)} was made before a fork: librdkafka's threads do not "
                                "exist in this process; make a new one here")
         if self._state == CLOSED:
-            raise RuntimeError(f"{_name(self)} is closed")
+            raise ClosedError(f"{_name(self)} is closed")
         if self._state == CLOSING and self._closer != PyThread_get_thread_ident():
-            raise RuntimeError(f"{_name(self)} is being closed by another thread")
+            raise ClosedError(f"{_name(self)} is being closed by another thread")
         return 0
 
     cdef int slice_ms(self, int64_t deadline) noexcept:

@@ -29,6 +29,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     ctypedef enum rd_kafka_resp_err_t:
         RD_KAFKA_RESP_ERR__TIMED_OUT
         RD_KAFKA_RESP_ERR__QUEUE_FULL
+        RD_KAFKA_RESP_ERR__PARTITION_EOF
         RD_KAFKA_RESP_ERR__INVALID_ARG
         RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
         RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS
@@ -126,6 +127,20 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_conf_res_t rd_kafka_conf_get(const rd_kafka_conf_t *conf, const char *name,
                                           char *dest, size_t *dest_size)
     void rd_kafka_conf_properties_show(FILE *fp)
+
+    ctypedef enum rd_kafka_cert_type_t:
+        RD_KAFKA_CERT_PUBLIC_KEY
+        RD_KAFKA_CERT_PRIVATE_KEY
+        RD_KAFKA_CERT_CA
+
+    ctypedef enum rd_kafka_cert_enc_t:
+        RD_KAFKA_CERT_ENC_PKCS12
+        RD_KAFKA_CERT_ENC_DER
+        RD_KAFKA_CERT_ENC_PEM
+
+    rd_kafka_conf_res_t rd_kafka_conf_set_ssl_cert(
+        rd_kafka_conf_t *conf, rd_kafka_cert_type_t cert_type, rd_kafka_cert_enc_t cert_enc,
+        const void *buffer, size_t size, char *errstr, size_t errstr_size)
     void rd_kafka_conf_set_opaque(rd_kafka_conf_t *conf, void *opaque)
     void rd_kafka_conf_set_dr_msg_cb(
         rd_kafka_conf_t *conf,
@@ -158,6 +173,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                              size_t errstr_size)
     void rd_kafka_destroy(rd_kafka_t *rk)
     const char *rd_kafka_name(const rd_kafka_t *rk)
+    const rd_kafka_conf_t *rd_kafka_conf(rd_kafka_t *rk)
     rd_kafka_error_t *rd_kafka_sasl_background_callbacks_enable(rd_kafka_t *rk)
     rd_kafka_error_t *rd_kafka_sasl_set_credentials(rd_kafka_t *rk, const char *username,
                                                     const char *password)
@@ -199,6 +215,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_resp_err_t rd_kafka_subscribe(rd_kafka_t *rk,
                                            const rd_kafka_topic_partition_list_t *topics)
     rd_kafka_resp_err_t rd_kafka_unsubscribe(rd_kafka_t *rk)
+    rd_kafka_resp_err_t rd_kafka_subscription(rd_kafka_t *rk,
+                                              rd_kafka_topic_partition_list_t **topics)
     rd_kafka_resp_err_t rd_kafka_assign(rd_kafka_t *rk,
                                         const rd_kafka_topic_partition_list_t *partitions)
     rd_kafka_error_t *rd_kafka_incremental_assign(
@@ -291,6 +309,41 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         const rd_kafka_consumer_group_metadata_t *cgmetadata, int timeout_ms)
     rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_error_t *rd_kafka_abort_transaction(rd_kafka_t *rk, int timeout_ms)
+
+    # -- admin requests that a consumer makes
+    ctypedef struct rd_kafka_event_t
+    ctypedef struct rd_kafka_AdminOptions_t
+    ctypedef struct rd_kafka_ListOffsets_result_t
+    ctypedef struct rd_kafka_ListOffsetsResultInfo_t
+
+    ctypedef enum rd_kafka_admin_op_t:
+        RD_KAFKA_ADMIN_OP_LISTOFFSETS
+
+    ctypedef enum rd_kafka_IsolationLevel_t:
+        RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED
+        RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED
+
+    rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
+    void *rd_kafka_event_opaque(rd_kafka_event_t *rkev)
+    rd_kafka_resp_err_t rd_kafka_event_error(rd_kafka_event_t *rkev)
+    const char *rd_kafka_event_error_string(rd_kafka_event_t *rkev)
+    void rd_kafka_event_destroy(rd_kafka_event_t *rkev)
+    rd_kafka_AdminOptions_t *rd_kafka_AdminOptions_new(rd_kafka_t *rk,
+                                                       rd_kafka_admin_op_t for_api)
+    void rd_kafka_AdminOptions_destroy(rd_kafka_AdminOptions_t *options)
+    rd_kafka_resp_err_t rd_kafka_AdminOptions_set_request_timeout(
+        rd_kafka_AdminOptions_t *options, int timeout_ms, char *errstr, size_t errstr_size)
+    rd_kafka_error_t *rd_kafka_AdminOptions_set_isolation_level(
+        rd_kafka_AdminOptions_t *options, rd_kafka_IsolationLevel_t value)
+    void rd_kafka_AdminOptions_set_opaque(rd_kafka_AdminOptions_t *options, void *ev_opaque)
+    void rd_kafka_ListOffsets(rd_kafka_t *rk, rd_kafka_topic_partition_list_t *topic_partitions,
+                              const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *rkqu)
+    const rd_kafka_ListOffsets_result_t *rd_kafka_event_ListOffsets_result(
+        rd_kafka_event_t *rkev)
+    const rd_kafka_ListOffsetsResultInfo_t **rd_kafka_ListOffsets_result_infos(
+        const rd_kafka_ListOffsets_result_t *result, size_t *cntp)
+    const rd_kafka_topic_partition_t *rd_kafka_ListOffsetsResultInfo_topic_partition(
+        const rd_kafka_ListOffsetsResultInfo_t *result_info)
 
     # -- partitioners
     int32_t rd_kafka_msg_partitioner_consistent(const rd_kafka_topic_t *rkt, const void *key,

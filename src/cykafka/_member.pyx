@@ -115,6 +115,12 @@ cdef class Member(Client):
         self.take_back(1)
         return 0
 
+    def configuration(self):
+        values = Client.configuration(self)
+        # librdkafka's is always false: it is this class that stores.
+        values["enable.auto.offset.store"] = "true" if self._stores else "false"
+        return values
+
     # -- calls with a list
 
     cdef int on_list(self, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,

@@ -9,6 +9,7 @@ from cykafka._errors import (
     KafkaException,
 )
 from cykafka._message import Message
+from cykafka.serialization import SerializationError
 
 __all__ = [
     "ConcurrentModificationException",
@@ -19,6 +20,7 @@ __all__ = [
     "KeyDeserializationError",
     "KeySerializationError",
     "ProduceError",
+    "SerializationError",
     "ValueDeserializationError",
     "ValueSerializationError",
 ]
@@ -60,7 +62,7 @@ class ProduceError(_KafkaClientError):
         super().__init__(kafka_error, exception, None)
 
 
-class KeyDeserializationError(ConsumeError):
+class KeyDeserializationError(ConsumeError, SerializationError):
     """The key of ``kafka_message`` could not be deserialized."""
 
     def __init__(
@@ -71,7 +73,7 @@ class KeyDeserializationError(ConsumeError):
         )
 
 
-class ValueDeserializationError(ConsumeError):
+class ValueDeserializationError(ConsumeError, SerializationError):
     """The value of ``kafka_message`` could not be deserialized."""
 
     def __init__(
@@ -84,14 +86,14 @@ class ValueDeserializationError(ConsumeError):
         )
 
 
-class KeySerializationError(ProduceError):
+class KeySerializationError(ProduceError, SerializationError):
     """A key could not be serialized."""
 
     def __init__(self, exception: Exception | None = None) -> None:
         super().__init__(KafkaError(KafkaError._KEY_SERIALIZATION, str(exception)), exception)
 
 
-class ValueSerializationError(ProduceError):
+class ValueSerializationError(ProduceError, SerializationError):
     """A value could not be serialized."""
 
     def __init__(self, exception: Exception | None = None) -> None:

@@ -1,0 +1,15 @@
+from typing import TypeAlias
+
+from cykafka._model import Watermarks
+from cykafka._offsets import Offsets
+from cykafka._partition import TopicPartition
+
+_Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
+
+class Lag(Offsets):
+    def watermarks(
+        self, partitions: _Partitions | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, Watermarks]: ...
+    def lag(
+        self, partitions: _Partitions | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]: ...

@@ -1,0 +1,244 @@
+"""Lag: where partitions begin and end, and how far reading is behind, for many of them at once."""
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t
+
+from cykafka._config cimport text_conf
+from cykafka._csrc cimport ck_runtime_generation, ck_runtime_now_ms
+from cykafka._errors cimport check_doing, check_error, error_from, raise_err
+from cykafka._librdkafka cimport (
+    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
+    RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED,
+    RD_KAFKA_OFFSET_BEGINNING,
+    RD_KAFKA_OFFSET_END,
+    RD_KAFKA_OFFSET_INVALID,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_AdminOptions_destroy,
+    rd_kafka_AdminOptions_new,
+    rd_kafka_AdminOptions_set_isolation_level,
+    rd_kafka_AdminOptions_set_opaque,
+    rd_kafka_AdminOptions_set_request_timeout,
+    rd_kafka_AdminOptions_t,
+    rd_kafka_ListOffsets,
+    rd_kafka_ListOffsetsResultInfo_t,
+    rd_kafka_ListOffsetsResultInfo_topic_partition,
+    rd_kafka_ListOffsets_result_infos,
+    rd_kafka_conf,
+    rd_kafka_event_ListOffsets_result,
+    rd_kafka_event_destroy,
+    rd_kafka_event_error,
+    rd_kafka_event_error_string,
+    rd_kafka_event_opaque,
+    rd_kafka_event_t,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_new,
+    rd_kafka_queue_poll,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_partition_t,
+)
+from cykafka._offsets cimport Offsets
+from cykafka._partition cimport TopicPartition, partitions_to
+from cykafka._util cimport SLICE, deadline_after, timeout_ms
+
+from cykafka._model import Watermarks
+
+cdef enum:
+    # The most that librdkafka lets a request take, ms.
+    HOUR = 3_600_000
+
+
+cdef class Lag(Offsets):
+    """The part of a consumer that knows how far it is behind."""
+
+    def watermarks(self, partitions=None, timeout=None):
+        """The first offsets of partitions, and the ones behind their last.
+
+        Two requests per broker, however many the partitions are; ``get_watermark_offsets`` makes two per
+        partition.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition, optional
+            Assigned or not; those assigned by default.
+        timeout : float, optional
+            Seconds; an hour by default. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        dict of TopicPartition to Watermarks
+            ``low`` and ``high`` of each. High is the last stable offset, unless ``isolation.level`` is
+            ``read_uncommitted``. Where it failed, the key's ``error`` says why and both are
+            ``OFFSET_INVALID``.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT``, or why no broker could be asked.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        if partitions is None:
+            partitions = self.assignment()
+        # Checked, and each of them once.
+        rd_kafka_topic_partition_list_destroy(partitions_to(partitions, "partitions"))
+        keys = [TopicPartition(tp.topic, tp.partition) for tp in dict.fromkeys(partitions)]
+        if not keys:
+            return {}
+        first, last = self._list_offsets(keys, deadline)
+        watermarks = {}
+        for key in keys:
+            low, key.error = first[key]
+            high, error = last[key]
+            if key.error is None:
+                key.error = error
+            if key.error is not None:
+                low = high = <int64_t>RD_KAFKA_OFFSET_INVALID
+            watermarks[key] = Watermarks(low, high)
+        return watermarks
+
+    cdef list _list_offsets(self, list partitions, int64_t deadline):
+        """Two dicts by partition, of (first offset, error) and of (last one, error)."""
+        cdef rd_kafka_topic_partition_list_t *c_partitions
+        cdef rd_kafka_AdminOptions_t *options
+        cdef rd_kafka_queue_t *replies
+        cdef rd_kafka_t *rk
+        cdef char errstr[256]
+        cdef int64_t specs[2]
+        cdef int which, i, ms
+        cdef list found = [None, None]
+        specs[0] = RD_KAFKA_OFFSET_BEGINNING
+        specs[1] = RD_KAFKA_OFFSET_END
+        rk = self.enter()
+        try:
+            # A signal handler may run in here, and close.
+            self.go_inside()
+            with nogil:
+                replies = rd_kafka_queue_new(rk)
+            try:
+                ms = HOUR if deadline < 0 else <int>max(0, min(deadline - ck_runtime_now_ms(), HOUR))
+                for which in range(2):
+                    c_partitions = partitions_to(partitions, "partitions")
+                    for i in range(c_partitions.cnt):
+                        c_partitions.elems[i].offset = specs[which]
+                    options = rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_LISTOFFSETS)
+                    try:
+                        rd_kafka_AdminOptions_set_opaque(options, <void *><size_t>which)
+                        rd_kafka_AdminOptions_set_request_timeout(options, ms, errstr,
+                                                                  sizeof(errstr))
+                        if text_conf(rd_kafka_conf(rk), "isolation.level") == "read_committed":
+                            check_error(rd_kafka_AdminOptions_set_isolation_level(
+                                options, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED))
+                        with nogil:
+                            rd_kafka_ListOffsets(rk, c_partitions, options, replies)
+                    finally:
+                        rd_kafka_AdminOptions_destroy(options)
+                        rd_kafka_topic_partition_list_destroy(c_partitions)
+                self._await_offsets(replies, found, deadline)
+            finally:
+                # Destroyed, the queue takes an answer that is still to come with it.
+                with nogil:
+                    rd_kafka_queue_destroy(replies)
+                self.come_out()
+        finally:
+            self.leave()
+            if self._close_after:
+                self.after_call()
+        return found
+
+    cdef int _await_offsets(self, rd_kafka_queue_t *replies, list found,
+                            int64_t deadline) except -1:
+        cdef rd_kafka_event_t *event
+        cdef const rd_kafka_ListOffsetsResultInfo_t **infos
+        cdef const rd_kafka_topic_partition_t *rktpar
+        cdef rd_kafka_resp_err_t err
+        cdef size_t cnt = 0, i
+        cdef int ms
+        while None in found:
+            ms = SLICE
+            if deadline >= 0:
+                ms = <int>min(deadline - ck_runtime_now_ms(), SLICE)
+                if ms < 0:
+                    check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Failed to get watermarks")
+            with nogil:
+                event = rd_kafka_queue_poll(replies, ms)
+            try:
+                PyErr_CheckSignals()
+                if self._open_in != ck_runtime_generation:
+                    self.refuse()  # another thread closes: it is not to wait for the broker
+                if event is NULL:
+                    continue
+                err = rd_kafka_event_error(event)
+                if err:
+                    words = (<bytes>rd_kafka_event_error_string(event)).decode("utf-8", "replace")
+                    raise_err(err, f"Failed to get watermarks: {words}")
+                infos = rd_kafka_ListOffsets_result_infos(
+                    rd_kafka_event_ListOffsets_result(event), &cnt)
+                offsets = {}
+                for i in range(cnt):
+                    rktpar = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i])
+                    offsets[TopicPartition(rktpar.topic.decode(), rktpar.partition)] = (
+                        rktpar.offset, error_from(rktpar.err, NULL) if rktpar.err else None)
+                found[<size_t>rd_kafka_event_opaque(event)] = offsets
+            finally:
+                with nogil:
+                    rd_kafka_event_destroy(event)
+        return 0
+
+    def lag(self, partitions=None, timeout=None):
+        """How many offsets there are between where reading goes on and the end.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition, optional
+            Assigned or not; those assigned by default.
+        timeout : float, optional
+            Seconds for all of it; an hour by default. Ctrl-C is noticed while waiting for the watermarks.
+
+        Returns
+        -------
+        dict of TopicPartition to (int or None)
+            ``high - next``, with high as of :meth:`watermarks`. Next is the position behind the last message
+            handed over, or else the group's committed offset, or else where ``auto.offset.reset`` begins; at
+            least ``low``, for what is deleted cannot be read. None where it is not known: the
+            key's ``error`` says why, or ``auto.offset.reset`` is ``error``.
+
+        Raises
+        ------
+        KafkaException
+            As ``watermarks`` and ``committed``.
+
+        Notes
+        -----
+        Offsets are counted, not records: markers of transactions, and what compaction has taken,
+        count as well.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        watermarks = self.watermarks(partitions, timeout)
+        if not watermarks:
+            return {}
+        following = self.position(list(watermarks))
+        rest = [tp for tp in following if tp.offset < 0]
+        if rest:
+            left = None if deadline < 0 else max(deadline - ck_runtime_now_ms(), 0) / 1e3
+            following.extend(self.committed(rest, left))
+        rk = self.enter()
+        reset = text_conf(rd_kafka_conf(rk), "auto.offset.reset")
+        self.leave()
+        lag = {}
+        # Of two, the later one: the committed offset, where there was no position.
+        offsets = {(tp.topic, tp.partition): tp for tp in following}
+        for key, (low, high) in watermarks.items():
+            tp = offsets[key.topic, key.partition]
+            if key.error is None and tp.offset < 0:
+                key.error = tp.error
+            if key.error is not None:
+                lag[key] = None
+            elif tp.offset >= 0:
+                lag[key] = max(high - max(tp.offset, low), 0)
+            elif reset in ("smallest", "earliest", "beginning"):
+                lag[key] = high - low
+            else:
+                lag[key] = 0 if reset in ("largest", "latest", "end") else None
+        return lag

@@ -1,0 +1,1 @@
+"""cykafka under other libraries' names, for code that is not ours to change."""

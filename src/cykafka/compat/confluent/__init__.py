@@ -1,0 +1,165 @@
+"""cykafka as ``confluent_kafka``, for code that imports that name and is not ours to change.
+
+    from cykafka.compat import confluent
+    confluent.install()  # before anything imports confluent_kafka
+
+or, without touching the code at all::
+
+    python -m cykafka.compat.confluent script.py arguments ...
+
+``confluent_kafka`` and its modules ``admin``, ``cimpl``, ``error``, ``serialization`` and so on are then
+ours. Those that we do not have (``schema_registry``, ``avro``, ``kafkatest``, ...) are written in Python and come
+from the files of the installed confluent_kafka package; what they import of ``confluent_kafka`` is ours. That
+package's compiled module is never loaded.
+
+``confluent_kafka.version()`` and ``__version__`` name the release whose interface this is, since code compares
+them to what it needs; ``cykafka.version()`` and ``confluent_kafka.__file__`` tell what it really is.
+``libversion()`` is the real one. ``importlib.metadata`` is not changed: it knows the confluent-kafka
+that is installed, or none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import cykafka
+
+__all__ = ["INTERFACE_VERSION", "install", "uninstall"]
+
+INTERFACE_VERSION = "2.16.1"
+
+_NAME = "confluent_kafka"
+# Their modules that are ones of ours.
+_SAME = (
+    "admin",
+    "deserializing_consumer",
+    "deserializing_share_consumer",
+    "error",
+    "serialization",
+    "serializing_producer",
+)
+# Where they keep what they export elsewhere.
+_ADMIN_PARTS = (
+    "_acl",
+    "_cluster",
+    "_config",
+    "_group",
+    "_listoffsets",
+    "_metadata",
+    "_records",
+    "_resource",
+    "_scram",
+    "_topic",
+)
+
+
+class _Finder:
+    """Says what is missing when a module comes neither from us nor from an installed package."""
+
+    def __init__(self, installed: bool) -> None:
+        self._installed = installed
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"{_NAME}."):
+            return None
+        if fullname.split(".")[1] in _SAME:
+            # Searching on would load files of ours a second time, under another name.
+            raise ModuleNotFoundError(f"cykafka has no module for {fullname}", name=fullname)
+        if not self._installed:
+            raise ModuleNotFoundError(
+                f"{fullname} is not part of cykafka: it comes from the confluent-kafka package, "
+                "which is not installed (pip install confluent-kafka)",
+                name=fullname,
+            )
+        return None
+
+
+_finder: _Finder | None = None
+
+
+def install() -> None:
+    """Make ``import confluent_kafka`` give cykafka, from now on, in this process.
+
+    Calling it again changes nothing.
+
+    Raises
+    ------
+    ImportError
+        The real confluent_kafka is imported already: what uses it would go on using it.
+    """
+    global _finder
+    present = sys.modules.get(_NAME)
+    if hasattr(present, "__cykafka__"):
+        return
+    if present is not None:
+        raise ImportError(
+            f"{_NAME} is already imported, from {getattr(present, '__file__', None)}: call "
+            "cykafka.compat.confluent.install() before anything imports it",
+            name=_NAME,
+        )
+    uninstall()  # somebody may have emptied sys.modules
+    # Looked up, not imported: its folder is where the modules that we do not have come from.
+    found = importlib.util.find_spec(_NAME)
+    folders = list(found.submodule_search_locations or ()) if found is not None else []
+    modules = _modules(folders)
+    _finder = _Finder(bool(folders))
+    sys.meta_path.insert(0, _finder)
+    sys.modules.update(modules)
+
+
+def uninstall() -> None:
+    """Undo install(): the next import of ``confluent_kafka`` finds what is installed under that name.
+
+    What was imported meanwhile stays as it is where it is used.
+    """
+    global _finder
+    if _finder is None:
+        return
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    _finder = None
+    for name in [name for name in sys.modules if name.split(".")[0] == _NAME]:
+        del sys.modules[name]
+
+
+def _modules(folders: list[str]) -> dict[str, ModuleType]:
+    """Everything sys.modules has to know."""
+    names = {name: getattr(cykafka, name) for name in cykafka.__all__}
+    top = ModuleType(_NAME, cykafka.__doc__)
+    top.__dict__.update(names)
+    top.__dict__.update(
+        __all__=list(cykafka.__all__),
+        __cykafka__=cykafka,
+        __file__=__file__,
+        __path__=folders,
+        __version__=INTERFACE_VERSION,
+        version=_version,
+    )
+    spec = ModuleSpec(_NAME, None, origin=__file__, is_package=True)
+    spec.submodule_search_locations = folders
+    top.__spec__ = spec
+    modules = {_NAME: top}
+    for name in _SAME:
+        modules[f"{_NAME}.{name}"] = importlib.import_module(f"cykafka.{name}")
+    admin = modules[f"{_NAME}.admin"]
+    # Their compiled module has the classes of both.
+    flat = {name: value for name, value in vars(admin).items() if not name.startswith("_")}
+    for name in ("cimpl", "_model"):
+        modules[f"{_NAME}.{name}"] = module = ModuleType(f"{_NAME}.{name}")
+        module.__dict__.update({**flat, **names, "__file__": __file__, "version": _version})
+    for name, module in list(modules.items())[1:]:
+        setattr(top, name.rpartition(".")[2], module)
+    modules.update((f"{_NAME}.admin.{name}", admin) for name in _ADMIN_PARTS)
+    return modules
+
+
+def _version() -> str:
+    """The confluent_kafka release whose interface this is."""
+    return INTERFACE_VERSION

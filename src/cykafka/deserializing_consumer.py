@@ -1,0 +1,135 @@
+"""DeserializingConsumer: a consumer of objects."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic
+
+from cykafka._consumer import Consumer
+from cykafka._errors import KafkaError
+from cykafka._message import Message
+from cykafka._serdes import Serdes
+from cykafka.error import ConsumeError, KeyDeserializationError, ValueDeserializationError
+from cykafka.serialization import MessageField, SerializationContext
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:  # the defaults of type variables are for type checkers
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+__all__ = ["DeserializingConsumer"]
+
+
+class DeserializingConsumer(Consumer, Generic[K, V]):
+    """A consumer whose messages have objects as keys and values.
+
+    Parameters
+    ----------
+    conf : dict
+        As for :class:`cykafka.Consumer`, and, all optional:
+
+        ``key.deserializer``, ``value.deserializer``
+            ``callable(bytes or None, SerializationContext) -> object``.
+        ``key.deserializer.builder``, ``value.deserializer.builder``
+            A DeserializerBuilder instead. The consumer closes what it makes.
+
+    Raises
+    ------
+    ValueError
+        A deserializer and its builder are both given.
+    """
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        self._serdes = Serdes(conf, "deserializer")
+        try:
+            super().__init__(self._serdes.config)
+            self._serdes.offer_cluster_id(self)
+        except BaseException:
+            self._serdes.close_quietly()
+            raise
+
+    def poll(self, timeout: float | None = -1) -> Message | None:
+        """Wait for one message, and deserialize its key, then its value.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None or less than 0: forever. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        Message or None
+            None if there was none in time. ``key()`` and ``value()`` are the objects, and so are
+            ``deserialized_key()`` and ``deserialized_value()``.
+
+        Raises
+        ------
+        KeyDeserializationError, ValueDeserializationError
+            A deserializer raised: ``exception`` is what it raised, ``kafka_message`` the message as it
+            came. The message counts as read.
+        ConsumeError
+            An event (such as ``_PARTITION_EOF``) or an error came instead of a record.
+        """
+        message = super().poll(timeout)
+        if message is None:
+            return None
+        error = message.error()
+        if error is not None:
+            raise ConsumeError(error, kafka_message=message)
+        return self._deserialized(message)
+
+    def __next__(self) -> Message:
+        """As ``Consumer.__next__``, but raising what :meth:`poll` raises."""
+        while True:
+            try:
+                return super().__next__()
+            except ConsumeError as error:
+                if error.code != KafkaError._PARTITION_EOF:
+                    raise
+
+    def _deserialized(self, message: Message) -> Message:
+        topic = message.topic()
+        assert topic is not None  # only messages with an error lack it
+        ctx = SerializationContext(topic, MessageField.KEY, message.headers())  # type: ignore[arg-type]
+        key, value = message.key(), message.value()
+        if self._serdes.key is not None:
+            try:
+                key = self._serdes.key(key, ctx)
+            except Exception as error:
+                raise KeyDeserializationError(error, message) from error
+        ctx.field = MessageField.VALUE
+        if self._serdes.value is not None:
+            try:
+                value = self._serdes.value(value, ctx)
+            except Exception as error:
+                raise ValueDeserializationError(error, message) from error
+        # Only now: with an error the message keeps its bytes.
+        message.set_key(key)
+        message.set_value(value)
+        return message
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
+        """There is none, as in confluent_kafka: use :meth:`poll`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no consume(): use poll(), or Consumer.consume() and "
+            "the deserializers"
+        )
+
+    def close(self) -> None:
+        """Close the consumer, then the deserializers that builders made."""
+        super().close()
+        self._serdes.close()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,11 @@
+"""DeserializingShareConsumer: a member of a share group that gets objects."""
+
+from __future__ import annotations
+
+from cykafka._model import ShareConsumer
+
+__all__ = ["DeserializingShareConsumer"]
+
+
+class DeserializingShareConsumer(ShareConsumer):
+    """A ShareConsumer that deserializes; as that one, it needs librdkafka 2.15.0 or newer."""

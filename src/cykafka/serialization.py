@@ -1,0 +1,245 @@
+"""Objects to bytes and back: what SerializingProducer and DeserializingConsumer are configured with."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeAlias
+
+from cykafka._errors import KafkaException
+
+__all__ = [
+    "Deserializer",
+    "DeserializerBuilder",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "MessageField",
+    "SerializationContext",
+    "SerializationError",
+    "Serializer",
+    "SerializerBuilder",
+    "StringDeserializer",
+    "StringSerializer",
+]
+
+Headers: TypeAlias = dict[str, str | bytes | None] | list[tuple[str, str | bytes | None]]
+
+
+class SerializationError(KafkaException):
+    """An object could not be made into bytes, or bytes into an object."""
+
+
+class MessageField(str, Enum):
+    """The part of a message that is being serialized."""
+
+    NONE = "none"
+    KEY = "key"
+    VALUE = "value"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class SerializationContext:
+    """Where the bytes belong.
+
+    Parameters
+    ----------
+    topic : str
+    field : MessageField
+    headers : dict or list of (str, str or bytes or None), optional
+        The message's; the very object, so a serializer may add to it.
+    """
+
+    def __init__(self, topic: str, field: MessageField, headers: Headers | None = None) -> None:
+        self.topic = topic
+        self.field = field
+        self.headers = headers
+
+
+class _Serde:
+    """What serializers and deserializers have in common."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def set_cluster_id_resolver(self, resolver: Callable[[], Any]) -> None:
+        """Take note of a function that tells the cluster's id.
+
+        The client calls this once, when it has been made; here it does nothing.
+
+        Parameters
+        ----------
+        resolver : callable
+            Returns the cluster's id, str, or raises. It may wait up to 60 s for a broker, so
+            do not call it before the id is needed.
+        """
+
+    def close(self) -> None:
+        """Let go of what was acquired; here it does nothing.
+
+        The client calls this when it is closed, for what it got from a builder.
+        """
+
+
+class Serializer(_Serde):
+    """The base of serializers; any ``callable(object, SerializationContext)`` is one as well."""
+
+    __slots__ = ()
+
+    def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
+        """The bytes of an object; None, Kafka's null, for None.
+
+        Raises
+        ------
+        SerializationError
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no __call__")
+
+
+class Deserializer(_Serde):
+    """The base of deserializers; any ``callable(bytes, SerializationContext)`` is one as well."""
+
+    __slots__ = ()
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+        """The object that bytes stand for; None for None, Kafka's null.
+
+        Raises
+        ------
+        SerializationError
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no __call__")
+
+
+class SerializerBuilder:
+    """Makes a serializer of a client's configuration, for ``key.serializer.builder`` and the like."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Serializer, dict[str, Any]]:
+        """Make the serializer.
+
+        Parameters
+        ----------
+        conf : dict
+            The client's configuration, a copy.
+        is_key : bool
+            Whether it is for keys.
+
+        Returns
+        -------
+        tuple of (Serializer, dict)
+            The serializer, which the client will close, and what is left of the configuration.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no build()")
+
+
+class DeserializerBuilder:
+    """As SerializerBuilder, for ``key.deserializer.builder`` and ``value.deserializer.builder``."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Deserializer, dict[str, Any]]:
+        """Make the deserializer; see :meth:`SerializerBuilder.build`."""
+        raise NotImplementedError(f"{type(self).__name__} has no build()")
+
+
+def _packed(layout: struct.Struct, obj: Any) -> bytes | None:
+    if obj is None:
+        return None
+    try:
+        return layout.pack(obj)
+    except struct.error as error:
+        raise SerializationError(str(error)) from error
+
+
+def _unpacked(layout: struct.Struct, value: bytes | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return layout.unpack(value)[0]
+    except struct.error as error:
+        raise SerializationError(str(error)) from error
+
+
+_DOUBLE = struct.Struct(">d")
+_INTEGER = struct.Struct(">i")
+
+
+class DoubleSerializer(Serializer):
+    """float -> 8 bytes, IEEE 754 binary64, big-endian."""
+
+    def __call__(
+        self, obj: float | None, ctx: SerializationContext | None = None
+    ) -> bytes | None:
+        return _packed(_DOUBLE, obj)
+
+
+class DoubleDeserializer(Deserializer):
+    """8 bytes, IEEE 754 binary64, big-endian -> float."""
+
+    def __call__(
+        self, value: bytes | None, ctx: SerializationContext | None = None
+    ) -> float | None:
+        number: float | None = _unpacked(_DOUBLE, value)
+        return number
+
+
+class IntegerSerializer(Serializer):
+    """int -> 4 bytes, signed, big-endian."""
+
+    def __call__(self, obj: int | None, ctx: SerializationContext | None = None) -> bytes | None:
+        return _packed(_INTEGER, obj)
+
+
+class IntegerDeserializer(Deserializer):
+    """4 bytes, signed, big-endian -> int."""
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> int | None:
+        number: int | None = _unpacked(_INTEGER, value)
+        return number
+
+
+class StringSerializer(Serializer):
+    """str -> bytes.
+
+    Parameters
+    ----------
+    codec : str
+        One of Python's encodings.
+    """
+
+    def __init__(self, codec: str = "utf_8") -> None:
+        self.codec = codec
+
+    def __call__(self, obj: str | None, ctx: SerializationContext | None = None) -> bytes | None:
+        if obj is None:
+            return None
+        try:
+            return obj.encode(self.codec)
+        except UnicodeError as error:
+            raise SerializationError(str(error)) from error
+
+
+class StringDeserializer(Deserializer):
+    """bytes -> str.
+
+    Parameters
+    ----------
+    codec : str
+        One of Python's encodings.
+    """
+
+    def __init__(self, codec: str = "utf_8") -> None:
+        self.codec = codec
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> str | None:
+        if value is None:
+            return None
+        try:
+            return value.decode(self.codec)
+        except UnicodeError as error:
+            raise SerializationError(str(error)) from error

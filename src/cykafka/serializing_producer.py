@@ -1,0 +1,136 @@
+"""SerializingProducer: a producer of objects."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic
+
+from cykafka._producer import Producer
+from cykafka._serdes import Serdes
+from cykafka.error import KeySerializationError, ValueSerializationError
+from cykafka.serialization import Headers, MessageField, SerializationContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import TypeVar
+
+    from cykafka._errors import KafkaError
+    from cykafka._message import Message
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:  # the defaults of type variables are for type checkers
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+__all__ = ["SerializingProducer"]
+
+
+class SerializingProducer(Producer, Generic[K, V]):
+    """A producer whose ``produce()`` takes objects as keys and values.
+
+    Parameters
+    ----------
+    conf : dict
+        As for :class:`cykafka.Producer`, and, all optional:
+
+        ``key.serializer``, ``value.serializer``
+            ``callable(object, SerializationContext) -> bytes or None``.
+        ``key.serializer.builder``, ``value.serializer.builder``
+            A SerializerBuilder instead. The producer closes what it makes.
+
+    Raises
+    ------
+    ValueError
+        A serializer and its builder are both given.
+
+    Notes
+    -----
+    ``produce_batch()`` serializes nothing.
+    """
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        self._serdes = Serdes(conf, "serializer")
+        self._closed = False
+        try:
+            super().__init__(self._serdes.config)
+            self._serdes.offer_cluster_id(self)
+        except BaseException:
+            self._serdes.close_quietly()
+            raise
+
+    def produce(  # type: ignore[override]
+        self,
+        topic: str,
+        key: K | None = None,
+        value: V | None = None,
+        partition: int = -1,
+        on_delivery: Callable[[KafkaError | None, Message], object] | None = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+        timeout: float | None = 0,
+    ) -> None:
+        """Serialize the key, then the value, and queue the record.
+
+        Parameters
+        ----------
+        topic : str
+        key, value : object, optional
+        partition, on_delivery, timestamp, headers, timeout
+            As for ``Producer.produce``. Mind that the key comes before the value here.
+
+        Raises
+        ------
+        KeySerializationError, ValueSerializationError
+            A serializer raised; ``exception`` is what it raised.
+        BufferError, KafkaException, RuntimeError
+            As ``Producer.produce``.
+        """
+        # A serializer may register a schema: not for a record that can never be produced.
+        if self._closed:
+            raise RuntimeError(f"{type(self).__name__} is closed")
+        if not isinstance(topic, str):
+            raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
+        key_data: Any = key
+        value_data: Any = value
+        ctx = SerializationContext(topic, MessageField.KEY, headers)
+        if self._serdes.key is not None:
+            try:
+                key_data = self._serdes.key(key, ctx)
+            except Exception as error:
+                raise KeySerializationError(error) from error
+        ctx.field = MessageField.VALUE
+        if self._serdes.value is not None:
+            try:
+                value_data = self._serdes.value(value, ctx)
+            except Exception as error:
+                raise ValueSerializationError(error) from error
+        super().produce(
+            topic,
+            value_data,
+            key_data,
+            partition=partition,
+            on_delivery=on_delivery,
+            timestamp=timestamp,
+            headers=headers,
+            timeout=timeout,
+        )
+
+    def close(self) -> bool:
+        """Close the producer, then the serializers that builders made."""
+        closed = super().close()
+        # Not before: the flush in there runs delivery callbacks, and these may produce.
+        self._closed = True
+        self._serdes.close()
+        return closed
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        self.close()
