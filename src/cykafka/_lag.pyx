@@ -79,11 +79,13 @@ cdef class Lag(Offsets):
             ``_TIMED_OUT``, or why no broker could be asked.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef TopicPartition key
         if partitions is None:
             partitions = self.assignment()
         # Checked, and each of them once.
         rd_kafka_topic_partition_list_destroy(partitions_to(partitions, "partitions"))
-        keys = [TopicPartition(tp.topic, tp.partition) for tp in dict.fromkeys(partitions)]
+        keys = [TopicPartition(each.topic, each.partition)
+                for each in dict.fromkeys(partitions)]
         if not keys:
             return {}
         first, last = self._list_offsets(keys, deadline)
@@ -215,11 +217,12 @@ cdef class Lag(Offsets):
         count as well.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef TopicPartition key, tp
         watermarks = self.watermarks(partitions, timeout)
         if not watermarks:
             return {}
         following = self.position(list(watermarks))
-        rest = [tp for tp in following if tp.offset < 0]
+        rest = [each for each in following if each.offset < 0]
         if rest:
             left = None if deadline < 0 else max(deadline - ck_runtime_now_ms(), 0) / 1e3
             following.extend(self.committed(rest, left))
@@ -228,7 +231,7 @@ cdef class Lag(Offsets):
         self.leave()
         lag = {}
         # Of two, the later one: the committed offset, where there was no position.
-        offsets = {(tp.topic, tp.partition): tp for tp in following}
+        offsets = {(each.topic, each.partition): each for each in following}
         for key, (low, high) in watermarks.items():
             tp = offsets[key.topic, key.partition]
             if key.error is None and tp.offset < 0:

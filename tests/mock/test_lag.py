@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,14 @@ from cykafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition, 
 pytestmark = pytest.mark.ours
 
 WAIT_S = 10.0
+
+
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    """An address where nobody listens, and nobody else can either."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def partitions_of(topic: str, *numbers: int) -> list[TopicPartition]:
@@ -51,10 +60,14 @@ def test_watermarks_are_those_of_a_single_partition(
 def test_watermarks_take_two_requests_per_broker(consumer: Any, cluster: Any, topic: str) -> None:
     consumer.list_topics(timeout=WAIT_S)
 
-    with cluster.track_requests() as requests:
+    cluster.start_request_tracking()
+    try:
         consumer.watermarks(partitions_of(topic), timeout=WAIT_S)
+        requests = cluster.requests("ListOffsets")
+    finally:
+        cluster.stop_request_tracking()
 
-    assert [request.api for request in requests].count("ListOffsets") == 2
+    assert len(requests) == 2
 
 
 def test_watermarks_of_the_assignment_and_of_nothing(consumer: Any, topic: str) -> None:

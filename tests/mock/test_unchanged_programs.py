@@ -1,0 +1,165 @@
+"""Programs for confluent_kafka that run unchanged on us, against a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+COMMAND = [sys.executable, "-m", "cykafka.compat.confluent"]
+
+# The shape of a typical producer, with each of the ways people import.
+PRODUCER = """
+import sys
+import confluent_kafka
+from confluent_kafka import KafkaException, Producer
+
+def acked(err, msg):
+    if err is not None:
+        raise KafkaException(err)
+    print("acked", msg.topic(), msg.partition(), msg.offset())
+
+conf = {"bootstrap.servers": sys.argv[1]}
+p = Producer(**conf)
+for line in ["a", "b", "c"]:
+    try:
+        p.produce(sys.argv[2], line.rstrip(), partition=0, callback=acked)
+    except BufferError:
+        p.poll(1)
+    p.poll(0)
+p.flush()
+assert isinstance(p, confluent_kafka.Producer)
+"""
+
+# The shape of a typical consumer loop, that ends at the partition's end.
+CONSUMER = """
+import logging, sys
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka.cimpl import TopicPartition
+
+logger = logging.getLogger("consumer")
+c = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[3],
+              "auto.offset.reset": "earliest", "enable.partition.eof": True}, logger=logger)
+
+def on_assign(consumer, partitions):
+    for p in partitions:
+        p.offset = OFFSET_BEGINNING
+    consumer.assign(partitions)
+
+c.subscribe([sys.argv[2]], on_assign=on_assign)
+seen = ends = 0
+try:
+    while ends < 4:
+        msg = c.poll(timeout=1.0)
+        if msg is None:
+            continue
+        if msg.error():
+            if msg.error().code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(msg.error())
+            ends += 1
+            continue
+        seen += 1
+        print("%d:%d %s" % (msg.partition(), msg.offset(), msg.value().decode("utf-8")))
+finally:
+    c.close()
+assert isinstance(TopicPartition("t", 1), TopicPartition)
+"""
+
+# The shape of a serializing pair, by the modules people import from.
+SERIALIZING = """
+import sys
+from confluent_kafka.deserializing_consumer import DeserializingConsumer
+from confluent_kafka.error import ConsumeError, KeySerializationError
+from confluent_kafka.serialization import StringDeserializer, StringSerializer
+from confluent_kafka.serializing_producer import SerializingProducer
+
+producer = SerializingProducer({"bootstrap.servers": sys.argv[1],
+                                "key.serializer": StringSerializer("utf_8"),
+                                "value.serializer": StringSerializer("utf_8")})
+producer.produce(topic=sys.argv[2], key="k", value="v")
+try:
+    producer.produce(topic=sys.argv[2], key=5, value="v")
+except KeySerializationError as e:
+    print("refused", type(e.exception).__name__)
+producer.flush()
+consumer = DeserializingConsumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[3],
+                                  "auto.offset.reset": "earliest",
+                                  "key.deserializer": StringDeserializer("utf_8"),
+                                  "value.deserializer": StringDeserializer("utf_8")})
+consumer.subscribe([sys.argv[2]])
+while True:
+    try:
+        msg = consumer.poll(1.0)
+    except ConsumeError as e:
+        raise SystemExit(str(e))
+    if msg is not None:
+        print(msg.key(), msg.value())
+        break
+consumer.close()
+producer.close()
+"""
+
+# A transaction that copies from one topic to another.
+TRANSACTION = """
+import sys
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+c = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[3],
+              "auto.offset.reset": "earliest", "enable.auto.commit": False})
+p = Producer({"bootstrap.servers": sys.argv[1], "transactional.id": sys.argv[3]})
+c.assign([TopicPartition(sys.argv[2], 0, 0)])
+p.init_transactions()
+p.begin_transaction()
+for msg in c.consume(3, timeout=10):
+    p.produce(sys.argv[2], value=msg.value() + b"-copy", partition=1)
+p.send_offsets_to_transaction(c.position(c.assignment()), c.consumer_group_metadata())
+p.commit_transaction()
+c.assign([TopicPartition(sys.argv[2], 1, 0)])
+print([msg.value() for msg in c.consume(3, timeout=10)])
+c.close()
+"""
+
+
+@pytest.fixture
+def runs(
+    tmp_path: Path, cluster: Any, topic: str, unique: Callable[[str], str]
+) -> Callable[[str], list[str]]:
+    """Run a program on the cluster and a topic; its output's lines."""
+
+    def runs(source: str) -> list[str]:
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(source))
+        done = subprocess.run(
+            [*COMMAND, str(script), cluster.bootstrap_servers, topic, unique("group")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+    return runs
+
+
+def test_producer_and_consumer_run_unchanged(
+    runs: Callable[[str], list[str]], topic: str
+) -> None:
+    assert runs(PRODUCER) == [f"acked {topic} 0 {offset}" for offset in range(3)]
+    assert runs(CONSUMER) == ["0:0 a", "0:1 b", "0:2 c"]
+
+
+def test_serializing_clients_run_unchanged(runs: Callable[[str], list[str]]) -> None:
+    assert runs(SERIALIZING) == ["refused AttributeError", "k v"]
+
+
+def test_transaction_runs_unchanged(runs: Callable[[str], list[str]]) -> None:
+    runs(PRODUCER)
+
+    assert runs(TRANSACTION) == ["[b'a-copy', b'b-copy', b'c-copy']"]
