@@ -7,9 +7,9 @@ or, without touching the code at all::
 
     python -m cykafka.compat.confluent script.py arguments ...
 
-``confluent_kafka`` and its modules ``admin``, ``cimpl``, ``error``, ``serialization`` and so on are then
-ours. Those that we do not have (``schema_registry``, ``avro``, ``kafkatest``, ...) are written in Python and come
-from the files of the installed confluent_kafka package; what they import of ``confluent_kafka`` is ours. That
+``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``, ``serialization`` and so on are
+then ours. Those that we do not have (``schema_registry``, ``avro``, ...) are written in Python and come from the
+files of the installed confluent-kafka package; what they import of ``confluent_kafka`` is ours. That
 package's compiled module is never loaded.
 
 ``confluent_kafka.version()`` and ``__version__`` name the release whose interface this is, since code compares
@@ -37,6 +37,7 @@ _NAME = "confluent_kafka"
 # Their modules that are ones of ours.
 _SAME = (
     "admin",
+    "aio",
     "deserializing_consumer",
     "deserializing_share_consumer",
     "error",
