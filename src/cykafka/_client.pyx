@@ -1,13 +1,12 @@
 """Client: what every handle can ask the cluster for."""
 from libc.stdint cimport int32_t
 
-from cykafka._config cimport conf_to_dict
+from cykafka._config cimport properties_of
 from cykafka._errors cimport check_doing, check_error
 from cykafka._handle cimport Handle
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_clusterid,
-    rd_kafka_conf,
     rd_kafka_controllerid,
     rd_kafka_last_error,
     rd_kafka_mem_free,
@@ -123,7 +122,7 @@ cdef class Client(Handle):
         """
         rk = self.enter()
         try:
-            return conf_to_dict(rd_kafka_conf(rk))
+            return properties_of(rk)
         finally:
             self.leave()
 

@@ -1,4 +1,4 @@
-from cykafka._librdkafka cimport rd_kafka_conf_t
+from cykafka._librdkafka cimport rd_kafka_conf_t, rd_kafka_t
 
 cdef dict merged_config(tuple args, dict kwargs, str cls)
 cdef rd_kafka_conf_t *conf_from(dict config) except NULL
@@ -6,5 +6,5 @@ cdef object take_callable(dict config, str key)
 cdef bint take_bool(dict config, str key, bint default) except? -1
 cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1
 cdef int int_conf(rd_kafka_conf_t *conf, str key, int default)
-cdef dict conf_to_dict(const rd_kafka_conf_t *conf)
-cdef str text_conf(const rd_kafka_conf_t *conf, str key)
+cdef str property_of(rd_kafka_t *rk, str key)
+cdef dict properties_of(rd_kafka_t *rk)

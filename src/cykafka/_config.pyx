@@ -22,6 +22,7 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     rd_kafka_cert_enc_t,
     rd_kafka_cert_type_t,
+    rd_kafka_conf,
     rd_kafka_conf_destroy,
     rd_kafka_conf_get,
     rd_kafka_conf_new,
@@ -29,6 +30,11 @@ from cykafka._librdkafka cimport (
     rd_kafka_conf_res_t,
     rd_kafka_conf_set,
     rd_kafka_conf_set_ssl_cert,
+    rd_kafka_default_topic_conf_dup,
+    rd_kafka_t,
+    rd_kafka_topic_conf_destroy,
+    rd_kafka_topic_conf_get,
+    rd_kafka_topic_conf_t,
 )
 
 # Keys that are ours, beside librdkafka's properties.
@@ -182,28 +188,46 @@ cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_EN
     return RD_KAFKA_CERT_ENC_DER
 
 
-cdef str text_conf(const rd_kafka_conf_t *conf, str key):
-    """The value of a property in librdkafka's spelling; None without one, and for callbacks."""
+cdef str property_of(rd_kafka_t *rk, str key):
+    """What a property of an open handle is, in librdkafka's spelling; None without a value."""
+    cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
+    try:
+        return _text_in(rd_kafka_conf(rk), topic_conf, key)
+    finally:
+        rd_kafka_topic_conf_destroy(topic_conf)
+
+
+cdef dict properties_of(rd_kafka_t *rk):
+    """All properties of an open handle; secrets are "[redacted]"."""
+    cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
+    try:
+        # Secrets are not even looked at: set_sasl_credentials() may be changing one of them.
+        return {key: "[redacted]" if _SECRET.search(key)
+                else _text_in(rd_kafka_conf(rk), topic_conf, key)
+                for key in sorted(_property_names())}
+    finally:
+        rd_kafka_topic_conf_destroy(topic_conf)
+
+
+cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topic_conf, str key):
     cdef bytes name = key.encode()
     cdef size_t size = 0
     cdef char *text
-    if rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK:
+    # The client's own, or else one of its topics'.
+    cdef bint of_topic = rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK
+    if of_topic and rd_kafka_topic_conf_get(topic_conf, name, NULL, &size) != RD_KAFKA_CONF_OK:
         return None
     text = <char *>malloc(size)
     if text is NULL:
         raise MemoryError
     try:
-        rd_kafka_conf_get(conf, name, text, &size)
+        if of_topic:
+            rd_kafka_topic_conf_get(topic_conf, name, text, &size)
+        else:
+            rd_kafka_conf_get(conf, name, text, &size)
         return text.decode("utf-8", "replace")
     finally:
         free(text)
-
-
-cdef dict conf_to_dict(const rd_kafka_conf_t *conf):
-    """Every property's value; secrets are "[redacted]"."""
-    # These are not even looked at: set_sasl_credentials() may be changing one of them.
-    return {key: "[redacted]" if _SECRET.search(key) else text_conf(conf, key)
-            for key in sorted(_property_names())}
 
 
 cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):

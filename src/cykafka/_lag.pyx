@@ -2,7 +2,7 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
-from cykafka._config cimport text_conf
+from cykafka._config cimport property_of
 from cykafka._csrc cimport ck_runtime_generation, ck_runtime_now_ms
 from cykafka._errors cimport check_doing, check_error, error_from, raise_err
 from cykafka._librdkafka cimport (
@@ -22,7 +22,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_ListOffsetsResultInfo_t,
     rd_kafka_ListOffsetsResultInfo_topic_partition,
     rd_kafka_ListOffsets_result_infos,
-    rd_kafka_conf,
     rd_kafka_event_ListOffsets_result,
     rd_kafka_event_destroy,
     rd_kafka_event_error,
@@ -129,7 +128,7 @@ cdef class Lag(Offsets):
                         rd_kafka_AdminOptions_set_opaque(options, <void *><size_t>which)
                         rd_kafka_AdminOptions_set_request_timeout(options, ms, errstr,
                                                                   sizeof(errstr))
-                        if text_conf(rd_kafka_conf(rk), "isolation.level") == "read_committed":
+                        if property_of(rk, "isolation.level") == "read_committed":
                             check_error(rd_kafka_AdminOptions_set_isolation_level(
                                 options, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED))
                         with nogil:
@@ -227,8 +226,10 @@ cdef class Lag(Offsets):
             left = None if deadline < 0 else max(deadline - ck_runtime_now_ms(), 0) / 1e3
             following.extend(self.committed(rest, left))
         rk = self.enter()
-        reset = text_conf(rd_kafka_conf(rk), "auto.offset.reset")
-        self.leave()
+        try:
+            reset = property_of(rk, "auto.offset.reset")
+        finally:
+            self.leave()
         lag = {}
         # Of two, the later one: the committed offset, where there was no position.
         offsets = {(each.topic, each.partition): each for each in following}

@@ -127,6 +127,10 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_conf_res_t rd_kafka_conf_get(const rd_kafka_conf_t *conf, const char *name,
                                           char *dest, size_t *dest_size)
     void rd_kafka_conf_properties_show(FILE *fp)
+    rd_kafka_topic_conf_t *rd_kafka_default_topic_conf_dup(rd_kafka_t *rk)
+    void rd_kafka_topic_conf_destroy(rd_kafka_topic_conf_t *topic_conf)
+    rd_kafka_conf_res_t rd_kafka_topic_conf_get(const rd_kafka_topic_conf_t *conf,
+                                                const char *name, char *dest, size_t *dest_size)
 
     ctypedef enum rd_kafka_cert_type_t:
         RD_KAFKA_CERT_PUBLIC_KEY

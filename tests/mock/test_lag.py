@@ -147,7 +147,9 @@ def test_lag_counts_from_the_position_then_the_commit_then_the_reset(
     assert consumer.lag(timeout=WAIT_S) == {TopicPartition(topic, 0): 6}
 
 
-@pytest.mark.parametrize(("reset", "left"), [("smallest", 10), ("latest", 0), ("error", None)])
+@pytest.mark.parametrize(
+    ("reset", "left"), [("smallest", 10), ("latest", 0), (None, 0), ("error", None)]
+)
 def test_lag_of_a_new_group_goes_by_where_it_would_begin(
     make_consumer: Any, topic: str, fill: Callable[..., None], reset: str, left: int | None
 ) -> None:

@@ -36,6 +36,10 @@ CALLS = {
     "consumer.poll()": "",
     "consumer.consume(10, 60)": "",
     "consumer.consume(10)": "",
+    "next(consumer)": "",
+    "lost.watermarks([kafka.TopicPartition(topic, 0)], 60)": "",
+    "lost.watermarks([kafka.TopicPartition(topic, 0)])": "",
+    "lost.lag([kafka.TopicPartition(topic, 0)])": "",
     "lost.commit(offsets=[kafka.TopicPartition(topic, 0, 1)], asynchronous=False)": "",
     "transactional.init_transactions(60)": """
 transactional = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t",

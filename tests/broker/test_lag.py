@@ -1,0 +1,154 @@
+"""Watermarks and lag where records are deleted, compacted and in transactions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cykafka import KafkaError, TopicPartition, Watermarks
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 60.0
+MANY = 60
+
+
+def by_number(found: dict[TopicPartition, Any]) -> dict[int, Any]:
+    assert [key.error for key in found] == [None] * len(found)
+    return {key.partition: value for key, value in found.items()}
+
+
+def delete_before(cluster: Any, folder: Path, topic: str, partition: int, offset: int) -> None:
+    """Delete the records of a partition up to an offset."""
+    path = folder / "offsets.json"
+    partitions = [{"topic": topic, "partition": partition, "offset": offset}]
+    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    cluster.tool("kafka-delete-records", "--offset-json-file", str(path))
+
+
+def test_watermarks_of_many_partitions_are_those_of_each(
+    cluster: Any, unique: Callable[[str], str], consumer: Any, fill: Callable[..., None]
+) -> None:
+    topic = unique("many")
+    cluster.create_topic(topic, MANY)
+    for number in range(0, MANY, 7):
+        fill(topic, number, partition=number)
+    partitions = [TopicPartition(topic, number) for number in range(MANY)]
+
+    found = consumer.watermarks(partitions, WAIT_S)
+
+    assert by_number(found) == {
+        partition.partition: consumer.get_watermark_offsets(partition, WAIT_S)
+        for partition in partitions
+    }
+    assert found[TopicPartition(topic, 56)] == Watermarks(0, 56)
+    assert sum(consumer.lag(partitions, WAIT_S).values()) == sum(range(0, MANY, 7))
+
+
+def test_deleted_records_are_neither_there_nor_behind(
+    cluster: Any, tmp_path: Path, topic: str, consumer: Any, fill: Callable[..., None]
+) -> None:
+    fill(topic, 10)
+    partition = TopicPartition(topic, 0)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    assert consumer.lag([partition], WAIT_S) == {partition: 8}
+
+    delete_before(cluster, tmp_path, topic, 0, 6)
+
+    assert consumer.watermarks([partition], WAIT_S) == {partition: Watermarks(6, 10)}
+    assert consumer.lag([partition], WAIT_S) == {partition: 4}
+
+
+@pytest.mark.parametrize(("level", "high"), [("read_committed", 5), ("read_uncommitted", 8)])
+def test_open_transaction_is_behind_the_end_of_those_that_read_committed(
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    unique: Callable[[str], str],
+    topic: str,
+    fill: Callable[..., None],
+    level: str,
+    high: int,
+) -> None:
+    fill(topic, 5)
+    transactional = make_producer({"transactional.id": unique("transaction")})
+    transactional.init_transactions(WAIT_S)
+    transactional.begin_transaction()
+    for _ in range(3):
+        transactional.produce(topic, b"open", partition=0)
+    assert transactional.flush(WAIT_S) == 0
+    partition = TopicPartition(topic, 0)
+    consumer = make_consumer({"isolation.level": level})
+
+    assert consumer.watermarks([partition], WAIT_S) == {partition: Watermarks(0, high)}
+    assert consumer.lag([partition], WAIT_S) == {partition: high}
+
+    transactional.commit_transaction(WAIT_S)
+    # The marker has an offset too.
+    assert consumer.watermarks([partition], WAIT_S) == {partition: Watermarks(0, 9)}
+
+
+def test_lag_falls_to_nothing_behind_a_transactions_marker(
+    make_producer: Callable[..., Any],
+    consumer: Any,
+    unique: Callable[[str], str],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    transactional = make_producer({"transactional.id": unique("transaction")})
+    transactional.init_transactions(WAIT_S)
+    transactional.begin_transaction()
+    transactional.produce(topic, b"one", partition=0)
+    transactional.commit_transaction(WAIT_S)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert next(consumer).value() == b"one"
+
+    wait_until(
+        lambda: list(consumer.lag(timeout=WAIT_S).values()) == [0], lambda: consumer.poll(0.1)
+    )
+
+
+def test_lag_of_a_group_by_a_consumer_that_is_no_member(
+    make_consumer: Callable[..., Any],
+    unique: Callable[[str], str],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+) -> None:
+    group = unique("group")
+    for number in range(4):
+        fill(topic, 5, partition=number)
+    with make_consumer({"group.id": group}) as member:
+        member.subscribe([topic])
+        read(member, 12)
+        member.commit(asynchronous=False)
+        own = sum(member.lag(timeout=WAIT_S).values())
+    watcher = make_consumer({"group.id": group})
+
+    lag = watcher.lag([TopicPartition(topic, number) for number in range(4)], WAIT_S)
+
+    assert sum(by_number(lag).values()) == own == 8
+
+
+def test_partition_that_is_not_there_is_told_and_the_others_too(
+    consumer: Any, topic: str, unique: Callable[[str], str], fill: Callable[..., None]
+) -> None:
+    fill(topic, 3)
+    asked = [TopicPartition(topic, 0), TopicPartition(topic, 77), TopicPartition(unique("no"), 0)]
+
+    found = consumer.watermarks(asked, WAIT_S)
+
+    good, *bad = found
+    assert found[good] == (0, 3)
+    codes = [key.error.code() if key.error else None for key in bad]
+    assert codes[0] == KafkaError._UNKNOWN_PARTITION
+    assert codes[1] in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+def test_only_partitions_that_are_not_there(consumer: Any, topic: str) -> None:
+    (key,) = consumer.watermarks([TopicPartition(topic, 77)], WAIT_S)
+
+    assert key.error is not None

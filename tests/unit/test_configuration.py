@@ -1,0 +1,89 @@
+"""The configuration in effect, as a client tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cykafka
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Any]]:
+    """Make clients that are closed at the end of the test."""
+    made = []
+
+    def make(kind: str, config: dict[str, Any]) -> Any:
+        client = getattr(cykafka, kind)(config)
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def test_values_given_and_defaults_are_told(make: Callable[..., Any]) -> None:
+    values = make("Producer", {"linger.ms": 7.5, "acks": "all"}).configuration()
+
+    assert (values["linger.ms"], values["queue.buffering.max.ms"]) == ("7.5", "7.5")
+    assert (values["acks"], values["request.required.acks"]) == ("-1", "-1")
+    assert values["message.max.bytes"] == "1000000"
+    assert values["ssl.ca.location"] is None
+    assert all(value is None or isinstance(value, str) for value in values.values())
+
+
+def test_what_librdkafka_adjusted_is_told(make: Callable[..., Any]) -> None:
+    values = make("Producer", {"enable.idempotence": True}).configuration()
+
+    assert (values["acks"], values["retries"]) == ("-1", "2147483647")
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_offset_store_is_the_user_s_not_librdkafkas(
+    make: Callable[..., Any], stores: bool
+) -> None:
+    consumer = make("Consumer", {"group.id": "g", "enable.auto.offset.store": stores})
+
+    assert consumer.configuration()["enable.auto.offset.store"] == str(stores).lower()
+    assert consumer.configuration()["group.id"] == "g"
+    assert consumer.configuration()["auto.offset.reset"] == "largest"
+
+
+def test_secrets_are_not_told(make: Callable[..., Any]) -> None:
+    producer = make(
+        "Producer",
+        {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "who",
+            "sasl.password": "hush",
+            "sasl.oauthbearer.config": "secret=hush",
+            "sasl.oauthbearer.client.secret": "hush",
+        },
+    )
+    producer.set_sasl_credentials("who", "hush")
+
+    values = producer.configuration()
+
+    assert not [key for key, value in values.items() if value and "hush" in value]
+    told = {
+        key
+        for key, value in values.items()
+        if any(word in key for word in ("password", "secret", "passphrase", "key.pem"))
+        and value != "[redacted]"
+    }
+    assert told == set()
+    assert values["sasl.mechanism"] == "PLAIN"
+
+
+def test_closed_client_has_none(make: Callable[..., Any]) -> None:
+    producer = make("Producer", {})
+    producer.close()
+
+    with pytest.raises(RuntimeError, match="Producer is closed"):
+        producer.configuration()
