@@ -11,6 +11,7 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
     RD_KAFKA_OFFSET_INVALID,
+    RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_AdminOptions_destroy,
     rd_kafka_AdminOptions_new,
@@ -88,10 +89,12 @@ cdef class Lag(Offsets):
         if not keys:
             return {}
         first, last = self._list_offsets(keys, deadline)
+        # librdkafka gives up when no partition of all has a leader.
+        unknown = None, error_from(RD_KAFKA_RESP_ERR__NOENT, "No broker leads this partition")
         watermarks = {}
         for key in keys:
-            low, key.error = first[key]
-            high, error = last[key]
+            low, key.error = first.get(key, unknown)
+            high, error = last.get(key, unknown)
             if key.error is None:
                 key.error = error
             if key.error is not None:
@@ -154,7 +157,7 @@ cdef class Lag(Offsets):
         cdef const rd_kafka_ListOffsetsResultInfo_t **infos
         cdef const rd_kafka_topic_partition_t *rktpar
         cdef rd_kafka_resp_err_t err
-        cdef size_t cnt = 0, i
+        cdef size_t cnt = 0, i, which
         cdef int ms
         while None in found:
             ms = SLICE
@@ -170,7 +173,11 @@ cdef class Lag(Offsets):
                     self.refuse()  # another thread closes: it is not to wait for the broker
                 if event is NULL:
                     continue
+                which = <size_t>rd_kafka_event_opaque(event)
                 err = rd_kafka_event_error(event)
+                if err == RD_KAFKA_RESP_ERR__NOENT:
+                    found[which] = {}
+                    continue
                 if err:
                     words = (<bytes>rd_kafka_event_error_string(event)).decode("utf-8", "replace")
                     raise_err(err, f"Failed to get watermarks: {words}")
@@ -181,7 +188,7 @@ cdef class Lag(Offsets):
                     rktpar = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i])
                     offsets[TopicPartition(rktpar.topic.decode(), rktpar.partition)] = (
                         rktpar.offset, error_from(rktpar.err, NULL) if rktpar.err else None)
-                found[<size_t>rd_kafka_event_opaque(event)] = offsets
+                found[which] = offsets
             finally:
                 with nogil:
                     rd_kafka_event_destroy(event)

@@ -71,8 +71,8 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         Raises
         ------
         KeyDeserializationError, ValueDeserializationError
-            A deserializer raised: ``exception`` is what it raised, ``kafka_message`` the message as it
-            came. The message counts as read.
+            A deserializer raised: ``exception`` is what it raised, ``kafka_message`` the message
+            as it came. The message counts as read.
         ConsumeError
             An event (such as ``_PARTITION_EOF``) or an error came instead of a record.
         """

@@ -1,10 +1,10 @@
-"""Objects to bytes and back: what SerializingProducer and DeserializingConsumer are configured with."""
+"""Objects to bytes and back: for SerializingProducer and DeserializingConsumer."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from cykafka._errors import KafkaException
@@ -32,15 +32,12 @@ class SerializationError(KafkaException):
     """An object could not be made into bytes, or bytes into an object."""
 
 
-class MessageField(str, Enum):
+class MessageField(StrEnum):
     """The part of a message that is being serialized."""
 
     NONE = "none"
     KEY = "key"
     VALUE = "value"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 class SerializationContext:
@@ -115,7 +112,7 @@ class Deserializer(_Serde):
 
 
 class SerializerBuilder:
-    """Makes a serializer of a client's configuration, for ``key.serializer.builder`` and the like."""
+    """Makes a client's serializer, for ``key.serializer.builder`` and the like."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -138,7 +135,7 @@ class SerializerBuilder:
 
 
 class DeserializerBuilder:
-    """As SerializerBuilder, for ``key.deserializer.builder`` and ``value.deserializer.builder``."""
+    """As SerializerBuilder, for ``key.deserializer.builder`` and the like."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -172,9 +169,7 @@ _INTEGER = struct.Struct(">i")
 class DoubleSerializer(Serializer):
     """float -> 8 bytes, IEEE 754 binary64, big-endian."""
 
-    def __call__(
-        self, obj: float | None, ctx: SerializationContext | None = None
-    ) -> bytes | None:
+    def __call__(self, obj: float | None, ctx: SerializationContext | None = None) -> bytes | None:
         return _packed(_DOUBLE, obj)
 
 

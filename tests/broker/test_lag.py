@@ -152,3 +152,5 @@ def test_only_partitions_that_are_not_there(consumer: Any, topic: str) -> None:
     (key,) = consumer.watermarks([TopicPartition(topic, 77)], WAIT_S)
 
     assert key.error is not None
+    assert "No broker leads" in key.error.str()
+    assert consumer.lag([key], WAIT_S) == {key: None}

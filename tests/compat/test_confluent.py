@@ -140,7 +140,8 @@ from cykafka.compat import confluent
 try:
     confluent.install()
 except ImportError as error:
-    assert confluent_kafka.__file__ in str(error) and "before anything imports" in str(error), error
+    assert confluent_kafka.__file__ in str(error), error
+    assert "before anything imports" in str(error), error
 else:
     raise AssertionError("not refused")
 import confluent_kafka.cimpl

@@ -1,7 +1,7 @@
 """confluent_kafka's schema registry serializers with our clients, unchanged.
 
-They are written in Python and need the confluent-kafka package. Each test runs a script of its own,
-once with the real confluent_kafka beside us, and once with us in its place.
+They are written in Python and need the confluent-kafka package. Each test runs a script of its
+own, once with the real confluent_kafka beside us, and once with us in its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-PLACES = {"beside us": "", "in its place": "from cykafka.compat import confluent\nconfluent.install()\n"}
+PLACES = {
+    "beside us": "",
+    "in its place": "from cykafka.compat import confluent\nconfluent.install()\n",
+}
 
 # What the scripts share: objects out through a SerializingProducer and back in.
 ROUND_TRIP = """
@@ -44,7 +47,8 @@ registry = SchemaRegistryClient.new_client({"url": "mock://registry"})
 
 JSON = """
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-schema = '''{"$schema": "http://json-schema.org/draft-07/schema#", "title": "Order", "type": "object",
+schema = '''{"$schema": "http://json-schema.org/draft-07/schema#",
+             "title": "Order", "type": "object",
              "properties": {"id": {"type": "integer"}, "who": {"type": "string"}},
              "required": ["id"]}'''
 orders = [{"id": 1, "who": "ada"}, {"id": 2}]

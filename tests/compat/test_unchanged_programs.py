@@ -148,9 +148,7 @@ def runs(
     return runs
 
 
-def test_producer_and_consumer_run_unchanged(
-    runs: Callable[[str], list[str]], topic: str
-) -> None:
+def test_producer_and_consumer_run_unchanged(runs: Callable[[str], list[str]], topic: str) -> None:
     assert runs(PRODUCER) == [f"acked {topic} 0 {offset}" for offset in range(3)]
     assert runs(CONSUMER) == ["0:0 a", "0:1 b", "0:2 c"]
 

@@ -42,9 +42,7 @@ class Identity:
         protection: Any = serialization.NoEncryption()
         if password is not None:
             protection = serialization.BestAvailableEncryption(password.encode())
-        return self.key.private_bytes(
-            encoding, serialization.PrivateFormat.PKCS8, protection
-        )
+        return self.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, protection)
 
 
 def certify(name: str, issuer: Identity | None = None) -> Identity:
@@ -60,9 +58,7 @@ def certify(name: str, issuer: Identity | None = None) -> Identity:
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
-        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
     )
     return Identity(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
 
@@ -172,9 +168,9 @@ def test_pem_properties_take_text_and_bytes(
         "ssl__key__pem": client.key_as(Encoding.PEM),
     }
 
-    assert connect(**{
-        name: pem.decode() if as_text else pem for name, pem in pems.items()
-    }) == ["the client"]
+    assert connect(**{name: pem.decode() if as_text else pem for name, pem in pems.items()}) == [
+        "the client"
+    ]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -191,9 +187,7 @@ def test_pkcs12_with_its_password_is_used(
         )
     )
 
-    seen = connect(
-        ssl_certificate=store, ssl_key=store, ssl_ca=store, ssl__key__password=PASSWORD
-    )
+    seen = connect(ssl_certificate=store, ssl_key=store, ssl_ca=store, ssl__key__password=PASSWORD)
 
     assert seen == ["the client"]
 

@@ -7,15 +7,15 @@ or, without touching the code at all::
 
     python -m cykafka.compat.confluent script.py arguments ...
 
-``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``, ``serialization`` and so on are
-then ours. Those that we do not have (``schema_registry``, ``avro``, ...) are written in Python and come from the
-files of the installed confluent-kafka package; what they import of ``confluent_kafka`` is ours. That
-package's compiled module is never loaded.
+``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``, ``serialization`` and
+so on are then ours. Those that we do not have (``schema_registry``, ``avro``, ...) are written in
+Python and come from the files of the installed confluent-kafka package; what they import of
+``confluent_kafka`` is ours. That package's compiled module is never loaded.
 
-``confluent_kafka.version()`` and ``__version__`` name the release whose interface this is, since code compares
-them to what it needs; ``cykafka.version()`` and ``confluent_kafka.__file__`` tell what it really is.
-``libversion()`` is the real one. ``importlib.metadata`` is not changed: it knows the confluent-kafka
-that is installed, or none.
+``confluent_kafka.version()`` and ``__version__`` name the release whose interface this is, since
+code compares them to what it needs; ``cykafka.version()`` and ``confluent_kafka.__file__`` tell
+what it really is. ``libversion()`` is the real one. ``importlib.metadata`` is not changed: it
+knows the confluent-kafka that is installed, or none.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undo install(): the next import of ``confluent_kafka`` finds what is installed under that name.
+    """Undo install(): the next ``import confluent_kafka`` finds what is installed by that name.
 
     What was imported meanwhile stays as it is where it is used.
     """

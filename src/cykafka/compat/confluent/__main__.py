@@ -12,10 +12,10 @@ USAGE = """\
 usage: python -m cykafka.compat.confluent script.py [argument ...]
        python -m cykafka.compat.confluent -m module [argument ...]
 
-Runs a script or a module unchanged, with cykafka where it imports confluent_kafka. Modules that cykafka
-does not have, such as confluent_kafka.schema_registry, come from the confluent-kafka package if it
-is installed. Processes that it forks are the same; those that it starts anew import what is
-installed."""
+Runs a script or a module unchanged, with cykafka where it imports confluent_kafka. Modules that
+cykafka does not have, such as confluent_kafka.schema_registry, come from the confluent-kafka
+package if it is installed. Processes that it forks are the same; those that it starts anew import
+what is installed."""
 
 
 def main(arguments: list[str]) -> int:
