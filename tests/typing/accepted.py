@@ -9,14 +9,22 @@ from cykafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_CREATE_TIME,
     Consumer,
+    DeserializingConsumer,
     KafkaError,
     KafkaException,
     Message,
     Producer,
+    SerializingProducer,
     TopicPartition,
     libversion,
     murmur2,
     version,
+)
+from cykafka.serialization import (
+    IntegerSerializer,
+    SerializationContext,
+    Serializer,
+    StringDeserializer,
 )
 
 
@@ -134,6 +142,38 @@ def consume() -> None:
     for name, topic in consumer.list_topics(timeout=5).topics.items():
         print(name, len(topic.partitions))
     consumer.close()
+
+
+def behind(consumer: Consumer) -> int:
+    for partition, (low, high) in consumer.watermarks(timeout=5.0).items():
+        print(partition.topic, high - low, partition.error)
+    topics: list[str] = consumer.subscription()
+    acks: str | None = consumer.configuration()["acks"]
+    print(topics, acks)
+    return sum(left or 0 for left in consumer.lag([TopicPartition("orders", 0)]).values())
+
+
+def iterate(consumer: Consumer) -> None:
+    for message in consumer:
+        offset: int | None = message.offset()
+        print(offset)
+
+
+class Shouting(Serializer):
+    def __call__(self, obj: str | None, ctx: SerializationContext | None = None) -> bytes | None:
+        return None if obj is None else obj.upper().encode()
+
+
+def serialize() -> None:
+    config = {"key.serializer": IntegerSerializer(), "value.serializer": Shouting()}
+    with SerializingProducer[int, str](config) as producer:
+        producer.produce("orders", 1, "text", on_delivery=report, headers={"name": b"value"})
+        producer.produce(topic="orders", key=None, value="text", partition=1, timeout=5)
+    untyped = SerializingProducer(config)
+    untyped.produce("orders", value=object())
+    consumer = DeserializingConsumer({"group.id": "g", "value.deserializer": StringDeserializer()})
+    for message in consumer:
+        print(message.deserialized_value())
 
 
 def module() -> None:

@@ -135,6 +135,18 @@ def test_applications_do_not_import_each_other(path: Path) -> None:
     assert not others
 
 
+def test_compat_uses_what_everybody_may_use() -> None:
+    used = {
+        name
+        for path in sources("*.py")
+        if application(module_of(path)) == "cykafka.compat"
+        for name in imports(path)
+    }
+
+    assert used
+    assert {layer(name) for name in used} <= {PUBLIC, APPLICATION}
+
+
 def test_compiled_modules_do_not_import_in_a_circle() -> None:
     graph: dict[str, set[str]] = {}
     for path in sources("*.pyx", "*.pxd"):
