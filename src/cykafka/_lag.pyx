@@ -43,6 +43,7 @@ from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_to
 from cykafka._util cimport SLICE, deadline_after, timeout_ms
 
+from cykafka._handle import ClosedError
 from cykafka._model import Watermarks
 
 cdef enum:
@@ -169,6 +170,8 @@ cdef class Lag(Offsets):
                 event = rd_kafka_queue_poll(replies, ms)
             try:
                 PyErr_CheckSignals()
+                if self._close_after:
+                    raise ClosedError("The consumer was closed by a signal handler meanwhile")
                 if self._open_in != ck_runtime_generation:
                     self.refuse()  # another thread closes: it is not to wait for the broker
                 if event is NULL:

@@ -95,7 +95,7 @@ def test_watermarks_say_which_partition_is_not_there(
 
 
 def test_watermarks_check_their_arguments(consumer: Any, topic: str) -> None:
-    with pytest.raises(TypeError, match="partitions: expected a list of TopicPartition"):
+    with pytest.raises(TypeError, match=r"partitions\[0\]: expected a TopicPartition"):
         consumer.watermarks([(topic, 0)])
     with pytest.raises(KafkaException) as caught:
         consumer.watermarks([TopicPartition(topic)], WAIT_S)
@@ -126,6 +126,34 @@ def test_watermarks_end_when_another_thread_closes(
 
     closing.join(WAIT_S)
     assert not closing.is_alive()
+
+
+def test_watermarks_end_when_a_signal_handler_closes(
+    run_script: Callable[..., Any],
+) -> None:
+    done = run_script(
+        """
+        import signal
+        consumer = kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g",
+                                   "log_level": 0})
+        signal.signal(signal.SIGALRM, lambda number, frame: consumer.close())
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            consumer.watermarks([kafka.TopicPartition("topic", 0)])
+        except RuntimeError as error:
+            print(error)
+        try:
+            consumer.poll(0)
+        except RuntimeError as error:
+            print(error)
+        """
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "The consumer was closed by a signal handler meanwhile",
+        "Consumer is closed",
+    ]
 
 
 def test_lag_counts_from_the_position_then_the_commit_then_the_reset(

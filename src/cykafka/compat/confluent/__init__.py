@@ -151,7 +151,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
         modules[f"{_NAME}.{name}"] = importlib.import_module(f"cykafka.{name}")
     admin = modules[f"{_NAME}.admin"]
     # Their compiled module has the classes of both.
-    flat = {name: value for name, value in vars(admin).items() if not name.startswith("_")}
+    flat = {name: getattr(admin, name) for name in admin.__all__}
     for name in ("cimpl", "_model"):
         modules[f"{_NAME}.{name}"] = module = ModuleType(f"{_NAME}.{name}")
         module.__dict__.update({**flat, **names, "__file__": __file__, "version": _version})
