@@ -9,6 +9,7 @@ from cykafka._errors import (
     KafkaException,
 )
 from cykafka._handle import ThrottleEvent
+from cykafka._lag import Watermarks
 from cykafka._message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -27,7 +28,6 @@ from cykafka._model import (
     ShareConsumer,
     TopicCollection,
     TopicPartitionInfo,
-    Watermarks,
 )
 from cykafka._module import Uuid, consistent, fnv1a, libversion, murmur2
 from cykafka._partition import (

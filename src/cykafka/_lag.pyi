@@ -1,10 +1,13 @@
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from cykafka._model import Watermarks
 from cykafka._offsets import Offsets
 from cykafka._partition import TopicPartition
 
 _Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
+
+class Watermarks(NamedTuple):
+    low: int
+    high: int
 
 class Lag(Offsets):
     def watermarks(

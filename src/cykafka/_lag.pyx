@@ -1,4 +1,6 @@
 """Lag: where partitions begin and end, and how far reading is behind, for many of them at once."""
+from collections import namedtuple
+
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
@@ -43,12 +45,15 @@ from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_to
 from cykafka._util cimport SLICE, deadline_after, timeout_ms
 
-from cykafka._handle import ClosedError
-from cykafka._model import Watermarks
-
 cdef enum:
     # The most that librdkafka lets a request take, ms.
     HOUR = 3_600_000
+
+
+class Watermarks(namedtuple("Watermarks", ("low", "high"))):
+    """The ends of a partition: its first offset, and the one behind its last."""
+
+    __slots__ = ()
 
 
 cdef class Lag(Offsets):
@@ -171,7 +176,7 @@ cdef class Lag(Offsets):
             try:
                 PyErr_CheckSignals()
                 if self._close_after:
-                    raise ClosedError("The consumer was closed by a signal handler meanwhile")
+                    return 0  # by the signal's handler: after_call() closes, and says so
                 if self._open_in != ck_runtime_generation:
                     self.refuse()  # another thread closes: it is not to wait for the broker
                 if event is NULL:

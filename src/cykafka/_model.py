@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from functools import total_ordering
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from cykafka._message import Message
 from cykafka._partition import TopicPartition
@@ -51,13 +51,6 @@ class Messages:
 
     def __repr__(self) -> str:
         return f"Messages({self._records!r})"
-
-
-class Watermarks(NamedTuple):
-    """The ends of a partition: its first offset, and the one behind its last."""
-
-    low: int
-    high: int
 
 
 class Node:
