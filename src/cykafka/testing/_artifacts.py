@@ -27,7 +27,6 @@ _FETCH_TIMEOUT_S = 600
 _log = logging.getLogger("cykafka.testing")
 
 
-@cache
 def java() -> str:
     """Path of a Java that runs the broker: JAVA_HOME's, else the one on the PATH.
 
@@ -129,6 +128,7 @@ def _fetch(root: Path, jars: Path) -> None:
         os.rename(fetched, jars)
 
 
+@cache
 def _java_version(path: str) -> int:
     try:
         done = subprocess.run(

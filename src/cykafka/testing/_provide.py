@@ -92,9 +92,13 @@ def own_cluster(**options: Any) -> Iterator[KafkaCluster]:
 def _container() -> Iterator[ExternalCluster]:
     """One broker in a container, if testcontainers is installed and an engine answers."""
     try:
-        import docker
-        from testcontainers.core.container import DockerContainer
-        from testcontainers.core.waiting_utils import wait_for_logs
+        import docker  # type: ignore[import,unused-ignore]
+        from testcontainers.core.container import (  # type: ignore[import,unused-ignore]
+            DockerContainer,
+        )
+        from testcontainers.core.waiting_utils import (  # type: ignore[import,unused-ignore]
+            wait_for_logs,
+        )
     except ImportError:
         raise NoBrokerError("testcontainers is not installed") from None
     try:
