@@ -35,8 +35,8 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize(
     ("number", "group"),
-    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)],
-    ids=["ctrl-c", "sigint", "sigterm"],
+    [(signal.SIGINT, True), (signal.SIGTERM, False)],
+    ids=["ctrl-c", "sigterm"],
 )
 def test_broker_serves_until_a_signal_and_leaves_nothing(
     number: signal.Signals,

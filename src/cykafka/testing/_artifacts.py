@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from cykafka.testing._errors import NoBrokerError
@@ -128,7 +127,6 @@ def _fetch(root: Path, jars: Path) -> None:
         os.rename(fetched, jars)
 
 
-@cache
 def _java_version(path: str) -> int:
     try:
         done = subprocess.run(
