@@ -14,7 +14,7 @@ import pytest
 
 from cykafka.testing import KafkaCluster, KafkaClusterError
 
-pytestmark = pytest.mark.ours
+pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("own_brokers")]
 
 WAIT_S = 60.0
 RECORDS = 3_000

@@ -33,6 +33,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize(
     ("number", "group"),
     [(signal.SIGINT, True), (signal.SIGTERM, False)],
@@ -81,6 +82,7 @@ def test_broker_help_tells_what_it_needs() -> None:
         assert word in done.stdout
 
 
+@pytest.mark.usefixtures("own_brokers")
 def test_broker_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -91,6 +93,7 @@ def test_broker_port_that_is_taken_is_named() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("own_brokers")
 def test_broker_wrong_setting_is_named(tmp_path: Path) -> None:
     done = run("-X", "num.io.threads=many", TMPDIR=str(tmp_path))
 
@@ -139,6 +142,7 @@ def test_broker_with_old_java_names_it(tmp_path: Path) -> None:
     assert f"{script} is Java 8" in done.stderr
 
 
+@pytest.mark.usefixtures("own_brokers")
 def test_demo_runs_on_a_real_broker(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"
     path.write_text("key,text\n" + "".join(f"{n % 7},text {n}\n" for n in range(5_000)))

@@ -115,7 +115,7 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> None:
     path.touch(mode=0o600)
     path.write_text(
         "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
-        encoding="latin-1",
+        encoding="ascii",
     )
 
 
@@ -133,4 +133,9 @@ def _escaped(value: object) -> str:
     text = str(value).replace("\\", "\\\\").replace("\n", "\\n")
     # A leading blank would be taken for the separator's.
     text = f"\\{text}" if text[:1].isspace() else text
-    return text.encode("ascii", "backslashreplace").decode()
+    return "".join(char if char.isascii() else _unicode_escape(char) for char in text)
+
+
+def _unicode_escape(char: str) -> str:
+    units = char.encode("utf-16-be")  # Java's characters
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))

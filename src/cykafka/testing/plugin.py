@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
@@ -82,6 +82,13 @@ def kafka_cluster_factory(
         yield make
 
 
+def no_broker(reason: Exception) -> NoReturn:
+    """Skip the test for want of a broker, or fail it if CYKAFKA_REQUIRE_BROKER says so."""
+    if os.environ.get("CYKAFKA_REQUIRE_BROKER") == "1":
+        pytest.fail(f"CYKAFKA_REQUIRE_BROKER=1, but: {reason}", pytrace=False)
+    pytest.skip(f"no broker: {reason}")
+
+
 @contextmanager
 def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]) -> Iterator[C]:
     """A cluster that is there or else skips the test; keeps the logs if a test failed with it."""
@@ -92,9 +99,7 @@ def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]
         try:
             cluster = stack.enter_context(starting)
         except NoBrokerError as error:
-            if os.environ.get("CYKAFKA_REQUIRE_BROKER") == "1":
-                pytest.fail(f"CYKAFKA_REQUIRE_BROKER=1, but: {error}", pytrace=False)
-            pytest.skip(f"no broker: {error}")
+            no_broker(error)
         yield cluster
         if request.session.testsfailed > failed_before and (kept := cluster.keep_logs()):
             request.config.stash.setdefault(_KEPT, []).append(kept)
