@@ -52,6 +52,7 @@ cdef class Handle:
     cdef int slice_ms(self, int64_t deadline) noexcept
     cdef bint begin_close(self) except -1
     cdef int stop(self, int64_t deadline) except -1
+    cdef void wake(self) noexcept nogil
     cdef int abandon_close(self) except -1
     cdef int64_t undelivered(self) noexcept
     cdef int release(self) noexcept

@@ -435,10 +435,14 @@ cdef class Handle:
             # One waiting call eats a yield, and one that was about to wait misses it: again
             # and again, until all have come back and been refused.
             with nogil:
-                rd_kafka_queue_yield(self._wait_queue)
+                self.wake()
                 ck_bell_wait(self._bell, 5)
             PyErr_CheckSignals()
         return 0
+
+    cdef void wake(self) noexcept nogil:
+        """End the wait of a call in flight: a subclass may have other queues to wait on."""
+        rd_kafka_queue_yield(self._wait_queue)
 
     cdef int abandon_close(self) except -1:
         """Open again what begin_close() has stopped (Ctrl-C came before anything was lost)."""

@@ -1,0 +1,17 @@
+from cykafka._client cimport Client
+from cykafka._librdkafka cimport rd_kafka_queue_t
+from cykafka._librdkafka_admin cimport rd_kafka_event_t
+
+cdef class Admin(Client):
+    # Where the answers arrive.
+    cdef rd_kafka_queue_t *_results
+    # By number: the requests librdkafka has.
+    cdef dict _pending
+    cdef size_t _number
+    cdef bint _serving
+
+    cdef int ensure_thread(self) except -1
+    cdef int serve_results(self) except -1
+    cdef int complete(self, rd_kafka_event_t *event) except -1
+    cdef int give_up(self) except -1
+    cdef int look_again(self) except -1

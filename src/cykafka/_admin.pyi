@@ -1,0 +1,29 @@
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self, disjoint_base
+
+from cykafka._admin_request import Request
+from cykafka._client import Client
+from cykafka._model.group import GroupMetadata
+
+@disjoint_base
+class Admin(Client):
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    # A Future, or a dict of them: each method of AdminClient says which.
+    def _ask(self, request: Request, keys: Iterable[Any] | None, **options: Any) -> Any: ...
+    def poll(self, timeout: float | None = None) -> int: ...
+    def list_groups(
+        self, group: str | None = None, timeout: float | None = -1
+    ) -> list[GroupMetadata]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...

@@ -1,0 +1,13 @@
+from cykafka._admin_request import Request
+from cykafka._model.config import ConfigResource
+
+class ConfigRequest(Request): ...
+
+class DescribeConfigs(ConfigRequest):
+    def __init__(self, resources: list[ConfigResource]) -> None: ...
+
+class AlterConfigs(ConfigRequest):
+    def __init__(self, resources: list[ConfigResource]) -> None: ...
+
+class IncrementalAlterConfigs(ConfigRequest):
+    def __init__(self, resources: list[ConfigResource]) -> None: ...

@@ -1,0 +1,112 @@
+"""Arguments of the administrative classes and calls, with errors that name the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, TypeVar
+
+_E = TypeVar("_E", bound=Enum)
+_T = TypeVar("_T")
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+class WrongTypeError(TypeError, ValueError):
+    """A TypeError; and a ValueError as well, which is what confluent_kafka raises for some of these."""
+
+
+def expect(value: Any, kind: type[_T], argument: str) -> _T:
+    """The value, if it is of that class."""
+    if not isinstance(value, kind):
+        raise WrongTypeError(
+            f"{argument}: expected a {kind.__name__}, got {type(value).__name__}"
+        )
+    return value
+
+
+def expect_int(
+    value: Any, argument: str, low: int = INT32_MIN, high: int = INT32_MAX, why: str = ""
+) -> int:
+    """The value, if it is an integer within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{argument}: expected an int, got {type(value).__name__}")
+    if not low <= value <= high:
+        raise ValueError(f"{argument}: expected {low} to {high}{why}, got {value}")
+    return value
+
+
+def expect_bool(value: Any, argument: str) -> bool:
+    """The value, if it is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument}: expected a bool, got {type(value).__name__}")
+    return value
+
+
+def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = False) -> list[_T]:
+    """A copy of a list (or tuple) whose elements are all of that class."""
+    if not isinstance(values, (list, tuple)):
+        raise WrongTypeError(
+            f"{argument}: expected a list of {kind.__name__}, got {type(values).__name__}"
+        )
+    values = list(values)
+    if not values and not empty:
+        raise ValueError(f"{argument}: expected at least one {kind.__name__}, got an empty list")
+    for value in values:
+        if not isinstance(value, kind):
+            raise WrongTypeError(
+                f"{argument}: expected a list of {kind.__name__}, "
+                f"found a {type(value).__name__} in it"
+            )
+    return values
+
+
+def expect_names(values: Any, argument: str, *, empty: bool = False) -> list[str]:
+    """A copy of a list of names, none of them empty."""
+    names = expect_list(values, str, argument, empty=empty)
+    for name in names:
+        if not name:
+            raise ValueError(f"{argument}: there is an empty name in the list")
+    return names
+
+
+def refuse_duplicates(values: list[Any], argument: str) -> None:
+    """Raise if two elements are equal."""
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{argument}: duplicate {value!r}")
+        seen.add(value)
+
+
+def member_of(value: Any, enumeration: type[_E], argument: str) -> _E:
+    """A member of an enumeration, given as such, by its name in any case, or by its number."""
+    if isinstance(value, enumeration):
+        return value
+    if isinstance(value, str):
+        try:
+            return enumeration[value.upper()]
+        except KeyError:
+            names = ", ".join(enumeration.__members__)
+            raise ValueError(
+                f"{argument}: unknown {enumeration.__name__} {value!r}; it is one of {names}"
+            ) from None
+    if isinstance(value, int):
+        try:
+            return enumeration(value)
+        except ValueError:
+            raise ValueError(
+                f"{argument}: {value} is no {enumeration.__name__}"
+            ) from None
+    raise TypeError(
+        f"{argument}: expected a {enumeration.__name__}, got {type(value).__name__}"
+    )
+
+
+def members_of(
+    values: Iterable[Any] | None, enumeration: type[_E], argument: str
+) -> list[_E] | None:
+    """A list of members; None for nothing."""
+    if not values:
+        return None
+    return [member_of(value, enumeration, argument) for value in values]

@@ -1,0 +1,71 @@
+"""SCRAM credentials of users (KIP-554)."""
+
+from __future__ import annotations
+
+from cykafka._model import _OrderedEnum
+
+
+class ScramMechanism(_OrderedEnum):
+    """SASL/SCRAM mechanisms."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+
+class ScramCredentialInfo:
+    """A credential without its secret: ``mechanism`` and ``iterations``."""
+
+    def __init__(self, mechanism: ScramMechanism, iterations: int) -> None:
+        self.mechanism = mechanism
+        self.iterations = iterations
+
+
+class UserScramCredentialsDescription:
+    """A user's credentials: ``user`` and ``scram_credential_infos``."""
+
+    def __init__(self, user: str, scram_credential_infos: list[ScramCredentialInfo]) -> None:
+        self.user = user
+        self.scram_credential_infos = scram_credential_infos
+
+
+class UserScramCredentialAlteration:
+    """Something to do to the credentials of ``user``."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+class UserScramCredentialUpsertion(UserScramCredentialAlteration):
+    """Give a user a credential, or change it.
+
+    Parameters
+    ----------
+    user : str
+    scram_credential_info : ScramCredentialInfo
+        The mechanism, and how many iterations (the broker wants 4096 to 16384).
+    password : bytes
+        It never leaves the process: the broker gets what is derived from it.
+    salt : bytes, optional
+        A random one by default.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        scram_credential_info: ScramCredentialInfo,
+        password: bytes,
+        salt: bytes | None = None,
+    ) -> None:
+        super().__init__(user)
+        self.scram_credential_info = scram_credential_info
+        self.password = password
+        self.salt = salt
+
+
+class UserScramCredentialDeletion(UserScramCredentialAlteration):
+    """Take a user's credential for a ``mechanism`` away."""
+
+    def __init__(self, user: str, mechanism: ScramMechanism) -> None:
+        super().__init__(user)
+        self.mechanism = mechanism

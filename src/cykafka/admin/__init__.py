@@ -1,0 +1,143 @@
+"""The administrative client, with confluent_kafka's interface."""
+
+from cykafka._errors import KafkaError, KafkaException
+from cykafka._metadata import (
+    BrokerMetadata,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from cykafka._model.acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from cykafka._model.config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from cykafka._model.group import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    GroupMember,
+    GroupMetadata,
+    ListConsumerGroupsResult,
+    MemberAssignment,
+    MemberDescription,
+)
+from cykafka._model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
+from cykafka._model.scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
+)
+from cykafka._model.topic import DescribeClusterResult, NewPartitions, NewTopic, TopicDescription
+from cykafka._partition import OFFSET_INVALID
+from cykafka.admin._access import AccessAdmin
+from cykafka.admin._cluster import ClusterAdmin
+from cykafka.admin._configs import ConfigAdmin
+from cykafka.admin._groups import GroupAdmin
+from cykafka.admin._partitions import PartitionAdmin
+from cykafka.admin._topics import TopicAdmin
+
+CONFIG_SOURCE_UNKNOWN_CONFIG = ConfigSource.UNKNOWN_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG = ConfigSource.DYNAMIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value
+CONFIG_SOURCE_STATIC_BROKER_CONFIG = ConfigSource.STATIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DEFAULT_CONFIG = ConfigSource.DEFAULT_CONFIG.value
+CONFIG_SOURCE_GROUP_CONFIG = ConfigSource.GROUP_CONFIG.value
+RESOURCE_UNKNOWN = ResourceType.UNKNOWN.value
+RESOURCE_ANY = ResourceType.ANY.value
+RESOURCE_TOPIC = ResourceType.TOPIC.value
+RESOURCE_GROUP = ResourceType.GROUP.value
+RESOURCE_BROKER = ResourceType.BROKER.value
+RESOURCE_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID.value
+
+
+class AdminClient(
+    TopicAdmin, PartitionAdmin, ConfigAdmin, AccessAdmin, GroupAdmin, ClusterAdmin
+):
+    """Administers topics, partitions, configurations, access rules, groups and users.
+
+    Most methods return at once: a ``concurrent.futures.Future``, or a dict with one for each thing asked
+    about. ``result()`` of a future waits for the cluster's answer and returns it, or raises
+    :class:`KafkaException`; every future gets its outcome, at the latest after ``request_timeout``. Their
+    callbacks run in a thread of the client, which meanwhile gives out no other answers: they must not
+    wait for another future of the same client.
+
+    Keywords that many methods have:
+
+    - `request_timeout` (s): for all of it, finding the broker included; by default ``socket.timeout.ms``.
+    - `operation_timeout` (s): how long the broker waits for the cluster to follow; 0 does not wait. By
+      default ``socket.timeout.ms``.
+    - `validate_only`: have the broker check the request, and do nothing.
+
+    Use the client as a context manager, or :meth:`close` it: what then has no answer yet fails with
+    ``_DESTROY``. A client that nobody holds any more lives on until its answers are there.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)``: librdkafka's
+        properties, and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``, ``oauth_cb`` and
+        ``logger``.
+    """
+
+
+__all__ = [
+    "CONFIG_SOURCE_DEFAULT_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG",
+    "CONFIG_SOURCE_GROUP_CONFIG",
+    "CONFIG_SOURCE_STATIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_UNKNOWN_CONFIG",
+    "OFFSET_INVALID",
+    "RESOURCE_ANY",
+    "RESOURCE_BROKER",
+    "RESOURCE_GROUP",
+    "RESOURCE_TOPIC",
+    "RESOURCE_TRANSACTIONAL_ID",
+    "RESOURCE_UNKNOWN",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
+    "AdminClient",
+    "AlterConfigOpType",
+    "BrokerMetadata",
+    "ClusterMetadata",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConsumerGroupDescription",
+    "ConsumerGroupListing",
+    "DeletedRecords",
+    "DescribeClusterResult",
+    "GroupMember",
+    "GroupMetadata",
+    "KafkaError",
+    "KafkaException",
+    "ListConsumerGroupsResult",
+    "ListOffsetsResultInfo",
+    "MemberAssignment",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "ResourcePatternType",
+    "ResourceType",
+    "ScramCredentialInfo",
+    "ScramMechanism",
+    "TopicDescription",
+    "TopicMetadata",
+    "UserScramCredentialAlteration",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentialsDescription",
+]

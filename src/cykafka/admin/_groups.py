@@ -1,0 +1,264 @@
+"""AdminClient's methods for consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from enum import Enum
+from typing import Any
+
+from cykafka._admin import Admin
+from cykafka._admin_groups import (
+    AlterConsumerGroupOffsets,
+    DeleteConsumerGroupOffsets,
+    DeleteConsumerGroups,
+    DescribeConsumerGroups,
+    ListConsumerGroupOffsets,
+    ListConsumerGroups,
+)
+from cykafka._model import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+)
+from cykafka._model.check import expect_bool, expect_list, expect_names
+from cykafka._model.group import ConsumerGroupDescription, ListConsumerGroupsResult
+from cykafka._partition import OFFSET_INVALID, TopicPartition
+
+
+class GroupAdmin(Admin):
+    """See AdminClient."""
+
+    def list_consumer_groups(
+        self,
+        *,
+        states: set[ConsumerGroupState] | None = None,
+        types: set[ConsumerGroupType] | None = None,
+        request_timeout: float | None = None,
+    ) -> Future[ListConsumerGroupsResult]:
+        """List the cluster's groups.
+
+        Parameters
+        ----------
+        states : set of ConsumerGroupState, optional
+            Only groups in one of these states (KIP-518).
+        types : set of ConsumerGroupType, optional
+            Only groups of these protocols (KIP-848).
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        Future of ListConsumerGroupsResult
+        """
+        return self._ask(
+            ListConsumerGroups(),
+            None,
+            states=_values(states, ConsumerGroupState, "states"),
+            types=_values(types, ConsumerGroupType, "types"),
+            request_timeout=request_timeout,
+        )
+
+    def describe_consumer_groups(
+        self,
+        group_ids: list[str],
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupDescription]]:
+        """Describe groups: their state, members and assignments.
+
+        Parameters
+        ----------
+        group_ids : list of str
+            All different.
+        include_authorized_operations : bool
+            Also tell what we may do with them (KIP-430).
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupDescription
+            By the group's name.
+        """
+        names = expect_names(group_ids, "group_ids")
+        return self._ask(
+            DescribeConsumerGroups(names),
+            names,
+            include_authorized_operations=expect_bool(
+                include_authorized_operations, "include_authorized_operations"
+            ),
+            request_timeout=request_timeout,
+        )
+
+    def delete_consumer_groups(
+        self, group_ids: list[str], *, request_timeout: float | None = None
+    ) -> dict[str, Future[None]]:
+        """Delete groups, which must be without members.
+
+        Parameters
+        ----------
+        group_ids : list of str
+            All different.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of None
+            By the group's name.
+        """
+        names = expect_names(group_ids, "group_ids")
+        return self._ask(DeleteConsumerGroups(names), names, request_timeout=request_timeout)
+
+    def list_consumer_group_offsets(
+        self,
+        list_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        require_stable: bool = False,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """List a group's committed offsets.
+
+        Parameters
+        ----------
+        list_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
+            One group, and its partitions: None for all it has offsets of.
+        require_stable : bool
+            Fail with ``UNSTABLE_OFFSET_COMMIT`` while a transaction has offsets pending (KIP-447).
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupTopicPartitions
+            By the group's name. A partition's own error is in its TopicPartition.
+        """
+        group, partitions = _one_group(
+            list_consumer_group_offsets_request,
+            "list_consumer_group_offsets_request",
+            lambda partition: "an offset" if partition.offset != OFFSET_INVALID else None,
+            all_allowed=True,
+        )
+        return self._ask(
+            ListConsumerGroupOffsets(group, partitions),
+            [group],
+            require_stable=expect_bool(require_stable, "require_stable"),
+            request_timeout=request_timeout,
+        )
+
+    def alter_consumer_group_offsets(
+        self,
+        alter_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Commit offsets for a group that has no members.
+
+        Parameters
+        ----------
+        alter_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
+            One group, and its partitions with their offsets.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupTopicPartitions
+            By the group's name. A partition's own error is in its TopicPartition.
+        """
+        group, partitions = _one_group(
+            alter_consumer_group_offsets_request,
+            "alter_consumer_group_offsets_request",
+            lambda partition: "a negative offset" if partition.offset < 0 else None,
+        )
+        return self._ask(
+            AlterConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
+        )
+
+    def delete_consumer_group_offsets(
+        self,
+        delete_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Have a group forget its offsets of partitions it is not subscribed to (KIP-496).
+
+        Parameters
+        ----------
+        delete_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
+            One group, and its partitions.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupTopicPartitions
+            By the group's name. A partition's own error is in its TopicPartition.
+        """
+        group, partitions = _one_group(
+            delete_consumer_group_offsets_request,
+            "delete_consumer_group_offsets_request",
+            lambda partition: None,
+        )
+        return self._ask(
+            DeleteConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
+        )
+
+
+def _values(chosen: Any, enumeration: type[Enum], argument: str) -> list[int] | None:
+    if chosen is None:
+        return None
+    if not isinstance(chosen, set):
+        raise TypeError(
+            f"{argument}: expected a set of {enumeration.__name__}, got {type(chosen).__name__}"
+        )
+    for member in chosen:
+        if not isinstance(member, enumeration):
+            raise TypeError(
+                f"{argument}: expected a set of {enumeration.__name__}, "
+                f"found a {type(member).__name__} in it"
+            )
+    return [member.value for member in chosen]
+
+
+def _one_group(
+    request: Any,
+    argument: str,
+    objection: Callable[[TopicPartition], str | None],
+    *,
+    all_allowed: bool = False,
+) -> tuple[str, list[TopicPartition] | None]:
+    """The group's name and partitions; librdkafka takes one group at a time."""
+    if not isinstance(request, list):
+        raise TypeError(
+            f"{argument}: expected a list of ConsumerGroupTopicPartitions, "
+            f"got {type(request).__name__}"
+        )
+    if len(request) != 1:
+        raise ValueError(f"{argument}: expected exactly one group, got {len(request)}")
+    (wanted,) = expect_list(request, ConsumerGroupTopicPartitions, argument)
+    if not isinstance(wanted.group_id, str):
+        raise TypeError(f"group_id: expected a str, got {type(wanted.group_id).__name__}")
+    if not wanted.group_id:
+        raise ValueError("group_id: it is empty")
+    partitions = wanted.topic_partitions
+    if partitions is None:
+        if all_allowed:
+            return wanted.group_id, None
+        raise ValueError(f"topic_partitions: {argument} has none")
+    if not isinstance(partitions, list):
+        raise TypeError(
+            "topic_partitions: expected a list of TopicPartition, "
+            f"got {type(partitions).__name__}"
+        )
+    for partition in expect_list(partitions, TopicPartition, "topic_partitions"):
+        if not partition.topic:
+            raise ValueError(f"topic_partitions: {partition} has no topic")
+        if partition.partition < 0:
+            raise ValueError(f"topic_partitions: {partition} has a negative partition")
+        problem = objection(partition)
+        if problem:
+            raise ValueError(f"topic_partitions: {partition} has {problem}")
+    return wanted.group_id, list(partitions)

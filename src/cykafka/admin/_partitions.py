@@ -1,0 +1,148 @@
+"""AdminClient's methods for partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+from cykafka._admin import Admin
+from cykafka._admin_partitions import DeleteRecords, ElectLeaders, ListOffsets
+from cykafka._errors import KafkaError
+from cykafka._model import ElectionType, IsolationLevel
+from cykafka._model.check import expect_list
+from cykafka._model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
+from cykafka._partition import TopicPartition
+
+
+class PartitionAdmin(Admin):
+    """See AdminClient."""
+
+    def list_offsets(
+        self,
+        topic_partition_offsets: dict[TopicPartition, OffsetSpec],
+        *,
+        isolation_level: IsolationLevel | None = None,
+        request_timeout: float | None = None,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """Look up the first, last, or newest offset of partitions, or one by its time.
+
+        Parameters
+        ----------
+        topic_partition_offsets : dict of TopicPartition to OffsetSpec
+        isolation_level : IsolationLevel, optional
+            ``READ_COMMITTED`` looks no further than the first open transaction.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of TopicPartition to Future of ListOffsetsResultInfo
+        """
+        if not isinstance(topic_partition_offsets, dict):
+            raise TypeError(
+                "topic_partition_offsets: expected a dict of TopicPartition to OffsetSpec, "
+                f"got {type(topic_partition_offsets).__name__}"
+            )
+        wanted = []
+        for partition, spec in topic_partition_offsets.items():
+            _check_partition(partition, "topic_partition_offsets")
+            if not isinstance(spec, OffsetSpec):
+                raise TypeError(
+                    f"topic_partition_offsets: expected an OffsetSpec for {partition}, "
+                    f"got {type(spec).__name__}"
+                )
+            wanted.append(TopicPartition(partition.topic, partition.partition, spec._value))
+        if isolation_level is not None and not isinstance(isolation_level, IsolationLevel):
+            raise TypeError(
+                f"isolation_level: expected an IsolationLevel, got {type(isolation_level).__name__}"
+            )
+        return self._ask(
+            ListOffsets(wanted),
+            wanted,
+            isolation_level=None if isolation_level is None else isolation_level.value,
+            request_timeout=request_timeout,
+        )
+
+    def delete_records(
+        self,
+        topic_partition_offsets: list[TopicPartition],
+        *,
+        request_timeout: float | None = None,
+        operation_timeout: float | None = None,
+    ) -> dict[TopicPartition, Future[DeletedRecords]]:
+        """Delete the records before an offset.
+
+        Parameters
+        ----------
+        topic_partition_offsets : list of TopicPartition
+            With the offset of the first record to be kept; ``OFFSET_END`` keeps none.
+        request_timeout, operation_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of TopicPartition to Future of DeletedRecords
+        """
+        partitions = _checked_partitions(topic_partition_offsets, "topic_partition_offsets")
+        return self._ask(
+            DeleteRecords(partitions),
+            partitions,
+            request_timeout=request_timeout,
+            operation_timeout=operation_timeout,
+        )
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: list[TopicPartition] | None = None,
+        *,
+        request_timeout: float | None = None,
+        operation_timeout: float | None = None,
+    ) -> Future[dict[TopicPartition, KafkaError | None]]:
+        """Elect leaders (KIP-460).
+
+        Parameters
+        ----------
+        election_type : ElectionType
+            ``PREFERRED``, the first of a partition's replicas; or ``UNCLEAN``, one that is not in sync,
+            if there is no other.
+        partitions : list of TopicPartition, optional
+            All of the cluster by default.
+        request_timeout, operation_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        Future of dict of TopicPartition to KafkaError or None
+            ``ELECTION_NOT_NEEDED`` where the leader is the right one already. For all partitions of the cluster,
+            only those for which there was something to do.
+        """
+        if not isinstance(election_type, ElectionType):
+            raise TypeError(
+                f"election_type: expected an ElectionType, got {type(election_type).__name__}"
+            )
+        wanted = None if partitions is None else _checked_partitions(partitions, "partitions")
+        return self._ask(
+            ElectLeaders(election_type.value, wanted),
+            None,
+            request_timeout=request_timeout,
+            operation_timeout=operation_timeout,
+        )
+
+
+def _checked_partitions(partitions: Iterable[object], argument: str) -> list[TopicPartition]:
+    checked = expect_list(partitions, TopicPartition, argument, empty=True)
+    for partition in checked:
+        _check_partition(partition, argument)
+    return checked
+
+
+def _check_partition(partition: object, argument: str) -> None:
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(
+            f"{argument}: expected a TopicPartition, got {type(partition).__name__}"
+        )
+    if not partition.topic:
+        raise ValueError(f"{argument}: {partition} has no topic")
+    if partition.partition < 0:
+        raise ValueError(f"{argument}: {partition} has a negative partition")

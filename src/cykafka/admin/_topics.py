@@ -1,0 +1,148 @@
+"""AdminClient's methods for topics."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from cykafka._admin import Admin
+from cykafka._admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeTopics
+from cykafka._model import TopicCollection
+from cykafka._model.check import expect_bool, expect_list, expect_names
+from cykafka._model.topic import NewPartitions, NewTopic, TopicDescription
+
+
+class TopicAdmin(Admin):
+    """See AdminClient."""
+
+    def create_topics(
+        self,
+        new_topics: list[NewTopic],
+        *,
+        operation_timeout: float | None = None,
+        request_timeout: float | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Create topics.
+
+        Parameters
+        ----------
+        new_topics : list of NewTopic
+        operation_timeout, request_timeout : float, optional
+            Seconds.
+        validate_only : bool
+
+        Returns
+        -------
+        dict of str to Future of None
+            By the topic's name.
+        """
+        topics = expect_list(new_topics, NewTopic, "new_topics")
+        names = []
+        for topic in topics:
+            if not topic.topic:
+                raise ValueError("new_topics: there is a topic without a name")
+            names.append(topic.topic)
+        return self._ask(
+            CreateTopics(topics),
+            names,
+            operation_timeout=operation_timeout,
+            request_timeout=request_timeout,
+            validate_only=expect_bool(validate_only, "validate_only"),
+        )
+
+    def delete_topics(
+        self,
+        topics: list[str],
+        *,
+        operation_timeout: float | None = None,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[None]]:
+        """Delete topics.
+
+        Parameters
+        ----------
+        topics : list of str
+        operation_timeout, request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of None
+            By the topic's name.
+        """
+        names = expect_names(topics, "topics")
+        return self._ask(
+            DeleteTopics(names),
+            names,
+            operation_timeout=operation_timeout,
+            request_timeout=request_timeout,
+        )
+
+    def create_partitions(
+        self,
+        new_partitions: list[NewPartitions],
+        *,
+        operation_timeout: float | None = None,
+        request_timeout: float | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Give topics more partitions.
+
+        Parameters
+        ----------
+        new_partitions : list of NewPartitions
+        operation_timeout, request_timeout : float, optional
+            Seconds.
+        validate_only : bool
+
+        Returns
+        -------
+        dict of str to Future of None
+            By the topic's name.
+        """
+        wanted = expect_list(new_partitions, NewPartitions, "new_partitions")
+        names = []
+        for each in wanted:
+            if not each.topic:
+                raise ValueError("new_partitions: there is a topic without a name")
+            names.append(each.topic)
+        return self._ask(
+            CreatePartitions(wanted),
+            names,
+            operation_timeout=operation_timeout,
+            request_timeout=request_timeout,
+            validate_only=expect_bool(validate_only, "validate_only"),
+        )
+
+    def describe_topics(
+        self,
+        topics: TopicCollection,
+        *,
+        request_timeout: float | None = None,
+        include_authorized_operations: bool = False,
+    ) -> dict[str, Future[TopicDescription]]:
+        """Describe topics: their id, partitions, leaders and replicas.
+
+        Parameters
+        ----------
+        topics : TopicCollection
+        request_timeout : float, optional
+            Seconds.
+        include_authorized_operations : bool
+            Also tell what we may do with them (KIP-430).
+
+        Returns
+        -------
+        dict of str to Future of TopicDescription
+            By the topic's name.
+        """
+        if not isinstance(topics, TopicCollection):
+            raise TypeError(f"topics: expected a TopicCollection, got {type(topics).__name__}")
+        names = expect_names(topics.topic_names, "topics", empty=True)
+        options: dict[str, Any] = {
+            "include_authorized_operations": expect_bool(
+                include_authorized_operations, "include_authorized_operations"
+            )
+        }
+        return self._ask(DescribeTopics(names), names, request_timeout=request_timeout, **options)
