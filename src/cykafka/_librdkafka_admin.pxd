@@ -24,10 +24,9 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     const char *rd_kafka_Node_rack(const rd_kafka_Node_t *node)
 
     ctypedef enum rd_kafka_consumer_group_state_t:
-        RD_KAFKA_CONSUMER_GROUP_STATE__CNT
-
+        pass
     ctypedef enum rd_kafka_consumer_group_type_t:
-        RD_KAFKA_CONSUMER_GROUP_TYPE__CNT
+        pass
 
     # -- groups, in one synchronous call
     struct rd_kafka_metadata_broker:
@@ -143,7 +142,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     void rd_kafka_AdminOptions_set_opaque(rd_kafka_AdminOptions_t *options, void *ev_opaque)
 
     ctypedef enum rd_kafka_AclOperation_t:
-        RD_KAFKA_ACL_OPERATION_UNKNOWN
+        pass
 
     # -- topics
     ctypedef struct rd_kafka_NewTopic_t
@@ -184,13 +183,13 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
 
     # -- configuration
     ctypedef enum rd_kafka_ResourceType_t:
-        RD_KAFKA_RESOURCE_UNKNOWN
+        pass
 
     ctypedef enum rd_kafka_ResourcePatternType_t:
-        RD_KAFKA_RESOURCE_PATTERN_UNKNOWN
+        pass
 
     ctypedef enum rd_kafka_AlterConfigOpType_t:
-        RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET
+        pass
 
     ctypedef struct rd_kafka_ConfigEntry_t
     const char *rd_kafka_ConfigEntry_name(const rd_kafka_ConfigEntry_t *entry)
@@ -394,7 +393,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
 
     # -- SCRAM credentials
     ctypedef enum rd_kafka_ScramMechanism_t:
-        RD_KAFKA_SCRAM_MECHANISM_UNKNOWN
+        pass
 
     ctypedef struct rd_kafka_ScramCredentialInfo_t
     rd_kafka_ScramMechanism_t rd_kafka_ScramCredentialInfo_mechanism(
@@ -445,7 +444,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     const rd_kafka_error_t *rd_kafka_acl_result_error(const rd_kafka_acl_result_t *aclres)
 
     ctypedef enum rd_kafka_AclPermissionType_t:
-        RD_KAFKA_ACL_PERMISSION_TYPE_UNKNOWN
+        pass
 
     ctypedef struct rd_kafka_AclBinding_t
     rd_kafka_AclBinding_t *rd_kafka_AclBinding_new(
@@ -489,7 +488,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
 
     # -- elections
     ctypedef enum rd_kafka_ElectionType_t:
-        RD_KAFKA_ELECTION_TYPE_PREFERRED
+        pass
 
     ctypedef struct rd_kafka_ElectLeaders_t
     rd_kafka_ElectLeaders_t *rd_kafka_ElectLeaders_new(

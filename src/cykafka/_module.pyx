@@ -103,12 +103,10 @@ cdef class Uuid:
         """The lower half, a signed int."""
         return self._least
 
-    def __str__(self):
+    def __repr__(self):
         both = (<uint64_t>self._most).to_bytes(8, "big") + (<uint64_t>self._least).to_bytes(
             8, "big")
         return base64.b64encode(both).decode().rstrip("=")
-
-    __repr__ = __str__
 
     def __hash__(self):
         return hash((self._most, self._least))

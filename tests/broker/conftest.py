@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
+
+WAIT_S = 30.0
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +36,50 @@ def own_brokers() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def handles_are_freed(no_handle_left: None) -> None:
     """The clients of a module are gone at its end."""
+
+
+@pytest.fixture(scope="session")
+def api(kafka: ModuleType) -> ModuleType:
+    """The `admin` module of the module under test."""
+    return importlib.import_module(f"{kafka.__name__}.admin")
+
+
+@pytest.fixture
+def make_admin(api: ModuleType, cluster: Any) -> Iterator[Callable[..., Any]]:
+    """Make administrative clients of the cluster, which are closed after the test."""
+    with contextlib.ExitStack() as clients:
+
+        def make(**config: Any) -> Any:
+            base = {"bootstrap.servers": cluster.bootstrap_servers}
+            return clients.enter_context(api.AdminClient({**base, **config}))
+
+        yield make
+
+
+@pytest.fixture
+def admin(make_admin: Callable[..., Any]) -> Any:
+    return make_admin()
+
+
+@pytest.fixture
+def result_of() -> Callable[[Any], Any]:
+    """What the only future of an answer gives; the answer is a dict, or the future itself."""
+
+    def result(answer: Any) -> Any:
+        if isinstance(answer, dict):
+            (answer,) = answer.values()
+        return answer.result(WAIT_S)
+
+    return result
+
+
+@pytest.fixture
+def code_of(kafka: ModuleType) -> Callable[[Any], int]:
+    """The code of the error a future fails with."""
+
+    def code(future: Any) -> int:
+        failure = future.exception(WAIT_S)
+        assert isinstance(failure, kafka.KafkaException), failure
+        return int(failure.args[0].code())
+
+    return code

@@ -21,6 +21,9 @@ EXTERN, COMPILED, PUBLIC, APPLICATION = range(4)
 OURS = ("cykafka", "pip_services4_kafka", "pyspark_cykafka")
 APPLICATIONS = ("spark", "cli", "compat", "__main__")
 
+# The files that declare what is C's, and nothing else.
+DECLARATIONS = ("_librdkafka", "_librdkafka_admin", "_csrc")
+
 MAX_LINES = 500
 LONGER = re.compile(r"longer than|over 500 lines|more than 500 lines", re.IGNORECASE)
 HEAD_LINES = 20
@@ -39,7 +42,7 @@ def layer(module: str) -> int:
     package, *rest = module.split(".")
     if package != "cykafka" or (rest and rest[0] in APPLICATIONS):
         return APPLICATION
-    if rest and rest[0] in ("_librdkafka", "_csrc"):
+    if rest and rest[0] in DECLARATIONS:
         return EXTERN
     if rest and rest[0].startswith("_"):
         return COMPILED
@@ -161,8 +164,8 @@ def test_compiled_modules_do_not_import_in_a_circle() -> None:
         walk(module, ())
 
 
-def test_only_the_two_declaration_files_are_extern() -> None:
-    allowed = {SRC / "cykafka" / "_librdkafka.pxd", SRC / "cykafka" / "_csrc.pxd"}
+def test_only_the_declaration_files_are_extern() -> None:
+    allowed = {SRC / "cykafka" / f"{name}.pxd" for name in DECLARATIONS}
     saying = {
         path
         for path in sources("*.pyx", "*.pxd", "*.pxi")

@@ -88,7 +88,7 @@ def test_uuid_is_a_value_of_two_halves(kafka: ModuleType) -> None:
     uuid = kafka.Uuid(1, 2)
 
     assert (uuid.get_most_significant_bits(), uuid.get_least_significant_bits()) == (1, 2)
-    assert str(uuid) == "AAAAAAAAAAEAAAAAAAAAAg"
+    assert str(uuid) == repr(uuid) == "AAAAAAAAAAEAAAAAAAAAAg"
 
 
 @pytest.mark.ours

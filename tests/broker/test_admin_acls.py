@@ -1,0 +1,113 @@
+"""Access rules, administered: made, listed and deleted."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def rule(api: ModuleType) -> Any:
+    """Make a rule on a topic."""
+
+    def make(topic: str, principal: str = "User:alice", operation: str = "READ") -> Any:
+        return api.AclBinding("topic", topic, "literal", principal, "*", operation, "allow")
+
+    return make
+
+
+@pytest.fixture
+def on(api: ModuleType) -> Any:
+    """Make a filter for all rules on a topic."""
+
+    def make(topic: str | None, operation: str = "ANY", pattern: str = "ANY") -> Any:
+        return api.AclBindingFilter("topic", topic, pattern, None, None, operation, "any")
+
+    return make
+
+
+def test_rules_are_made_and_listed(
+    api: ModuleType, admin: Any, topic: str, rule: Any, on: Any
+) -> None:
+    rules = [rule(topic), rule(topic, "User:bob", "WRITE")]
+
+    futures = admin.create_acls(rules, request_timeout=WAIT_S)
+
+    assert list(futures) == rules
+    assert [future.result(WAIT_S) for future in futures.values()] == [None, None]
+    # Made already: no error.
+    assert admin.create_acls(rules[:1])[rules[0]].result(WAIT_S) is None
+    listed = admin.describe_acls(on(topic), request_timeout=WAIT_S).result(WAIT_S)
+    assert sorted(listed) == sorted(rules)
+    assert {type(acl) for acl in listed} == {api.AclBinding}
+    assert admin.describe_acls(on(topic, "WRITE")).result(WAIT_S) == rules[1:]
+
+
+def test_filter_matches_by_pattern(
+    api: ModuleType, admin: Any, topic: str, rule: Any, on: Any
+) -> None:
+    literal = rule(topic)
+    prefixed = api.AclBinding("topic", topic[:-1], "prefixed", "User:eve", "*", "ALL", "deny")
+    for future in admin.create_acls([literal, prefixed]).values():
+        future.result(WAIT_S)
+
+    def listed(pattern: str) -> Any:
+        return admin.describe_acls(on(topic, pattern=pattern)).result(WAIT_S)
+
+    assert listed("LITERAL") == [literal]
+    assert set(listed("MATCH")) >= {literal, prefixed}
+
+
+def test_filter_that_matches_nothing_gives_nothing(admin: Any, topic: str, on: Any) -> None:
+    assert admin.describe_acls(on(topic)).result(WAIT_S) == []
+
+
+def test_rules_are_deleted_filter_by_filter(
+    admin: Any, topic: str, unique: Any, rule: Any, on: Any
+) -> None:
+    read, write = rule(topic), rule(topic, "User:bob", "WRITE")
+    for future in admin.create_acls([read, write]).values():
+        future.result(WAIT_S)
+    reads, elsewhere = on(topic, "READ"), on(unique("missing"))
+
+    futures = admin.delete_acls([reads, elsewhere], request_timeout=WAIT_S)
+
+    assert list(futures) == [reads, elsewhere]
+    assert futures[reads].result(WAIT_S) == [read]
+    assert futures[elsewhere].result(WAIT_S) == []
+    assert admin.describe_acls(on(topic)).result(WAIT_S) == [write]
+
+
+def test_rules_fail_one_by_one(
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, rule: Any, code_of: Any
+) -> None:
+    good = rule(topic)
+    # The broker wants principals to have a type.
+    bad = api.AclBinding("topic", topic, "literal", "nobody", "*", "read", "allow")
+
+    futures = admin.create_acls([good, bad])
+
+    assert futures[good].result(WAIT_S) is None
+    assert code_of(futures[bad]) == kafka.KafkaError.INVALID_REQUEST
+
+
+def test_rules_for_groups_and_the_cluster(api: ModuleType, admin: Any, unique: Any) -> None:
+    group = api.AclBinding("group", unique("g"), "literal", "User:a", "1.2.3.4", "read", "deny")
+    cluster = api.AclBinding(
+        "broker", "kafka-cluster", "literal", f"User:{unique('u')}", "*", "idempotent_write", "allow"
+    )
+    writer = api.AclBinding(
+        api.ResourceType.TRANSACTIONAL_ID, unique("t"), "literal", "User:a", "*", "write", "allow"
+    )
+
+    for future in admin.create_acls([group, cluster, writer]).values():
+        future.result(WAIT_S)
+
+    for made in (group, cluster, writer):
+        same = api.AclBindingFilter(*made._to_tuple())
+        assert admin.describe_acls(same).result(WAIT_S) == [made]
+        assert admin.delete_acls([same])[same].result(WAIT_S) == [made]

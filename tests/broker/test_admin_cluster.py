@@ -1,0 +1,139 @@
+"""The cluster and its users, administered; and what is synchronous."""
+
+from __future__ import annotations
+
+import logging
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+
+
+def test_cluster_is_described(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
+    result = admin.describe_cluster(request_timeout=WAIT_S).result(WAIT_S)
+
+    assert isinstance(result, api.DescribeClusterResult)
+    assert result.cluster_id == admin.cluster_id(WAIT_S)
+    assert result.authorized_operations is None
+    assert isinstance(result.controller, kafka.Node)
+    assert result.controller.id in {node.id for node in result.nodes}
+    assert {node.id for node in result.nodes} == set(admin.list_topics(timeout=WAIT_S).brokers)
+    assert all(node.port > 0 and node.host for node in result.nodes)
+
+
+def test_cluster_is_described_with_what_we_may_do(api: ModuleType, admin: Any) -> None:
+    result = admin.describe_cluster(include_authorized_operations=True).result(WAIT_S)
+
+    assert api.AclOperation.ALTER in result.authorized_operations
+
+
+def test_credentials_are_given_described_and_taken_away(
+    api: ModuleType, admin: Any, unique: Any
+) -> None:
+    user, other = unique("user"), unique("user")
+    sha256, sha512 = api.ScramMechanism.SCRAM_SHA_256, api.ScramMechanism.SCRAM_SHA_512
+    given = [
+        api.UserScramCredentialUpsertion(
+            user, api.ScramCredentialInfo(sha256, 8192), b"password", b"some salt"
+        ),
+        api.UserScramCredentialUpsertion(user, api.ScramCredentialInfo(sha512, 4096), b"password"),
+        api.UserScramCredentialUpsertion(other, api.ScramCredentialInfo(sha512, 5000), b"\0\xff"),
+    ]
+
+    futures = admin.alter_user_scram_credentials(given, request_timeout=WAIT_S)
+
+    assert set(futures) == {user, other}
+    assert [future.result(WAIT_S) for future in futures.values()] == [None, None]
+    described = admin.describe_user_scram_credentials([user])[user].result(WAIT_S)
+    assert isinstance(described, api.UserScramCredentialsDescription)
+    assert described.user == user
+    infos = {info.mechanism: info.iterations for info in described.scram_credential_infos}
+    assert infos == {sha256: 8192, sha512: 4096}
+    everybody = admin.describe_user_scram_credentials().result(WAIT_S)
+    assert everybody[other].scram_credential_infos[0].iterations == 5000
+
+    taken = [
+        api.UserScramCredentialDeletion(user, sha256),
+        api.UserScramCredentialDeletion(user, sha512),
+        api.UserScramCredentialDeletion(other, sha512),
+    ]
+    for future in admin.alter_user_scram_credentials(taken).values():
+        assert future.result(WAIT_S) is None
+
+
+def test_credentials_fail_user_by_user(
+    kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
+) -> None:
+    user, missing = unique("user"), unique("missing")
+    sha256 = api.ScramMechanism.SCRAM_SHA_256
+    few = api.ScramCredentialInfo(sha256, 1)
+
+    futures = admin.alter_user_scram_credentials(
+        [
+            api.UserScramCredentialUpsertion(user, few, b"password"),
+            api.UserScramCredentialDeletion(missing, sha256),
+        ]
+    )
+
+    assert code_of(futures[user]) == kafka.KafkaError.UNACCEPTABLE_CREDENTIAL
+    assert code_of(futures[missing]) == kafka.KafkaError.RESOURCE_NOT_FOUND
+    assert "password" not in str(futures[user].exception())
+    futures = admin.describe_user_scram_credentials([missing])
+    assert code_of(futures[missing]) == kafka.KafkaError.RESOURCE_NOT_FOUND
+
+
+@pytest.mark.ours
+def test_error_has_no_control_characters(admin: Any, unique: Any) -> None:
+    missing = unique("missing")
+
+    futures = admin.describe_user_scram_credentials([missing])
+
+    assert str(futures[missing].exception(WAIT_S).args[0].str()).endswith(missing)
+
+
+def test_credentials_of_nobody_are_nothing(admin: Any) -> None:
+    assert admin.describe_user_scram_credentials([]) == {}
+
+
+def test_credentials_described_twice_in_a_request_fail(
+    kafka: ModuleType, admin: Any, unique: Any, code_of: Any
+) -> None:
+    user = unique("user")
+
+    futures = admin.describe_user_scram_credentials([user, user])
+
+    assert code_of(futures[user]) == kafka.KafkaError._INVALID_ARG
+
+
+def test_poll_serves_callbacks(
+    api: ModuleType, cluster: Any, wait_until: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    stats: list[str] = []
+    logger = logging.getLogger("test_admin")
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "statistics.interval.ms": 50,
+        "debug": "admin",
+    }
+
+    with (
+        caplog.at_level(logging.DEBUG, "test_admin"),
+        api.AdminClient(config, stats_cb=stats.append, logger=logger) as admin,
+    ):
+        admin.describe_cluster().result(WAIT_S)
+        wait_until(lambda: stats and caplog.records, lambda: admin.poll(0.1))
+
+    assert stats[0].startswith("{")
+
+
+def test_poll_tells_how_many_it_served(admin: Any) -> None:
+    assert admin.poll(0) == 0
+    assert len(admin) == 0
+
+
+def test_credentials_can_be_set(admin: Any) -> None:
+    admin.set_sasl_credentials("user", "password")
+
+    assert admin.describe_cluster().result(WAIT_S).nodes

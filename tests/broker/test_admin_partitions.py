@@ -1,0 +1,238 @@
+"""Partitions, administered: their offsets looked up, records deleted, leaders elected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def timed(make_producer: Callable[..., Any], topic: str) -> str:
+    """A topic whose partition 0 has ten records, a second apart; the last but one is the newest."""
+    producer = make_producer()
+    seconds = [0, 1, 2, 3, 4, 5, 6, 7, 9, 8]
+    for second in seconds:
+        producer.produce(topic, str(second), partition=0, timestamp=FIRST_MS + second * 1000)
+        producer.flush(WAIT_S)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("spec", "offset", "timestamp"),
+    [
+        (lambda spec: spec.earliest(), 0, -1),
+        (lambda spec: spec.latest(), 10, -1),
+        (lambda spec: spec.max_timestamp(), 8, FIRST_MS + 9000),
+        (lambda spec: spec.for_timestamp(FIRST_MS + 3500), 4, FIRST_MS + 4000),
+        (lambda spec: spec.for_timestamp(FIRST_MS + 99_000), -1, -1),
+    ],
+    ids=["earliest", "latest", "max_timestamp", "for_timestamp", "no such time"],
+)
+def test_offset_is_looked_up(
+    kafka: ModuleType,
+    api: ModuleType,
+    admin: Any,
+    timed: str,
+    spec: Any,
+    offset: int,
+    timestamp: int,
+) -> None:
+    partition = kafka.TopicPartition(timed, 0)
+
+    futures = admin.list_offsets({partition: spec(api.OffsetSpec)}, request_timeout=WAIT_S)
+
+    info = futures[partition].result(WAIT_S)
+    assert (info.offset, info.timestamp) == (offset, timestamp)
+    assert info.leader_epoch == (None if offset < 0 else 0)
+
+
+def test_offsets_of_partitions_fail_one_by_one(
+    kafka: ModuleType, api: ModuleType, admin: Any, timed: str, code_of: Any
+) -> None:
+    there, other = kafka.TopicPartition(timed, 0), kafka.TopicPartition(timed, 99)
+    latest = api.OffsetSpec.latest()
+
+    futures = admin.list_offsets({there: latest, other: latest})
+
+    assert futures[there].result(WAIT_S).offset == 10
+    assert code_of(futures[other]) == kafka.KafkaError._UNKNOWN_PARTITION
+
+
+def test_offsets_of_a_topic_that_is_not_there_fail(
+    kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
+) -> None:
+    partition = kafka.TopicPartition(unique("missing"), 0)
+
+    futures = admin.list_offsets({partition: api.OffsetSpec.latest()})
+
+    assert code_of(futures[partition]) in (
+        kafka.KafkaError._NOENT,
+        kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    )
+
+
+def test_committed_offset_ends_before_an_open_transaction(
+    kafka: ModuleType, api: ModuleType, admin: Any, timed: str, make_producer: Any, unique: Any
+) -> None:
+    producer = make_producer({"transactional.id": unique("transaction")})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(timed, "open", partition=0)
+    producer.flush(WAIT_S)
+    partition = kafka.TopicPartition(timed, 0)
+    latest = {partition: api.OffsetSpec.latest()}
+
+    def look_up(level: Any) -> int:
+        futures = admin.list_offsets(latest, isolation_level=level)
+        return int(futures[partition].result(WAIT_S).offset)
+
+    assert look_up(kafka.IsolationLevel.READ_COMMITTED) == 10
+    assert look_up(kafka.IsolationLevel.READ_UNCOMMITTED) == 11
+    producer.abort_transaction(WAIT_S)
+
+
+def test_looking_up_nothing_gives_nothing(admin: Any) -> None:
+    assert admin.list_offsets({}) == {}
+
+
+def test_records_before_an_offset_are_deleted(
+    kafka: ModuleType, api: ModuleType, admin: Any, timed: str
+) -> None:
+    partition = kafka.TopicPartition(timed, 0, 4)
+
+    futures = admin.delete_records([partition], request_timeout=20, operation_timeout=10)
+
+    assert isinstance(futures[partition].result(WAIT_S), api.DeletedRecords)
+    assert futures[partition].result().low_watermark == 4
+    earliest = admin.list_offsets({partition: api.OffsetSpec.earliest()})
+    assert earliest[partition].result(WAIT_S).offset == 4
+
+
+def test_all_records_are_deleted(kafka: ModuleType, admin: Any, timed: str) -> None:
+    partition = kafka.TopicPartition(timed, 0, kafka.OFFSET_END)
+
+    assert admin.delete_records([partition])[partition].result(WAIT_S).low_watermark == 10
+
+
+def test_deleting_records_fails_partition_by_partition(
+    kafka: ModuleType, admin: Any, timed: str, unique: Any, code_of: Any
+) -> None:
+    there = kafka.TopicPartition(timed, 0, 2)
+    beyond = kafka.TopicPartition(timed, 1, 999)
+    missing = kafka.TopicPartition(unique("missing"), 0, 1)
+
+    futures = admin.delete_records([there, beyond, missing])
+
+    assert futures[there].result(WAIT_S).low_watermark == 2
+    assert code_of(futures[beyond]) == kafka.KafkaError.OFFSET_OUT_OF_RANGE
+    assert code_of(futures[missing]) in (
+        kafka.KafkaError._UNKNOWN_TOPIC,
+        kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    )
+
+
+def test_deleting_records_of_nothing_gives_nothing(admin: Any) -> None:
+    assert admin.delete_records([]) == {}
+
+
+def test_deleting_records_twice_in_a_request_fails(
+    kafka: ModuleType, admin: Any, timed: str, code_of: Any
+) -> None:
+    partition = kafka.TopicPartition(timed, 0, 2)
+
+    futures = admin.delete_records([partition, partition])
+
+    assert code_of(futures[partition]) == kafka.KafkaError._INVALID_ARG
+
+
+def test_leader_that_is_the_right_one_needs_no_election(
+    kafka: ModuleType, admin: Any, topic: str, unique: Any, result_of: Any
+) -> None:
+    there, missing = kafka.TopicPartition(topic, 0), kafka.TopicPartition(unique("missing"), 0)
+
+    result = result_of(
+        admin.elect_leaders(
+            kafka.ElectionType.PREFERRED,
+            [there, missing],
+            request_timeout=WAIT_S,
+            operation_timeout=10,
+        )
+    )
+
+    assert result[there] == kafka.KafkaError.ELECTION_NOT_NEEDED
+    assert result[missing] == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_leaders_of_the_whole_cluster_are_elected(
+    kafka: ModuleType, admin: Any, topic: str, result_of: Any
+) -> None:
+    # Those that need no election are left out.
+    result = result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED))
+
+    assert kafka.TopicPartition(topic, 0) not in result
+
+
+def test_electing_for_no_partition_gives_nothing(
+    kafka: ModuleType, admin: Any, result_of: Any
+) -> None:
+    assert result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions=[])) == {}
+
+
+@pytest.fixture
+def three(kafka_cluster_3: Any) -> Iterator[Any]:
+    yield kafka_cluster_3
+    for node in kafka_cluster_3.nodes:
+        node.start()
+
+
+def test_preferred_leader_is_elected_again_after_it_was_down(
+    kafka: ModuleType, api: ModuleType, three: Any, unique: Any, wait_until: Any
+) -> None:
+    name = unique("topic")
+    partition = kafka.TopicPartition(name, 0)
+    with api.AdminClient({"bootstrap.servers": three.bootstrap_servers}) as admin:
+        first, second, _ = (
+            node.id for node in admin.describe_cluster().result(WAIT_S).nodes
+        )
+        new = api.NewTopic(name, num_partitions=1, replica_assignment=[[first, second]])
+        admin.create_topics([new])[name].result(WAIT_S)
+
+        def info() -> Any:
+            future = admin.describe_topics(kafka.TopicCollection([name]), request_timeout=5)[name]
+            if future.exception(WAIT_S) is not None:
+                return None
+            (found,) = future.result().partitions
+            return found
+
+        def leads(node: int) -> bool:
+            found = info()
+            return found is not None and found.leader is not None and found.leader.id == node
+
+        def in_sync() -> bool:
+            found = info()
+            return found is not None and len(found.isr) == 2
+
+        wait_until(lambda: leads(first), lambda: None, timeout=60)
+        preferred = next(node for node in three.nodes if node.id == first)
+        preferred.stop()
+        wait_until(lambda: leads(second), lambda: None, timeout=60)
+        preferred.start()
+        wait_until(in_sync, lambda: None, timeout=60)
+
+        elected: list[Any] = []
+
+        def elect() -> None:
+            future = admin.elect_leaders(kafka.ElectionType.PREFERRED, [partition])
+            outcome = future.result(WAIT_S)[partition]
+            # The controller may have thought of it first.
+            if outcome is None or outcome == kafka.KafkaError.ELECTION_NOT_NEEDED:
+                elected.append(outcome)
+
+        wait_until(lambda: elected, elect, timeout=60)
+        wait_until(lambda: leads(first), lambda: None, timeout=60)

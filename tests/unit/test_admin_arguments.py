@@ -1,0 +1,474 @@
+"""AdminClient's arguments: what is refused at once, before anything is sent anywhere."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def api(kafka: ModuleType) -> ModuleType:
+    """The `admin` module of the module under test."""
+    return importlib.import_module(f"{kafka.__name__}.admin")
+
+
+@pytest.fixture(scope="module")
+def admin(api: ModuleType) -> Iterator[Any]:
+    """A client that knows no broker."""
+    with api.AdminClient({"socket.timeout.ms": 10}) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def made(kafka: ModuleType, api: ModuleType) -> SimpleNamespace:
+    """One good value of each kind."""
+    info = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
+    change = api.ConfigEntry("a", "b", incremental_operation=api.AlterConfigOpType.SET)
+    return SimpleNamespace(
+        topic=api.NewTopic("t", 1, 1),
+        partitions=api.NewPartitions("t", 2),
+        resource=api.ConfigResource("topic", "t", incremental_configs=[change]),
+        acl=api.AclBinding("topic", "t", "literal", "User:u", "*", "read", "allow"),
+        filter=api.AclBindingFilter("topic", None, "any", None, None, "any", "any"),
+        partition=kafka.TopicPartition("t", 0),
+        spec=api.OffsetSpec.latest(),
+        preferred=kafka.ElectionType.PREFERRED,
+        group=kafka.ConsumerGroupTopicPartitions("g"),
+        upsertion=api.UserScramCredentialUpsertion("u", info, b"secret"),
+    )
+
+
+def good_calls(kafka: ModuleType, made: SimpleNamespace) -> dict[str, tuple[Any, ...]]:
+    """A good call of each method that asks the cluster."""
+    offsets = kafka.ConsumerGroupTopicPartitions("g", [kafka.TopicPartition("t", 0, 5)])
+    return {
+        "create_topics": ([made.topic],),
+        "delete_topics": (["t"],),
+        "create_partitions": ([made.partitions],),
+        "describe_topics": (kafka.TopicCollection(["t"]),),
+        "list_offsets": ({made.partition: made.spec},),
+        "delete_records": ([made.partition],),
+        "elect_leaders": (made.preferred, [made.partition]),
+        "describe_configs": ([made.resource],),
+        "alter_configs": ([made.resource],),
+        "incremental_alter_configs": ([made.resource],),
+        "create_acls": ([made.acl],),
+        "describe_acls": (made.filter,),
+        "delete_acls": ([made.filter],),
+        "list_consumer_groups": (),
+        "describe_consumer_groups": (["g"],),
+        "delete_consumer_groups": (["g"],),
+        "list_consumer_group_offsets": ([made.group],),
+        "alter_consumer_group_offsets": ([offsets],),
+        "describe_cluster": (),
+        "describe_user_scram_credentials": (["u"],),
+        "alter_user_scram_credentials": ([made.upsertion],),
+    }
+
+
+METHODS = (
+    "create_topics delete_topics create_partitions describe_topics list_offsets delete_records "
+    "elect_leaders describe_configs alter_configs incremental_alter_configs create_acls "
+    "describe_acls delete_acls list_consumer_groups describe_consumer_groups "
+    "delete_consumer_groups list_consumer_group_offsets alter_consumer_group_offsets "
+    "describe_cluster describe_user_scram_credentials alter_user_scram_credentials"
+).split()
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_request_without_a_broker_times_out(
+    kafka: ModuleType, admin: Any, made: SimpleNamespace, method: str
+) -> None:
+    args = good_calls(kafka, made)[method]
+
+    answer = getattr(admin, method)(*args, request_timeout=0.05)
+
+    futures = list(answer.values()) if isinstance(answer, dict) else [answer]
+    assert len(futures) == 1
+    assert futures[0].running() or futures[0].done()
+    assert not futures[0].cancel()
+    if method == "list_consumer_groups":
+        failure = futures[0].exception(WAIT_S) or kafka.KafkaException(futures[0].result().errors[0])
+    else:
+        failure = futures[0].exception(WAIT_S)
+    assert isinstance(failure, kafka.KafkaException)
+    assert failure.args[0].code() in (kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_are_checked(
+    kafka: ModuleType, admin: Any, made: SimpleNamespace, method: str
+) -> None:
+    args = good_calls(kafka, made)[method]
+    call = getattr(admin, method)
+
+    with pytest.raises(TypeError):
+        call(*args, no_such_option=1)
+    with pytest.raises(TypeError):
+        call(*args, request_timeout="soon")
+    with pytest.raises(ValueError, match="request_timeout"):
+        call(*args, request_timeout=-5)
+    with pytest.raises(ValueError, match="request_timeout"):
+        call(*args, request_timeout=3601)
+
+
+def test_flags_are_bools(kafka: ModuleType, admin: Any, made: SimpleNamespace) -> None:
+    with pytest.raises(TypeError, match="validate_only"):
+        admin.create_topics([made.topic], validate_only="maybe")
+    with pytest.raises(TypeError, match="validate_only"):
+        admin.create_partitions([made.partitions], validate_only=1)
+    with pytest.raises(TypeError, match="validate_only"):
+        admin.incremental_alter_configs([made.resource], validate_only="maybe")
+    with pytest.raises(TypeError, match="include_authorized_operations"):
+        admin.describe_cluster(include_authorized_operations="maybe")
+    with pytest.raises(TypeError, match="include_authorized_operations"):
+        admin.describe_topics(kafka.TopicCollection(["t"]), include_authorized_operations=1)
+    with pytest.raises(TypeError, match="include_authorized_operations"):
+        admin.describe_consumer_groups(["g"], include_authorized_operations=1)
+    with pytest.raises(TypeError, match="require_stable"):
+        admin.list_consumer_group_offsets([made.group], require_stable=1)
+
+
+def test_numbers_are_in_range(admin: Any, made: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="operation_timeout"):
+        admin.create_topics([made.topic], operation_timeout=3601)
+    with pytest.raises(TypeError):
+        admin.describe_configs([made.resource], broker="one")
+    with pytest.raises(ValueError, match="broker"):
+        admin.describe_configs([made.resource], broker=-7)
+
+
+@pytest.mark.parametrize(
+    "method",
+    "create_topics delete_topics create_partitions describe_configs alter_configs "
+    "incremental_alter_configs create_acls delete_acls describe_consumer_groups "
+    "delete_consumer_groups alter_user_scram_credentials".split(),
+)
+@pytest.mark.parametrize("values", [None, "t", 5, [], [None], [5], [object()]], ids=repr)
+def test_lists_are_checked(admin: Any, method: str, values: Any) -> None:
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        getattr(admin, method)(values)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [
+        ("create_topics", "new_topics"),
+        ("delete_topics", "topics"),
+        ("create_partitions", "new_partitions"),
+        ("describe_configs", "resources"),
+        ("alter_configs", "resources"),
+        ("incremental_alter_configs", "resources"),
+        ("create_acls", "acls"),
+        ("delete_acls", "acl_binding_filters"),
+        ("describe_consumer_groups", "group_ids"),
+        ("delete_consumer_groups", "group_ids"),
+        ("alter_user_scram_credentials", "alterations"),
+        ("delete_records", "topic_partition_offsets"),
+        ("list_consumer_group_offsets", "list_consumer_group_offsets_request"),
+        ("alter_consumer_group_offsets", "alter_consumer_group_offsets_request"),
+        ("delete_consumer_group_offsets", "delete_consumer_group_offsets_request"),
+        ("list_offsets", "topic_partition_offsets"),
+        ("describe_acls", "acl_binding_filter"),
+        ("describe_topics", "topics"),
+        ("elect_leaders", "election_type"),
+    ],
+)
+def test_wrong_types_name_the_argument(admin: Any, method: str, argument: str) -> None:
+    with pytest.raises(TypeError, match=f"^{argument}:"):
+        getattr(admin, method)(object())
+
+
+def test_topics_that_cannot_be_are_refused(api: ModuleType, admin: Any) -> None:
+    for wrong in (
+        api.NewTopic("t", -2),
+        api.NewTopic("t", 10**6),
+        api.NewTopic("t", 1, -2),
+        api.NewTopic("t", 1, 10**6),
+        api.NewTopic("t", 2, replica_assignment=[[1]]),
+        api.NewTopic("t", 1, 1, replica_assignment=[[1]]),
+        api.NewTopic("t", 1, replica_assignment=[1]),
+        api.NewTopic("t", 1, replica_assignment=[[]]),
+        api.NewTopic("t", 1, replica_assignment=[["1"]]),
+        api.NewTopic("t", 1, replica_assignment="1"),
+        api.NewTopic("t", 1, replica_assignment=[[1] * 10_001]),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011
+            admin.create_topics([wrong])
+    for wrong in (
+        api.NewPartitions("t", 0),
+        api.NewPartitions("t", -5),
+        api.NewPartitions("t", 10**6),
+        api.NewPartitions("t", 1, replica_assignment=[[1], [1]]),
+        api.NewPartitions("t", 1, replica_assignment=[1]),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011
+            admin.create_partitions([wrong])
+
+
+@pytest.mark.ours
+def test_texts_that_cannot_be_are_refused(
+    kafka: ModuleType, api: ModuleType, admin: Any
+) -> None:
+    # librdkafka would copy such texts on its stack, cut them, or send what no broker understands.
+    tp = kafka.TopicPartition
+    for wrong in ("a\0b", "x" * 40_000, "\ud800"):
+        change = api.ConfigEntry(wrong, "v", incremental_operation=api.AlterConfigOpType.SET)
+        for call in (
+            lambda: admin.create_topics([api.NewTopic(wrong)]),  # noqa: B023
+            lambda: admin.create_topics([api.NewTopic("t", config={wrong: "v"})]),  # noqa: B023
+            lambda: admin.create_topics([api.NewTopic("t", config={"k": wrong})]),  # noqa: B023
+            lambda: admin.create_partitions([api.NewPartitions(wrong, 5)]),  # noqa: B023
+            lambda: admin.delete_topics([wrong]),  # noqa: B023
+            lambda: admin.describe_topics(kafka.TopicCollection([wrong])),  # noqa: B023
+            lambda: admin.describe_configs([api.ConfigResource("topic", wrong)]),  # noqa: B023
+            lambda: admin.incremental_alter_configs(
+                [api.ConfigResource("topic", "t", incremental_configs=[change])]  # noqa: B023
+            ),
+            lambda: admin.describe_consumer_groups([wrong]),  # noqa: B023
+            lambda: admin.delete_consumer_groups([wrong]),  # noqa: B023
+            lambda: admin.describe_user_scram_credentials([wrong]),  # noqa: B023
+            lambda: admin.list_groups(wrong),  # noqa: B023
+            lambda: admin.delete_records([tp(wrong, 0, 1)]),  # noqa: B023
+            lambda: admin.list_consumer_group_offsets(
+                [kafka.ConsumerGroupTopicPartitions(wrong)]  # noqa: B023
+            ),
+            lambda: admin.describe_acls(
+                api.AclBindingFilter("any", wrong, "any", None, None, "any", "any")  # noqa: B023
+            ),
+        ):
+            with pytest.raises(ValueError):  # noqa: PT011
+                call()
+
+
+@pytest.mark.ours
+def test_empty_names_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
+    for call in (
+        lambda: admin.create_topics([api.NewTopic("")]),
+        lambda: admin.delete_topics(["t", ""]),
+        lambda: admin.create_partitions([api.NewPartitions("", 5)]),
+        lambda: admin.describe_consumer_groups([""]),
+        lambda: admin.delete_consumer_groups([""]),
+        lambda: admin.describe_configs([api.ConfigResource("topic", "")]),
+        lambda: admin.delete_records([kafka.TopicPartition("", 0, 1)]),
+        lambda: admin.elect_leaders(
+            kafka.ElectionType.PREFERRED, [kafka.TopicPartition("", 0)]
+        ),
+    ):
+        with pytest.raises(ValueError, match="empty name|without a name|no topic"):
+            call()
+
+
+def test_descriptions_of_topics_are_checked(kafka: ModuleType, admin: Any) -> None:
+    for wrong in (["t"], None, "t", kafka.TopicCollection("t"), kafka.TopicCollection([None])):
+        with pytest.raises((TypeError, ValueError)):
+            admin.describe_topics(wrong)
+    with pytest.raises(ValueError):  # noqa: PT011
+        admin.describe_topics(kafka.TopicCollection([""]))
+
+
+def test_offsets_to_look_up_are_checked(
+    kafka: ModuleType, admin: Any, made: SimpleNamespace
+) -> None:
+    tp = kafka.TopicPartition
+    for wrong in (None, [made.partition], {None: made.spec}, {"t": made.spec}, {tp("t", 0): None}):
+        with pytest.raises(TypeError):
+            admin.list_offsets(wrong)
+    for wrong in ({tp("", 0): made.spec}, {tp("t", -1): made.spec}):
+        with pytest.raises(ValueError):  # noqa: PT011
+            admin.list_offsets(wrong)
+    with pytest.raises(TypeError, match="isolation_level"):
+        admin.list_offsets({made.partition: made.spec}, isolation_level=1)
+
+
+def test_records_and_elections_are_checked(
+    kafka: ModuleType, admin: Any, made: SimpleNamespace
+) -> None:
+    for wrong in (None, "t", made.partition, [None], ["t"]):
+        with pytest.raises(TypeError):
+            admin.delete_records(wrong)
+    with pytest.raises(ValueError, match="negative"):
+        admin.delete_records([kafka.TopicPartition("t")])
+    for kind in (None, "PREFERRED", 0):
+        with pytest.raises(TypeError):
+            admin.elect_leaders(kind, [made.partition])
+    for wrong in ("t", [None], ["t"], made.partition):
+        with pytest.raises(TypeError):
+            admin.elect_leaders(made.preferred, wrong)
+    with pytest.raises(ValueError, match="negative"):
+        admin.elect_leaders(made.preferred, [kafka.TopicPartition("t", -1)])
+
+
+def test_changes_of_configuration_are_checked(api: ModuleType, admin: Any) -> None:
+    kind = api.AlterConfigOpType
+    entry = api.ConfigEntry
+
+    def change(*changes: Any) -> None:
+        resource = api.ConfigResource("topic", "t", incremental_configs=list(changes))
+        admin.incremental_alter_configs([resource])
+
+    for wrong in ("a", None, ("a", "b")):
+        with pytest.raises(TypeError):
+            change(wrong)
+    for wrong in ([], [entry("a", "b")], [entry("a", None, incremental_operation=kind.SET)]):
+        with pytest.raises(ValueError):  # noqa: PT011
+            change(*wrong)
+
+
+def test_rules_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="duplicate"):
+        admin.create_acls([made.acl, made.acl])
+    with pytest.raises(ValueError, match="duplicate"):
+        admin.delete_acls([made.filter, made.filter])
+    for wrong in (None, "", made.acl, [made.filter]):
+        with pytest.raises(TypeError):
+            admin.describe_acls(wrong)
+    with pytest.raises(ValueError):  # noqa: PT011
+        admin.delete_acls([made.acl])
+
+
+def test_choice_of_groups_is_checked(kafka: ModuleType, admin: Any) -> None:
+    for wrong in ("EMPTY", ["EMPTY"], [kafka.ConsumerGroupState.EMPTY], {"EMPTY"}, {5}):
+        with pytest.raises(TypeError, match="states"):
+            admin.list_consumer_groups(states=wrong)
+        with pytest.raises(TypeError, match="types"):
+            admin.list_consumer_groups(types=wrong)
+    with pytest.raises(ValueError):  # noqa: PT011
+        admin.list_consumer_groups(states={kafka.ConsumerGroupState.UNKNOWN})
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "list_consumer_group_offsets",
+        "alter_consumer_group_offsets",
+        pytest.param("delete_consumer_group_offsets", marks=pytest.mark.ours),
+    ],
+)
+def test_offsets_of_groups_are_checked(kafka: ModuleType, admin: Any, method: str) -> None:
+    tp, group = kafka.TopicPartition, kafka.ConsumerGroupTopicPartitions
+    call = getattr(admin, method)
+    altering = method == "alter_consumer_group_offsets"
+    good = tp("t", 0, 5) if altering else tp("t", 0)
+
+    for wrong in (None, group("g"), "g", ["g"], [None], [group(None, [good])], [group(5, [good])]):
+        with pytest.raises(TypeError):
+            call(wrong)
+    for wrong in ([], [group("g", [good]), group("h", [good])], [group("", [good])]):
+        with pytest.raises(ValueError):  # noqa: PT011
+            call(wrong)
+    for partitions in ([], [tp("", 0)], [tp("t", -1)]):
+        with pytest.raises(ValueError):  # noqa: PT011
+            call([group("g", partitions)])
+    for partitions in ("t", [5], ["t"]):
+        with pytest.raises(TypeError):
+            call([group("g", partitions)])
+    if altering:
+        with pytest.raises(ValueError, match="offset"):
+            call([group("g", [tp("t", 0)])])
+        with pytest.raises(ValueError, match="topic_partitions"):
+            call([group("g")])
+    elif method == "list_consumer_group_offsets":
+        with pytest.raises(ValueError, match="offset"):
+            call([group("g", [tp("t", 0, 5)])])
+
+
+def test_changes_of_credentials_are_checked(api: ModuleType, admin: Any) -> None:
+    sha256 = api.ScramMechanism.SCRAM_SHA_256
+    info = api.ScramCredentialInfo(sha256, 4096)
+    upsert, delete = api.UserScramCredentialUpsertion, api.UserScramCredentialDeletion
+
+    for wrong in (
+        upsert(None, info, b"secret"),
+        upsert(5, info, b"secret"),
+        upsert("u", None, b"secret"),
+        upsert("u", "info", b"secret"),
+        upsert("u", api.ScramCredentialInfo("SCRAM-SHA-256", 4096), b"secret"),
+        upsert("u", api.ScramCredentialInfo(sha256, "4096"), b"secret"),
+        upsert("u", info, None),
+        upsert("u", info, "secret"),
+        upsert("u", info, b"secret", salt="secret"),
+        delete("u", None),
+        delete("u", "SCRAM-SHA-256"),
+        delete(None, sha256),
+        api.UserScramCredentialAlteration("u"),
+    ):
+        with pytest.raises(TypeError) as raised:
+            admin.alter_user_scram_credentials([wrong])
+        assert "secret" not in str(raised.value)
+    for wrong in (
+        upsert("", info, b"secret"),
+        upsert("u", info, b""),
+        upsert("u", info, b"secret", salt=b""),
+        upsert("u", api.ScramCredentialInfo(sha256, 0), b"secret"),
+        upsert("u", api.ScramCredentialInfo(sha256, -1), b"secret"),
+        delete("", sha256),
+    ):
+        with pytest.raises(ValueError) as refused:  # noqa: PT011
+            admin.alter_user_scram_credentials([wrong])
+        assert "secret" not in str(refused.value)
+
+
+def test_users_to_describe_are_checked(admin: Any) -> None:
+    for wrong in ("u", 5, [None], [5], {"u"}):
+        with pytest.raises(TypeError):
+            admin.describe_user_scram_credentials(wrong)
+    with pytest.raises(ValueError):  # noqa: PT011
+        admin.describe_user_scram_credentials([""])
+
+
+@pytest.mark.ours
+def test_mechanism_that_is_unknown_fails(
+    kafka: ModuleType, api: ModuleType, admin: Any
+) -> None:
+    unknown = api.ScramMechanism.UNKNOWN
+    alteration = api.UserScramCredentialDeletion("u", unknown)
+
+    (future,) = admin.alter_user_scram_credentials([alteration]).values()
+
+    assert future.exception(WAIT_S).args[0] == kafka.KafkaError._INVALID_ARG
+
+
+def test_synchronous_calls_time_out(kafka: ModuleType, admin: Any) -> None:
+    with pytest.raises(kafka.KafkaException):
+        admin.list_topics(timeout=0.1)
+    with pytest.raises(kafka.KafkaException):
+        admin.list_groups(timeout=0.1)
+    with pytest.raises(TypeError):
+        admin.list_groups(group=5)
+    assert admin.poll(0.01) == 0
+
+
+def test_configuration_is_given_in_three_ways(kafka: ModuleType, api: ModuleType) -> None:
+    for args, kwargs in (
+        (({"client.id": "a"},), {}),
+        (({"client.id": "a"},), {"error_cb": print}),
+        (({},), {"logger": None} if kafka.__name__ == "cykafka" else {}),
+    ):
+        with api.AdminClient(*args, **kwargs):
+            pass
+    with pytest.raises(TypeError):
+        api.AdminClient()
+    with pytest.raises(kafka.KafkaException):
+        api.AdminClient({"no.such.property": 1})
+
+
+@pytest.mark.ours
+def test_configuration_errors_name_the_client(kafka: ModuleType, api: ModuleType) -> None:
+    with pytest.raises(kafka.KafkaException, match=r"bootstrap\.servers"):
+        api.AdminClient({"bootstrap.server": "x"})
+    with pytest.raises(TypeError, match="AdminClient"):
+        api.AdminClient(5)
+    with api.AdminClient(**{"client.id": "mine"}) as admin:
+        assert "mine" in repr(admin)
+        assert admin
+        assert len(admin) == 0
