@@ -261,7 +261,7 @@ cdef class Admin(Client):
         cdef rd_kafka_resp_err_t err
         cdef int i
         warnings.warn("list_groups() is deprecated: use list_consumer_groups() and "
-                      "describe_consumer_groups()", DeprecationWarning, stacklevel=2)
+                      "describe_consumer_groups()", DeprecationWarning, stacklevel=1)
         if group is not None:
             only = c_text(group, "group")
         ms = int_ms(timeout_ms(timeout, "timeout"))

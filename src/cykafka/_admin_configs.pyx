@@ -142,11 +142,9 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                 raise TypeError("incremental_configs: expected a list of ConfigEntry, "
                                 f"found a {type(entry).__name__} in it")
             wanted = entry.incremental_operation
-            if wanted is None:
-                raise ValueError(f"incremental_operation: {entry!r} does not say what to do")
             if not isinstance(wanted, AlterConfigOpType):
-                raise TypeError("incremental_operation: expected an AlterConfigOpType, "
-                                f"got {type(wanted).__name__}")
+                raise TypeError(f"incremental_operation: expected {entry!r} to have an "
+                                f"AlterConfigOpType, got {type(wanted).__name__}")
             name, value = entry.name, entry.value
             operation = wanted.value
             if wanted is AlterConfigOpType.DELETE:
@@ -154,7 +152,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                     c_resource, c_text(name, "incremental_configs: name"),
                     <rd_kafka_AlterConfigOpType_t>operation, NULL)
             elif value is None:
-                raise ValueError(f"incremental_configs: {entry!r} needs a value")
+                raise TypeError(f"incremental_configs: expected a value of {entry!r}, got None")
             else:
                 value = str(value)
                 error = rd_kafka_ConfigResource_add_incremental_config(

@@ -100,19 +100,22 @@ cdef class Request:
 
 
 cdef int _settle(future, outcome) except -1:
-    # The callbacks of the future run in here. What they raise was their own affair, and must not keep
-    # the other futures from their outcomes.
-    try:
-        if isinstance(outcome, KafkaError):
-            future.set_exception(KafkaException(outcome))
-        elif isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-    except InvalidStateError:
-        pass  # somebody else has set it
-    except BaseException:
-        PyErr_WriteUnraisable(future)
+    # The callbacks of the future run in here. What they raise is their own affair, and must not keep
+    # the other futures from their outcomes. Only Ctrl-C can come before the future is done: again, then.
+    for _ in range(3):
+        try:
+            if isinstance(outcome, KafkaError):
+                future.set_exception(KafkaException(outcome))
+            elif isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+        except InvalidStateError:
+            return 0  # somebody else has set it
+        except BaseException:
+            PyErr_WriteUnraisable(future)
+        if future.done():
+            return 0
     return 0
 
 

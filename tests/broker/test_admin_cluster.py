@@ -30,7 +30,7 @@ def test_cluster_is_described_with_what_we_may_do(api: ModuleType, admin: Any) -
 
 
 def test_credentials_are_given_described_and_taken_away(
-    api: ModuleType, admin: Any, unique: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
 ) -> None:
     user, other = unique("user"), unique("user")
     sha256, sha512 = api.ScramMechanism.SCRAM_SHA_256, api.ScramMechanism.SCRAM_SHA_512
@@ -38,14 +38,15 @@ def test_credentials_are_given_described_and_taken_away(
         api.UserScramCredentialUpsertion(
             user, api.ScramCredentialInfo(sha256, 8192), b"password", b"some salt"
         ),
-        api.UserScramCredentialUpsertion(user, api.ScramCredentialInfo(sha512, 4096), b"password"),
         api.UserScramCredentialUpsertion(other, api.ScramCredentialInfo(sha512, 5000), b"\0\xff"),
     ]
+    more = [api.UserScramCredentialUpsertion(user, api.ScramCredentialInfo(sha512, 4096), b"p")]
 
     futures = admin.alter_user_scram_credentials(given, request_timeout=WAIT_S)
 
     assert set(futures) == {user, other}
     assert [future.result(WAIT_S) for future in futures.values()] == [None, None]
+    assert admin.alter_user_scram_credentials(more)[user].result(WAIT_S) is None
     described = admin.describe_user_scram_credentials([user])[user].result(WAIT_S)
     assert isinstance(described, api.UserScramCredentialsDescription)
     assert described.user == user
@@ -54,13 +55,11 @@ def test_credentials_are_given_described_and_taken_away(
     everybody = admin.describe_user_scram_credentials().result(WAIT_S)
     assert everybody[other].scram_credential_infos[0].iterations == 5000
 
-    taken = [
-        api.UserScramCredentialDeletion(user, sha256),
-        api.UserScramCredentialDeletion(user, sha512),
-        api.UserScramCredentialDeletion(other, sha512),
-    ]
-    for future in admin.alter_user_scram_credentials(taken).values():
-        assert future.result(WAIT_S) is None
+    for name, mechanism in ((user, sha256), (user, sha512), (other, sha512)):
+        taken = [api.UserScramCredentialDeletion(name, mechanism)]
+        assert admin.alter_user_scram_credentials(taken)[name].result(WAIT_S) is None
+    futures = admin.describe_user_scram_credentials([user])
+    assert code_of(futures[user]) == kafka.KafkaError.RESOURCE_NOT_FOUND
 
 
 def test_credentials_fail_user_by_user(

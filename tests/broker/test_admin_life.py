@@ -1,0 +1,489 @@
+"""The life of AdminClient and its futures: every future gets one outcome, whatever happens."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def waiting(api: ModuleType, silent: str) -> Iterator[Callable[..., Any]]:
+    """Make clients whose requests stay in flight."""
+    made = []
+
+    def make() -> Any:
+        made.append(api.AdminClient({"bootstrap.servers": silent, "log_level": 0}))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def code(kafka: ModuleType, future: Any) -> int:
+    failure = future.exception(WAIT_S)
+    assert isinstance(failure, kafka.KafkaException)
+    return int(failure.args[0].code())
+
+
+def test_closing_fails_what_is_in_flight(
+    kafka: ModuleType, api: ModuleType, waiting: Any
+) -> None:
+    client = waiting()
+    futures = [client.describe_cluster() for _ in range(5)]
+    futures += client.create_topics([api.NewTopic("a"), api.NewTopic("b")]).values()
+
+    client.close()
+
+    assert [code(kafka, future) for future in futures] == [kafka.KafkaError._DESTROY] * 7
+    with pytest.raises(RuntimeError, match="closed"):
+        client.describe_cluster()
+    client.close()
+
+
+def test_with_block_closes(kafka: ModuleType, api: ModuleType, silent: str) -> None:
+    with api.AdminClient({"bootstrap.servers": silent, "log_level": 0}) as client:
+        future = client.list_consumer_groups()
+
+    assert code(kafka, future) == kafka.KafkaError._DESTROY
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client, kafka: client.poll(0),
+        lambda client, kafka: client.list_topics(timeout=1),
+        lambda client, kafka: client.list_groups(timeout=1),
+        lambda client, kafka: client.cluster_id(1),
+        lambda client, kafka: client.set_sasl_credentials("u", "p"),
+        lambda client, kafka: client.describe_topics(kafka.TopicCollection(["t"])),
+        lambda client, kafka: client.describe_topics(kafka.TopicCollection([])),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_closed_client_refuses(kafka: ModuleType, waiting: Any, ask: Any) -> None:
+    client = waiting()
+    client.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        ask(client, kafka)
+    assert len(client) == 0
+
+
+def test_client_that_was_not_initialised_refuses(api: ModuleType) -> None:
+    client = api.AdminClient.__new__(api.AdminClient)
+
+    with pytest.raises(RuntimeError, match="__init__"):
+        client.describe_cluster()
+    client.close()
+
+
+def test_dropped_client_lives_until_its_answers_are_there(
+    api: ModuleType, cluster: Any
+) -> None:
+    future = api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).describe_cluster()
+
+    # The last reference is the thread's that serves the client: there it is freed.
+    with pytest.warns(ResourceWarning, match="never closed"):
+        assert future.result(WAIT_S).nodes
+        for thread in threading.enumerate():
+            if thread.name == "AdminClient results":
+                thread.join(WAIT_S)
+
+
+def test_callback_closes_the_client(admin: Any, kafka: ModuleType) -> None:
+    done = threading.Event()
+
+    def close(future: Any) -> None:
+        admin.close()
+        done.set()
+
+    admin.describe_cluster().add_done_callback(close)
+
+    assert done.wait(WAIT_S)
+    with pytest.raises(RuntimeError, match="closed"):
+        admin.describe_cluster()
+
+
+def test_callback_closes_the_client_of_other_requests(
+    kafka: ModuleType, waiting: Any
+) -> None:
+    client = waiting()
+    slow = client.describe_cluster()
+    quick = client.describe_cluster(request_timeout=0.1)
+
+    quick.add_done_callback(lambda _: client.close())
+
+    assert code(kafka, quick) in (kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT)
+    assert code(kafka, slow) == kafka.KafkaError._DESTROY
+
+
+def test_callback_of_a_closed_client_s_future_closes_again(kafka: ModuleType, waiting: Any) -> None:
+    client = waiting()
+    closed = []
+    future = client.describe_cluster()
+    future.add_done_callback(lambda _: closed.append(client.close()))
+
+    client.close()
+
+    assert closed == [None]
+    assert code(kafka, future) == kafka.KafkaError._DESTROY
+
+
+def test_callback_asks_again(admin: Any) -> None:
+    answers: list[Any] = []
+    enough = threading.Event()
+
+    def again(future: Any) -> None:
+        answers.append(future.result())
+        if len(answers) < 5:
+            admin.describe_cluster().add_done_callback(again)
+        else:
+            enough.set()
+
+    admin.describe_cluster().add_done_callback(again)
+
+    assert enough.wait(WAIT_S)
+
+
+def test_callback_may_ask_synchronously(admin: Any) -> None:
+    answers: list[Any] = []
+    done = threading.Event()
+
+    def ask(future: Any) -> None:
+        answers.append(admin.list_topics(timeout=WAIT_S).brokers)
+        done.set()
+
+    admin.describe_cluster().add_done_callback(ask)
+
+    assert done.wait(WAIT_S)
+    assert answers
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_callback_that_raises_keeps_nothing_from_the_others(
+    kafka: ModuleType, admin: Any, topic: str, unique: Any, caplog: Any
+) -> None:
+    names = [topic, unique("a"), unique("b")]
+    futures = admin.describe_topics(kafka.TopicCollection(names))
+
+    def fail(future: Any) -> None:
+        raise SystemExit("from a callback")
+
+    for future in futures.values():
+        future.add_done_callback(fail)
+
+    assert futures[topic].result(WAIT_S).name == topic
+    for name in names[1:]:
+        assert code(kafka, futures[name]) == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert admin.describe_cluster().result(WAIT_S).nodes
+
+
+def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -> None:
+    future = admin.describe_cluster()
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        future.set_result("mine")
+        future.set_result("mine")
+
+    assert admin.describe_cluster().result(WAIT_S).nodes
+
+
+def test_key_that_cannot_be_compared_any_more_fails_its_future(
+    api: ModuleType, admin: Any, topic: str
+) -> None:
+    class Odd(api.ConfigResource):  # type: ignore[name-defined, misc]
+        spoilt = False
+
+        def __hash__(self) -> int:
+            if self.spoilt:
+                raise ArithmeticError
+            return super().__hash__()
+
+    odd = Odd("topic", topic)
+
+    futures = admin.describe_configs([odd])
+    Odd.spoilt = True
+
+    (future,) = futures.values()
+    failure = future.exception(WAIT_S)
+    assert failure is None or isinstance(failure, ArithmeticError)
+
+
+def test_many_threads_ask_at_once(admin: Any) -> None:
+    def ask(_: int) -> int:
+        return len(admin.describe_cluster().result(WAIT_S).nodes)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert min(threads.map(ask, range(200))) > 0
+
+
+def test_closing_while_threads_ask(kafka: ModuleType, make_admin: Any) -> None:
+    for _ in range(10):
+        client = make_admin()
+        started = threading.Event()
+        futures: list[Any] = []
+
+        def ask(client: Any = client, started: Any = started, futures: Any = futures) -> None:
+            try:
+                while True:
+                    futures.append(client.describe_cluster())
+                    started.set()
+            except RuntimeError:
+                pass
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert started.wait(WAIT_S)
+        client.close()
+        for thread in threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        for future in futures:
+            failure = future.exception(WAIT_S)
+            assert failure is None or failure.args[0] == kafka.KafkaError._DESTROY
+
+
+def test_collector_frees_a_client_in_a_cycle(api: ModuleType, cluster: Any) -> None:
+    class Holder:
+        pass
+
+    holder: Any = Holder()
+    holder.client = api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    holder.itself = holder
+    assert holder.client.describe_cluster().result(WAIT_S).nodes
+
+    del holder
+    with pytest.warns(ResourceWarning, match="never closed"):
+        gc.collect()
+
+
+def test_broker_that_does_not_answer_times_out(
+    kafka: ModuleType, api: ModuleType, waiting: Any
+) -> None:
+    client = waiting()
+    partition = kafka.TopicPartition("t", 0)
+
+    futures = [
+        *client.create_topics([api.NewTopic("t")], request_timeout=0.3).values(),
+        *client.delete_records([partition], request_timeout=0.3).values(),
+        *client.list_offsets(
+            {partition: api.OffsetSpec.latest()}, request_timeout=0.3
+        ).values(),
+        *client.describe_consumer_groups(["g", "h"], request_timeout=0.3).values(),
+        *client.delete_consumer_groups(["g", "h"], request_timeout=0.3).values(),
+        client.describe_cluster(request_timeout=0.3),
+    ]
+
+    codes = {code(kafka, future) for future in futures}
+    assert codes <= {kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT}
+
+
+PRELUDE = """
+    import os, sys, threading, gc
+    from kafka.admin import AdminClient, NewTopic
+    from cykafka._handle import live_handles
+    config = {"bootstrap.servers": sys.argv[1], "log_level": 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        pytest.param(
+            """
+            client = AdminClient(config)
+            future = client.describe_cluster()
+            future.add_done_callback(lambda f: print(f.exception().args[0].name()))
+            """,
+            "_DESTROY",
+            id="exit",
+        ),
+        pytest.param(
+            """
+            client = AdminClient(config)
+            future = client.describe_cluster()
+            threading.Thread(target=future.exception, daemon=True).start()
+            print("left")
+            """,
+            "left",
+            id="exit with a thread that waits",
+        ),
+        pytest.param(
+            """
+            future = AdminClient(config).describe_cluster()
+            print("left")
+            os._exit(0)
+            """,
+            "left",
+            id="at once",
+        ),
+        pytest.param(
+            """
+            client = AdminClient(config)
+            client.describe_cluster()
+            client.__del__()
+            del client
+            gc.collect()
+            print("freed")
+            """,
+            "freed",
+            id="finalizer called by hand",
+        ),
+        pytest.param(
+            """
+            client = AdminClient(config)
+            future = client.describe_cluster()
+            child = os.fork()
+            if child == 0:
+                try:
+                    client.describe_cluster()
+                except RuntimeError as error:
+                    ok = "fork" in str(error)
+                client.close()
+                del client
+                gc.collect()
+                os._exit(0 if ok and not future.done() else 1)
+            print("child", os.waitpid(child, 0)[1])
+            client.close()
+            print(future.exception().args[0].name())
+            """,
+            "child 0\n_DESTROY",
+            id="fork",
+        ),
+        pytest.param(
+            """
+            class Hiding(AdminClient):
+                def __del__(self):
+                    pass
+            client = Hiding(config)
+            print(client.describe_cluster(request_timeout=0.1).exception() is not None)
+            del client
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread():
+                    thread.join()
+            gc.collect()
+            print(live_handles()["handles"])
+            """,
+            "True\n0",
+            id="hidden finalizer",
+        ),
+        pytest.param(
+            """
+            client = AdminClient(config)
+            future = client.describe_cluster()
+            threading.Thread.start = lambda self: 1 / 0
+            other = AdminClient(config)
+            try:
+                other.describe_cluster()
+            except ZeroDivisionError:
+                print("refused")
+            other.close()
+            client.close()
+            print(future.exception().args[0].name())
+            """,
+            "refused\n_DESTROY",
+            id="no thread to be had",
+        ),
+    ],
+)
+def test_process_ends_well(
+    run_script: Callable[..., Any], silent: str, script: str, output: str
+) -> None:
+    import textwrap
+
+    source = textwrap.dedent(PRELUDE) + textwrap.dedent(script)
+    source = source.replace("from kafka.admin", "from cykafka.admin")
+
+    process = run_script(source, silent)
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == output
+
+
+def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[str, Any]:
+    """A request of each kind, and what is not worth an error."""
+    partition = kafka.TopicPartition(topic, 0)
+    offsets = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(topic, 0, 1)])
+    change = api.ConfigEntry("retention.ms", "1", incremental_operation=api.AlterConfigOpType.SET)
+    acl = api.AclBinding("topic", topic, "literal", "User:u", "*", "read", "allow")
+    same = api.AclBindingFilter(*acl._to_tuple())
+    info = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
+    return {
+        "create_topics": ([api.NewTopic(topic, 1, replica_assignment=[[1]], config={"a": "b"})],),
+        "delete_topics": (["missing-" + topic],),
+        "create_partitions": ([api.NewPartitions(topic, 1, replica_assignment=[[1]])],),
+        "describe_topics": (kafka.TopicCollection([topic]),),
+        "list_offsets": ({partition: api.OffsetSpec.latest()},),
+        "delete_records": ([kafka.TopicPartition(topic, 0, 0)],),
+        "elect_leaders": (kafka.ElectionType.PREFERRED, [partition]),
+        "describe_configs": ([api.ConfigResource("topic", topic)],),
+        "alter_configs": ([api.ConfigResource("topic", topic, set_config={"x": "y"})],),
+        "incremental_alter_configs": (
+            [api.ConfigResource("topic", topic, incremental_configs=[change])],
+        ),
+        "create_acls": ([acl],),
+        "describe_acls": (same,),
+        "delete_acls": ([same],),
+        "list_consumer_groups": (),
+        "describe_consumer_groups": ([group],),
+        "delete_consumer_groups": (["missing-" + group],),
+        "list_consumer_group_offsets": ([kafka.ConsumerGroupTopicPartitions(group)],),
+        "alter_consumer_group_offsets": ([offsets],),
+        "delete_consumer_group_offsets": ([offsets],),
+        "describe_cluster": (),
+        "describe_user_scram_credentials": ([group],),
+        "alter_user_scram_credentials": (
+            [api.UserScramCredentialUpsertion(group, info, b"secret")],
+        ),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_requests_do_not_grow_the_process(
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any
+) -> None:
+    from cykafka._handle import live_handles
+
+    calls = kinds(kafka, api, topic, unique("group"))
+
+    def ask(times: int) -> None:
+        for method, args in calls.items():
+            for answer in [getattr(admin, method)(*args) for _ in range(times)]:
+                for future in answer.values() if isinstance(answer, dict) else [answer]:
+                    future.exception(WAIT_S)
+            with pytest.raises(TypeError):
+                getattr(admin, method)(*args, no_such_option=1)
+
+    def in_memory() -> int:
+        gc.collect()
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+
+    ask(100)
+    handles, objects, memory = live_handles(), len(gc.get_objects()), in_memory()
+    ask(200)
+
+    assert live_handles() == handles
+    assert abs(len(gc.get_objects()) - objects) < 500
+    # 4400 requests: a leak of 500 bytes each would be 2.2 MB.
+    assert in_memory() - memory < 2_000_000
