@@ -1,18 +1,25 @@
 from collections.abc import Iterable
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, TypeVar, overload
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import disjoint_base
 
 from cykafka._admin_request import Request
 from cykafka._client import Client
 from cykafka._model.group import GroupMetadata
 
+_K = TypeVar("_K")
+
 @disjoint_base
 class Admin(Client):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    # A Future, or a dict of them: each method of AdminClient says which.
-    def _ask(self, request: Request, keys: Iterable[Any] | None, **options: Any) -> Any: ...
+    @overload
+    def _ask(self, request: Request, keys: None, **options: Any) -> Future[Any]: ...
+    @overload
+    def _ask(
+        self, request: Request, keys: Iterable[_K], **options: Any
+    ) -> dict[_K, Future[Any]]: ...
     def poll(self, timeout: float | None = None) -> int: ...
     def list_groups(
         self, group: str | None = None, timeout: float | None = -1

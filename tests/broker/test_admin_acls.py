@@ -98,7 +98,13 @@ def test_rules_fail_one_by_one(
 def test_rules_for_groups_and_the_cluster(api: ModuleType, admin: Any, unique: Any) -> None:
     group = api.AclBinding("group", unique("g"), "literal", "User:a", "1.2.3.4", "read", "deny")
     cluster = api.AclBinding(
-        "broker", "kafka-cluster", "literal", f"User:{unique('u')}", "*", "idempotent_write", "allow"
+        "broker",
+        "kafka-cluster",
+        "literal",
+        f"User:{unique('u')}",
+        "*",
+        "idempotent_write",
+        "allow",
     )
     writer = api.AclBinding(
         api.ResourceType.TRANSACTIONAL_ID, unique("t"), "literal", "User:a", "*", "write", "allow"

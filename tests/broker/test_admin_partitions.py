@@ -14,7 +14,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture
 def timed(make_producer: Callable[..., Any], topic: str) -> str:
-    """A topic whose partition 0 has ten records, a second apart; the last but one is the newest."""
+    """A topic with ten records in partition 0, a second apart; the last but one is the newest."""
     producer = make_producer()
     seconds = [0, 1, 2, 3, 4, 5, 6, 7, 9, 8]
     for second in seconds:
@@ -197,9 +197,7 @@ def test_preferred_leader_is_elected_again_after_it_was_down(
     name = unique("topic")
     partition = kafka.TopicPartition(name, 0)
     with api.AdminClient({"bootstrap.servers": three.bootstrap_servers}) as admin:
-        first, second, _ = (
-            node.id for node in admin.describe_cluster().result(WAIT_S).nodes
-        )
+        first, second, _ = (node.id for node in admin.describe_cluster().result(WAIT_S).nodes)
         new = api.NewTopic(name, num_partitions=1, replica_assignment=[[first, second]])
         admin.create_topics([new])[name].result(WAIT_S)
 

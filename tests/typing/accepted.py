@@ -20,6 +20,7 @@ from cykafka import (
     murmur2,
     version,
 )
+from cykafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 from cykafka.serialization import (
     IntegerSerializer,
     SerializationContext,
@@ -182,3 +183,20 @@ def module() -> None:
     partition: int = murmur2(b"key", 12)
     print(text, number, partition, sorted([TopicPartition("b", 1), TopicPartition("a", 2)]))
     print(Message(topic="orders", value=b"v", headers=[("h", b"1")]).value())
+
+
+def administer() -> None:
+    with AdminClient({"bootstrap.servers": "localhost:9092"}) as admin:
+        made = admin.create_topics([NewTopic("orders", 3, 1)], request_timeout=5.0)
+        nothing: None = made["orders"].result(5)
+        print(nothing)
+        names: list[str] = [node.host for node in admin.describe_cluster().result().nodes]
+        resource = ConfigResource("topic", "orders")
+        entries: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result()
+        latest = {TopicPartition("orders", 0): OffsetSpec.latest()}
+        for partition, future in admin.list_offsets(latest).items():
+            offset: int = future.result().offset
+            print(partition.topic, offset)
+        everybody = admin.describe_user_scram_credentials().result()
+        one = admin.describe_user_scram_credentials(["alice"])["alice"].result()
+        print(names, entries, everybody["alice"].user, one.scram_credential_infos)

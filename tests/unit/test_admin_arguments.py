@@ -72,20 +72,25 @@ def good_calls(kafka: ModuleType, made: SimpleNamespace) -> dict[str, tuple[Any,
     }
 
 
-METHODS = (
-    "create_topics delete_topics create_partitions describe_topics list_offsets delete_records "
-    "describe_configs alter_configs incremental_alter_configs create_acls "
-    "describe_acls delete_acls list_consumer_groups describe_consumer_groups "
-    "delete_consumer_groups list_consumer_group_offsets alter_consumer_group_offsets "
-    "describe_cluster describe_user_scram_credentials alter_user_scram_credentials"
-).split()
+METHODS = """
+    create_topics delete_topics create_partitions describe_topics list_offsets delete_records
+    describe_configs alter_configs incremental_alter_configs create_acls describe_acls delete_acls
+    list_consumer_groups describe_consumer_groups delete_consumer_groups
+    list_consumer_group_offsets alter_consumer_group_offsets describe_cluster
+    describe_user_scram_credentials alter_user_scram_credentials
+"""
+LISTS = """
+    create_topics delete_topics create_partitions describe_configs alter_configs
+    incremental_alter_configs create_acls delete_acls describe_consumer_groups
+    delete_consumer_groups alter_user_scram_credentials
+"""
 # The peer's elect_leaders() takes no option: any is a SystemError.
 ELECTION = pytest.param("elect_leaders", marks=pytest.mark.ours)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.mark.parametrize("method", [*METHODS, ELECTION])
+@pytest.mark.parametrize("method", [*METHODS.split(), ELECTION])
 def test_request_without_a_broker_times_out(
     kafka: ModuleType, admin: Any, made: SimpleNamespace, method: str
 ) -> None:
@@ -98,14 +103,16 @@ def test_request_without_a_broker_times_out(
     assert futures[0].running() or futures[0].done()
     assert not futures[0].cancel()
     if method == "list_consumer_groups":
-        failure = futures[0].exception(WAIT_S) or kafka.KafkaException(futures[0].result().errors[0])
+        failure = futures[0].exception(WAIT_S) or kafka.KafkaException(
+            futures[0].result().errors[0]
+        )
     else:
         failure = futures[0].exception(WAIT_S)
     assert isinstance(failure, kafka.KafkaException)
     assert failure.args[0].code() in (kafka.KafkaError._TIMED_OUT, kafka.KafkaError._TRANSPORT)
 
 
-@pytest.mark.parametrize("method", [*METHODS, ELECTION])
+@pytest.mark.parametrize("method", [*METHODS.split(), ELECTION])
 def test_options_are_checked(
     kafka: ModuleType, admin: Any, made: SimpleNamespace, method: str
 ) -> None:
@@ -150,9 +157,7 @@ def test_numbers_are_in_range(admin: Any, made: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    "create_topics delete_topics create_partitions describe_configs alter_configs "
-    "incremental_alter_configs create_acls delete_acls describe_consumer_groups "
-    "delete_consumer_groups alter_user_scram_credentials".split(),
+    LISTS.split(),
 )
 @pytest.mark.parametrize(
     "values",
@@ -231,9 +236,7 @@ def test_topics_that_cannot_be_are_refused(api: ModuleType, admin: Any) -> None:
 
 
 @pytest.mark.ours
-def test_texts_that_cannot_be_are_refused(
-    kafka: ModuleType, api: ModuleType, admin: Any
-) -> None:
+def test_texts_that_cannot_be_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
     # librdkafka would copy such texts on its stack, cut them, or send what no broker understands.
     tp = kafka.TopicPartition
     for wrong in ("a\0b", "x" * 40_000, "\ud800"):
@@ -275,11 +278,9 @@ def test_empty_names_are_refused(kafka: ModuleType, api: ModuleType, admin: Any)
         lambda: admin.delete_consumer_groups([""]),
         lambda: admin.describe_configs([api.ConfigResource("topic", "")]),
         lambda: admin.delete_records([kafka.TopicPartition("", 0, 1)]),
-        lambda: admin.elect_leaders(
-            kafka.ElectionType.PREFERRED, [kafka.TopicPartition("", 0)]
-        ),
+        lambda: admin.elect_leaders(kafka.ElectionType.PREFERRED, [kafka.TopicPartition("", 0)]),
     ):
-        with pytest.raises(ValueError, match="empty name|without a name|no topic"):
+        with pytest.raises(ValueError, match=r"empty name|without a name|no topic"):
             call()
 
 
@@ -441,9 +442,7 @@ def test_users_to_describe_are_checked(admin: Any) -> None:
 
 
 @pytest.mark.ours
-def test_mechanism_that_is_unknown_fails(
-    kafka: ModuleType, api: ModuleType, admin: Any
-) -> None:
+def test_mechanism_that_is_unknown_fails(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
     unknown = api.ScramMechanism.UNKNOWN
     alteration = api.UserScramCredentialDeletion("u", unknown)
 

@@ -176,8 +176,8 @@ class AclBindingFilter(AclBinding):
     name : str or None
         None for every name.
     resource_pattern_type : ResourcePatternType
-        ``ANY`` for every way; ``MATCH`` for all rules that concern `name`: literal ones, prefixes of it, and
-        the wildcard's.
+        ``ANY`` for every way; ``MATCH`` for all rules that concern `name`: literal ones, prefixes
+        of it, and the wildcard's.
     principal, host : str or None
         None for everybody and everywhere.
     operation : AclOperation

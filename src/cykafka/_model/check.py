@@ -13,15 +13,13 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError; and a ValueError as well, which is what confluent_kafka raises for some of these."""
+    """A TypeError; and a ValueError too, which is what confluent_kafka raises for some of them."""
 
 
 def expect(value: Any, kind: type[_T], argument: str) -> _T:
     """The value, if it is of that class."""
     if not isinstance(value, kind):
-        raise WrongTypeError(
-            f"{argument}: expected a {kind.__name__}, got {type(value).__name__}"
-        )
+        raise WrongTypeError(f"{argument}: expected a {kind.__name__}, got {type(value).__name__}")
     return value
 
 
@@ -49,7 +47,6 @@ def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = Fal
         raise WrongTypeError(
             f"{argument}: expected a list of {kind.__name__}, got {type(values).__name__}"
         )
-    values = list(values)
     if not values and not empty:
         raise ValueError(f"{argument}: expected at least one {kind.__name__}, got an empty list")
     for value in values:
@@ -58,7 +55,7 @@ def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = Fal
                 f"{argument}: expected a list of {kind.__name__}, "
                 f"found a {type(value).__name__} in it"
             )
-    return values
+    return list(values)
 
 
 def expect_names(values: Any, argument: str, *, empty: bool = False) -> list[str]:
@@ -95,12 +92,8 @@ def member_of(value: Any, enumeration: type[_E], argument: str) -> _E:
         try:
             return enumeration(value)
         except ValueError:
-            raise ValueError(
-                f"{argument}: {value} is no {enumeration.__name__}"
-            ) from None
-    raise TypeError(
-        f"{argument}: expected a {enumeration.__name__}, got {type(value).__name__}"
-    )
+            raise ValueError(f"{argument}: {value} is no {enumeration.__name__}") from None
+    raise TypeError(f"{argument}: expected a {enumeration.__name__}, got {type(value).__name__}")
 
 
 def members_of(

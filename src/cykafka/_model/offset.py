@@ -100,19 +100,19 @@ class _Fixed(OffsetSpec):
 class MaxTimestampSpec(_Fixed):
     """See :meth:`OffsetSpec.max_timestamp`."""
 
-    _value = MAX_TIMESTAMP  # type: ignore[assignment]
+    _value = MAX_TIMESTAMP
 
 
 class EarliestSpec(_Fixed):
     """See :meth:`OffsetSpec.earliest`."""
 
-    _value = EARLIEST  # type: ignore[assignment]
+    _value = EARLIEST
 
 
 class LatestSpec(_Fixed):
     """See :meth:`OffsetSpec.latest`."""
 
-    _value = LATEST  # type: ignore[assignment]
+    _value = LATEST
 
 
 OffsetSpec._made.update(

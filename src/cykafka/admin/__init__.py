@@ -58,33 +58,32 @@ RESOURCE_BROKER = ResourceType.BROKER.value
 RESOURCE_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID.value
 
 
-class AdminClient(
-    TopicAdmin, PartitionAdmin, ConfigAdmin, AccessAdmin, GroupAdmin, ClusterAdmin
-):
+class AdminClient(TopicAdmin, PartitionAdmin, ConfigAdmin, AccessAdmin, GroupAdmin, ClusterAdmin):
     """Administers topics, partitions, configurations, access rules, groups and users.
 
-    Most methods return at once: a ``concurrent.futures.Future``, or a dict with one for each thing asked
-    about. ``result()`` of a future waits for the cluster's answer and returns it, or raises
-    :class:`KafkaException`; every future gets its outcome, at the latest after ``request_timeout``. Their
-    callbacks run in a thread of the client, which meanwhile gives out no other answers: they must not
-    wait for another future of the same client.
+    Most methods return at once: a ``concurrent.futures.Future``, or a dict with one for each thing
+    asked about. ``result()`` of a future waits for the cluster's answer and returns it, or raises
+    :class:`KafkaException`; every future gets its outcome, at the latest after `request_timeout`.
+    Their callbacks run in a thread of the client, which meanwhile gives out no other answers: they
+    must not wait for another future of the same client.
 
     Keywords that many methods have:
 
-    - `request_timeout` (s): for all of it, finding the broker included; by default ``socket.timeout.ms``.
-    - `operation_timeout` (s): how long the broker waits for the cluster to follow; 0 does not wait. By
-      default ``socket.timeout.ms``.
+    - `request_timeout` (s): for all of it, finding the broker included; by default
+      ``socket.timeout.ms``.
+    - `operation_timeout` (s): how long the broker waits for the cluster to follow; 0 does not
+      wait. By default ``socket.timeout.ms``.
     - `validate_only`: have the broker check the request, and do nothing.
 
-    Use the client as a context manager, or :meth:`close` it: what then has no answer yet fails with
-    ``_DESTROY``. A client that nobody holds any more lives on until its answers are there.
+    Use the client as a context manager, or :meth:`close` it: what then has no answer yet fails
+    with ``_DESTROY``. A client that nobody holds any more lives on until its answers are there.
 
     Parameters
     ----------
     *args, **kwargs
-        ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)``: librdkafka's
-        properties, and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``, ``oauth_cb`` and
-        ``logger``.
+        ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)``:
+        librdkafka's properties, and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``,
+        ``oauth_cb`` and ``logger``.
     """
 
 

@@ -53,9 +53,7 @@ class AccessAdmin(Admin):
                 "acl_binding_filter: expected an AclBindingFilter, "
                 f"got {type(acl_binding_filter).__name__}"
             )
-        return self._ask(
-            DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout
-        )
+        return self._ask(DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout)
 
     def delete_acls(
         self,

@@ -82,7 +82,10 @@ class ClusterAdmin(Admin):
         dict of str to Future of UserScramCredentialsDescription
             By the user's name. Without `users` a Future of such a dict.
         """
-        names = None if users is None else expect_names(users, "users", empty=True)
+        if users is None:
+            everybody = DescribeUserScramCredentials(None)
+            return self._ask(everybody, None, request_timeout=request_timeout)
+        names = expect_names(users, "users", empty=True)
         return self._ask(
             DescribeUserScramCredentials(names), names, request_timeout=request_timeout
         )

@@ -250,8 +250,7 @@ def _one_group(
         raise ValueError(f"topic_partitions: {argument} has none")
     if not isinstance(partitions, list):
         raise TypeError(
-            "topic_partitions: expected a list of TopicPartition, "
-            f"got {type(partitions).__name__}"
+            f"topic_partitions: expected a list of TopicPartition, got {type(partitions).__name__}"
         )
     for partition in expect_list(partitions, TopicPartition, "topic_partitions"):
         if not partition.topic:

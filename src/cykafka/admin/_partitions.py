@@ -54,7 +54,8 @@ class PartitionAdmin(Admin):
             wanted.append(TopicPartition(partition.topic, partition.partition, spec._value))
         if isolation_level is not None and not isinstance(isolation_level, IsolationLevel):
             raise TypeError(
-                f"isolation_level: expected an IsolationLevel, got {type(isolation_level).__name__}"
+                "isolation_level: expected an IsolationLevel, "
+                f"got {type(isolation_level).__name__}"
             )
         return self._ask(
             ListOffsets(wanted),
@@ -104,8 +105,8 @@ class PartitionAdmin(Admin):
         Parameters
         ----------
         election_type : ElectionType
-            ``PREFERRED``, the first of a partition's replicas; or ``UNCLEAN``, one that is not in sync,
-            if there is no other.
+            ``PREFERRED``, the first of a partition's replicas; or ``UNCLEAN``, one that is not in
+            sync, if there is no other.
         partitions : list of TopicPartition, optional
             All of the cluster by default.
         request_timeout, operation_timeout : float, optional
@@ -114,8 +115,8 @@ class PartitionAdmin(Admin):
         Returns
         -------
         Future of dict of TopicPartition to KafkaError or None
-            ``ELECTION_NOT_NEEDED`` where the leader is the right one already. For all partitions of the cluster,
-            only those for which there was something to do.
+            ``ELECTION_NOT_NEEDED`` where the leader is the right one already. For all partitions
+            of the cluster, only those for which there was something to do.
         """
         if not isinstance(election_type, ElectionType):
             raise TypeError(
@@ -139,9 +140,7 @@ def _checked_partitions(partitions: Iterable[object], argument: str) -> list[Top
 
 def _check_partition(partition: object, argument: str) -> None:
     if not isinstance(partition, TopicPartition):
-        raise TypeError(
-            f"{argument}: expected a TopicPartition, got {type(partition).__name__}"
-        )
+        raise TypeError(f"{argument}: expected a TopicPartition, got {type(partition).__name__}")
     if not partition.topic:
         raise ValueError(f"{argument}: {partition} has no topic")
     if partition.partition < 0:
