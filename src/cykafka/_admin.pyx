@@ -177,7 +177,7 @@ cdef class Admin(Client):
         cdef rd_kafka_resp_err_t err
         outcome = None
         try:
-            if request is not None:  # else it is a second answer; librdkafka has such a bug
+            if request is not None:
                 err = rd_kafka_event_error(event)
                 if err:
                     outcome = error_from(err, rd_kafka_event_error_string(event))

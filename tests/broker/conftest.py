@@ -38,6 +38,17 @@ def handles_are_freed(no_handle_left: None) -> None:
     """The clients of a module are gone at its end."""
 
 
+@pytest.fixture
+def topic(cluster: Any, unique: Callable[[str], str]) -> str:
+    """A fresh topic of four partitions, made by our client: Kafka's own tool takes seconds."""
+    from cykafka.admin import AdminClient, NewTopic
+
+    name = unique("topic")
+    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
+        client.create_topics([NewTopic(name, 4)])[name].result(WAIT_S)
+    return name
+
+
 @pytest.fixture(scope="session")
 def api(kafka: ModuleType) -> ModuleType:
     """The `admin` module of the module under test."""

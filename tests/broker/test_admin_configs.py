@@ -24,6 +24,16 @@ def config_of(api: ModuleType, admin: Any) -> Callable[[str], dict[str, str]]:
     return config
 
 
+@pytest.fixture
+def settles(config_of: Any, wait_until: Any) -> Callable[[str, dict[str, str]], None]:
+    """Wait until the broker asked has heard of a topic's configuration."""
+
+    def wait(topic: str, expected: dict[str, str]) -> None:
+        wait_until(lambda: config_of(topic) == expected, lambda: None)
+
+    return wait
+
+
 def test_topic_s_configuration_is_described(api: ModuleType, admin: Any, topic: str) -> None:
     resource = api.ConfigResource(api.ResourceType.TOPIC, topic)
 
@@ -94,16 +104,16 @@ def test_broker_that_is_not_there_times_out(
 
 @pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
 def test_configuration_is_replaced(
-    api: ModuleType, admin: Any, topic: str, config_of: Any, result_of: Any
+    api: ModuleType, admin: Any, topic: str, settles: Any, result_of: Any
 ) -> None:
     first = api.ConfigResource("topic", topic, set_config={"retention.ms": "1000"})
     second = api.ConfigResource("topic", topic, set_config={"retention.bytes": "2000"})
 
     assert result_of(admin.alter_configs([first])) is None
-    assert config_of(topic) == {"retention.ms": "1000"}
+    settles(topic, {"retention.ms": "1000"})
     result_of(admin.alter_configs([second], request_timeout=WAIT_S))
 
-    assert config_of(topic) == {"retention.bytes": "2000"}
+    settles(topic, {"retention.bytes": "2000"})
 
 
 @pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
@@ -139,23 +149,23 @@ def entry(api: ModuleType, name: str, value: str | None, operation: str) -> Any:
 
 
 def test_configuration_is_changed_property_by_property(
-    api: ModuleType, admin: Any, topic: str, config_of: Any, result_of: Any
+    api: ModuleType, admin: Any, topic: str, settles: Any, result_of: Any
 ) -> None:
     def change(*entries: Any) -> None:
         resource = api.ConfigResource("topic", topic, incremental_configs=list(entries))
         assert result_of(admin.incremental_alter_configs([resource])) is None
 
     change(entry(api, "retention.ms", "1000", "SET"), entry(api, "retention.bytes", "7", "SET"))
-    assert config_of(topic) == {"retention.ms": "1000", "retention.bytes": "7"}
+    settles(topic, {"retention.ms": "1000", "retention.bytes": "7"})
     change(entry(api, "retention.bytes", None, "DELETE"))
-    assert config_of(topic) == {"retention.ms": "1000"}
+    settles(topic, {"retention.ms": "1000"})
     change(
         entry(api, "retention.ms", "ignored", "DELETE"),
         entry(api, "cleanup.policy", "compact", "APPEND"),
     )
-    assert config_of(topic) == {"cleanup.policy": "delete,compact"}
+    settles(topic, {"cleanup.policy": "delete,compact"})
     change(entry(api, "cleanup.policy", "delete", "SUBTRACT"))
-    assert config_of(topic) == {"cleanup.policy": "compact"}
+    settles(topic, {"cleanup.policy": "compact"})
 
 
 def test_change_is_validated_only(
@@ -207,7 +217,7 @@ def test_property_changed_twice_in_a_request_fails(
 
 
 def test_group_s_configuration_is_changed(
-    api: ModuleType, admin: Any, unique: Any, result_of: Any
+    api: ModuleType, admin: Any, unique: Any, result_of: Any, wait_until: Any
 ) -> None:
     group = unique("group")
     change = entry(api, "consumer.session.timeout.ms", "50000", "SET")
@@ -218,6 +228,9 @@ def test_group_s_configuration_is_changed(
         )
     )
 
-    entries = result_of(admin.describe_configs([api.ConfigResource("group", group)]))
-    assert entries["consumer.session.timeout.ms"].value == "50000"
-    assert entries["consumer.session.timeout.ms"].source == api.ConfigSource.GROUP_CONFIG.value
+    def entry_of_the_group() -> Any:
+        entries = result_of(admin.describe_configs([api.ConfigResource("group", group)]))
+        return entries["consumer.session.timeout.ms"]
+
+    wait_until(lambda: entry_of_the_group().value == "50000", lambda: None)
+    assert entry_of_the_group().source == api.ConfigSource.GROUP_CONFIG.value

@@ -54,7 +54,7 @@ def test_topic_gets_the_broker_s_defaults(
 
 
 def test_topic_gets_its_configuration(
-    api: ModuleType, admin: Any, unique: Unique, result_of: Any
+    api: ModuleType, admin: Any, unique: Unique, described: Any, result_of: Any
 ) -> None:
     name = unique("topic")
 
@@ -64,6 +64,7 @@ def test_topic_gets_its_configuration(
         )
     )
 
+    described(name, 1)
     config = result_of(admin.describe_configs([api.ConfigResource("topic", name)]))
     assert (config["cleanup.policy"].value, config["retention.ms"].value) == ("compact", "77000")
 
