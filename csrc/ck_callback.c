@@ -42,10 +42,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, voi
             rkmessage, (rd_kafka_timestamp_type_t *)&report->timestamp_type);
         report->latency = rd_kafka_message_latency(rkmessage);
         report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
-        if (rkmessage->err) {
-                const char *words = rd_kafka_message_produce_errstr(rkmessage);
-                report->event.text = words ? strdup(words) : NULL;
-        }
+        /* No rd_kafka_message_produce_errstr(): 2.14.2 has freed the broker's words by now. */
         ck_queue_push((ck_queue_t *)opaque, &report->event);
 }
 

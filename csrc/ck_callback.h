@@ -3,7 +3,7 @@
  *
  * Ownership: every callback's opaque is the ck_queue_t of its handle, which must outlive the
  * rd_kafka_t. The callbacks allocate the events they push; when memory is short, the event is
- * dropped, except delivery reports, which allocate nothing but an optional error text.
+ * dropped, except delivery reports, which allocate nothing.
  * Threads: the callbacks run on the thread that serves librdkafka, inside one of the waits
  * below or any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
  * touches Python or takes a lock of ours.

@@ -51,7 +51,7 @@ typedef struct ck_notice_s {
 /* The outcome of one produced message. Its owner embeds it and passes its address to librdkafka
  * as the message's opaque; it must stay alive until it was popped from the queue. */
 typedef struct ck_report_s {
-        ck_event_t event; /* code: the delivery error; text: the broker's words, owned, or NULL */
+        ck_event_t event; /* code: the delivery error */
         void *owner;
         int64_t offset;
         int64_t timestamp; /* ms */

@@ -389,9 +389,8 @@ cdef class Handle:
         message._on_delivery = None
         error = None
         if report.event.code:
-            error = error_from(<rd_kafka_resp_err_t>report.event.code, report.event.text)
+            error = KafkaError(report.event.code)
             message._error = error
-            ck_event_destroy(&report.event)
         elif self._only_errors:
             return 0
         if on_delivery is not None:

@@ -1,0 +1,164 @@
+"""Messages at the limits of client, topic and fetch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+
+# What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: 61 bytes
+# of the batch's header, and of the record its attributes, timestamp delta, offset delta, absent
+# key and header count at a byte each, and three for each of its own and the value's length.
+BATCH_OVERHEAD = 61 + 5 + 3 + 3
+
+# What librdkafka adds to key and value before it compares them with message.max.bytes: a record's
+# fields at their longest.
+RECORD_OVERHEAD = 36
+
+
+def outcome(producer: Any, topic: str, value: bytes) -> Any:
+    """Produce one message and return the error it was reported with."""
+    reports: list[Any] = []
+    producer.produce(topic, value, partition=0, on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(WAIT_S) == 0
+    (error,) = reports
+    return error
+
+
+@pytest.fixture
+def small_topic(cluster: Any, unique: Callable[[str], str]) -> str:
+    """A topic that takes batches of up to 20,000 bytes."""
+    name = unique("small")
+    cluster.create_topic(name, 1, config={"max.message.bytes": "20000"})
+    return name
+
+
+def test_message_of_exactly_the_clients_limit_is_sent(
+    make_producer: Callable[..., Any],
+    consumer: Any,
+    kafka: Any,
+    topic: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    producer = make_producer({"message.max.bytes": 100_000})
+    value = os.urandom(100_000 - RECORD_OVERHEAD)
+
+    assert outcome(producer, topic, value) is None
+
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    assert read(consumer, 1)[0].value() == value
+
+
+def test_message_above_the_clients_limit_is_refused_at_once(
+    make_producer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    producer = make_producer({"message.max.bytes": 100_000})
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.produce(topic, bytes(100_000 - RECORD_OVERHEAD + 1), partition=0)
+
+    assert caught.value.args[0] == kafka.KafkaError.MSG_SIZE_TOO_LARGE
+    assert len(producer) == 0
+
+
+def test_message_counts_with_key_against_the_clients_limit(
+    make_producer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    producer = make_producer({"message.max.bytes": 100_000})
+
+    with pytest.raises(kafka.KafkaException):
+        producer.produce(topic, bytes(100_000 - RECORD_OVERHEAD), key=b"k", partition=0)
+
+
+def test_batch_of_exactly_the_topics_limit_is_stored(
+    producer: Any,
+    consumer: Any,
+    kafka: Any,
+    small_topic: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    value = os.urandom(20_000 - BATCH_OVERHEAD)
+
+    assert outcome(producer, small_topic, value) is None
+
+    consumer.assign([kafka.TopicPartition(small_topic, 0, 0)])
+    assert read(consumer, 1)[0].value() == value
+
+
+def test_batch_above_the_topics_limit_is_the_messages_error(
+    producer: Any, kafka: Any, small_topic: str
+) -> None:
+    error = outcome(producer, small_topic, bytes(20_000 - BATCH_OVERHEAD + 1))
+
+    assert error == kafka.KafkaError.MSG_SIZE_TOO_LARGE
+    assert error.str() == "Broker: Message size too large"
+    assert not error.retriable()
+
+
+def test_messages_after_one_too_large_are_delivered(producer: Any, small_topic: str) -> None:
+    errors: list[Any] = []
+    for size in (10, 30_000, 10):
+        producer.produce(
+            small_topic, bytes(size), on_delivery=lambda error, _: errors.append(error)
+        )
+        producer.flush(WAIT_S)
+
+    assert [error is None for error in errors] == [True, False, True]
+
+
+def test_compression_brings_a_message_under_the_topics_limit(
+    make_producer: Callable[..., Any], small_topic: str
+) -> None:
+    producer = make_producer({"compression.type": "zstd"})
+
+    assert outcome(producer, small_topic, bytes(500_000)) is None
+
+
+@pytest.mark.parametrize("limit", ["fetch.max.bytes", "max.partition.fetch.bytes"])
+def test_message_above_the_fetch_limit_is_read_all_the_same(
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    topic: str,
+    read: Callable[..., list[Any]],
+    limit: str,
+) -> None:
+    values = [os.urandom(size) for size in (10, 300_000, 500_000, 10)]
+    producer = make_producer()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(WAIT_S) == 0
+    # fetch.max.bytes is raised to message.max.bytes, so both have to be small.
+    consumer = make_consumer({"message.max.bytes": 1000, "fetch.max.bytes": 2000, limit: 2000})
+
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+
+    assert [message.value() for message in read(consumer, 4)] == values
+
+
+def test_messages_of_several_megabytes_pass_where_both_sides_allow_them(
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    cluster: Any,
+    unique: Callable[[str], str],
+    read: Callable[..., list[Any]],
+) -> None:
+    name = unique("large")
+    cluster.create_topic(name, 1, config={"max.message.bytes": "9000000"})
+    producer = make_producer({"message.max.bytes": 9_000_000})
+    values = [os.urandom(8_000_000), os.urandom(3_000_000)]
+    for value in values:
+        assert outcome(producer, name, value) is None
+    consumer = make_consumer()
+
+    consumer.assign([kafka.TopicPartition(name, 0, 0)])
+
+    assert [message.value() == values[i] for i, message in enumerate(read(consumer, 2))] == [
+        True,
+        True,
+    ]
