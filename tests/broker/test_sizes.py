@@ -10,9 +10,9 @@ import pytest
 
 WAIT_S = 10.0
 
-# What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: 61 bytes
-# of the batch's header, and of the record its attributes, timestamp delta, offset delta, absent
-# key and header count at a byte each, and three for each of its own and the value's length.
+# What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: the
+# batch's header; then the record's attributes, timestamp delta, offset delta, absent key and
+# header count at a byte each, and three bytes for each of its own and the value's length.
 BATCH_OVERHEAD = 61 + 5 + 3 + 3
 
 # What librdkafka adds to key and value before it compares them with message.max.bytes: a record's
