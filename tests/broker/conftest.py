@@ -38,17 +38,6 @@ def handles_are_freed(no_handle_left: None) -> None:
     """The clients of a module are gone at its end."""
 
 
-@pytest.fixture
-def topic(cluster: Any, unique: Callable[[str], str]) -> str:
-    """A fresh topic of four partitions, made by our client: Kafka's own tool takes seconds."""
-    from cykafka.admin import AdminClient, NewTopic
-
-    name = unique("topic")
-    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        client.create_topics([NewTopic(name, 4)])[name].result(WAIT_S)
-    return name
-
-
 @pytest.fixture(scope="session")
 def api(kafka: ModuleType) -> ModuleType:
     """The `admin` module of the module under test."""
@@ -94,3 +83,33 @@ def code_of(kafka: ModuleType) -> Callable[[Any], int]:
         return int(failure.args[0].code())
 
     return code
+
+
+@pytest.fixture
+def delete_topic(admin: Any) -> Callable[[str], None]:
+    def delete_topic(name: str) -> None:
+        admin.delete_topics([name])[name].result()
+
+    return delete_topic
+
+
+@pytest.fixture
+def add_partitions(admin: Any, api: ModuleType) -> Callable[[str, int], None]:
+    """Give a topic that many partitions in all."""
+
+    def add_partitions(name: str, total: int) -> None:
+        admin.create_partitions([api.NewPartitions(name, total)])[name].result()
+
+    return add_partitions
+
+
+@pytest.fixture
+def delete_records(admin: Any, kafka: ModuleType) -> Callable[[Any, int], None]:
+    """Delete what a partition holds before an offset."""
+
+    def delete_records(partition: Any, before: int) -> None:
+        asked = kafka.TopicPartition(partition.topic, partition.partition, before)
+        for future in admin.delete_records([asked]).values():
+            future.result()
+
+    return delete_records

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cykafka._errors import KafkaException
+from cykafka._partition import TopicPartition
 from cykafka._producer import Producer
+from cykafka.admin import AdminClient, NewTopic, OffsetSpec
 from cykafka.testing._checks import check_int, check_topic
 from cykafka.testing._errors import KafkaClusterError
 from cykafka.testing._node import KafkaNode
@@ -68,22 +70,22 @@ class RealCluster(ABC):
         servers = self.bootstrap_servers
         check_topic("name", name)
         check_int("partitions", partitions, 1, _MAX_PARTITIONS)
-        options = ["--create", "--topic", name, "--partitions", str(partitions)]
-        if replication_factor is not None:
+        if replication_factor is None:
+            replication_factor = -1
+        else:
             check_int("replication_factor", replication_factor, 1, 2**15 - 1)
-            options += ["--replication-factor", str(replication_factor)]
-        for key, value in (config or {}).items():
-            options += ["--config", f"{key}={value}"]
-        run_tool("kafka-topics", "--bootstrap-server", servers, *options)
-        deadline = time.monotonic() + _TOPIC_TIMEOUT_S
-        for address in self._askable():
-            while not _knows(address, name, partitions):
-                if time.monotonic() >= deadline:
-                    raise KafkaClusterError(
-                        f"topic {name!r} was created, but {address} does not know it after "
-                        f"{_TOPIC_TIMEOUT_S:g} s"
-                    )
-                time.sleep(_LOOK_S)
+        settings = {key: str(value) for key, value in (config or {}).items()}
+        topic = NewTopic(name, partitions, replication_factor, config=settings)
+        with AdminClient({"bootstrap.servers": servers, "log_level": 0}) as admin:
+            try:
+                admin.create_topics([topic])[name].result()
+            except KafkaException as error:
+                raise KafkaClusterError(f"topic {name!r}: {error.args[0].str()}") from None
+            deadline = time.monotonic() + _TOPIC_TIMEOUT_S
+            for address in self._askable():
+                _await(lambda a=address: _knows(a, name, partitions), deadline, name, address)
+            # A leader may still refuse what it is already named for.
+            _await(lambda: _serves(admin, name, partitions), deadline, name, servers)
 
     def tool(self, name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
         """Run one of Kafka's command line tools on the cluster; takes a second or two.
@@ -116,6 +118,27 @@ class RealCluster(ABC):
         """
         servers = ("--bootstrap-server", self.bootstrap_servers)
         return run_tool(name, *servers, *args, timeout=timeout)
+
+
+def _await(ready: Callable[[], bool], deadline: float, topic: str, address: str) -> None:
+    while not ready():
+        if time.monotonic() >= deadline:
+            raise KafkaClusterError(
+                f"topic {topic!r} was created, but {address} does not know it after "
+                f"{_TOPIC_TIMEOUT_S:g} s"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _serves(admin: AdminClient, topic: str, partitions: int) -> bool:
+    latest = OffsetSpec.latest()
+    asked = {TopicPartition(topic, number): latest for number in range(partitions)}
+    try:
+        for future in admin.list_offsets(asked).values():
+            future.result()
+    except KafkaException:
+        return False
+    return True
 
 
 def _knows(address: str, topic: str, partitions: int) -> bool:
