@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -127,59 +126,3 @@ def test_records_deleted_under_a_reader_are_skipped(
     consumer.resume([partition])
 
     assert [m.offset() for m in read(consumer, 5)] == list(range(15, 20))
-
-
-def test_retention_by_size_moves_the_first_offset(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    cluster: Any,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
-) -> None:
-    name = unique("retained")
-    cluster.create_topic(
-        name, 1, config={"segment.bytes": str(1 << 20), "retention.bytes": str(1 << 20)}
-    )
-    producer = make_producer()
-    for _ in range(6):
-        producer.produce(name, bytes(500_000), partition=0)
-        assert producer.flush(WAIT_S) == 0
-    consumer = make_consumer()
-    partition = kafka.TopicPartition(name, 0, 0)
-
-    wait_until(
-        lambda: consumer.get_watermark_offsets(partition, timeout=WAIT_S)[0] > 0,
-        lambda: consumer.poll(0.1),
-    )
-
-    consumer.assign([partition])
-    first, end = consumer.get_watermark_offsets(partition, timeout=WAIT_S)
-    assert [m.offset() for m in consumer.consume(6 - first, WAIT_S)] == list(range(first, end))
-
-
-def test_retention_by_time_empties_the_log(
-    producer: Any,
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    cluster: Any,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
-) -> None:
-    name = unique("retained")
-    cluster.create_topic(name, 1, config={"retention.ms": str(3_600_000)})
-    two_hours_ago = int(time.time() * 1000) - 7_200_000
-    for value in ("1", "2"):
-        producer.produce(name, value, partition=0, timestamp=two_hours_ago)
-    assert producer.flush(WAIT_S) == 0
-    consumer = make_consumer({"enable.partition.eof": True})
-    partition = kafka.TopicPartition(name, 0, 0)
-
-    wait_until(
-        lambda: consumer.get_watermark_offsets(partition, timeout=WAIT_S) == (2, 2),
-        lambda: consumer.poll(0.1),
-    )
-
-    consumer.assign([partition])
-    end = consumer.poll(WAIT_S)
-    assert (end.error(), end.offset()) == (kafka.KafkaError._PARTITION_EOF, 2)
