@@ -1,0 +1,181 @@
+"""Leaders that die and brokers that stall: what is delivered, what is read, what is said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def three(kafka_cluster_3: Any) -> Iterator[Any]:
+    """Three nodes; those a test downed are up again after it."""
+    yield kafka_cluster_3
+    for node in kafka_cluster_3.nodes:
+        node.resume()
+        node.start(wait=False)
+    for node in kafka_cluster_3.nodes:
+        node.wait_ready()
+
+
+@pytest.fixture
+def make_client(
+    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], three: Any
+) -> dict[str, Callable[..., Any]]:
+    """Makers of clients for the three nodes that soon look again when one is gone."""
+    base = {
+        "bootstrap.servers": three.bootstrap_servers,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 200,
+        "topic.metadata.refresh.interval.ms": 500,
+        "log_level": 2,
+    }
+    return {
+        "producer": lambda **config: make_producer(
+            {**base, **{key.replace("_", "."): value for key, value in config.items()}}
+        ),
+        "consumer": lambda **config: make_consumer(
+            {**base, **{key.replace("_", "."): value for key, value in config.items()}}
+        ),
+    }
+
+
+def leader_of(client: Any, cluster: Any, topic: str) -> Any:
+    number = client.list_topics(topic, WAIT_S).topics[topic].partitions[0].leader
+    (node,) = (node for node in cluster.nodes if node.id == number)
+    return node
+
+
+def test_leader_epoch_grows_and_no_record_is_lost_when_the_leader_dies(
+    make_client: dict[str, Callable[..., Any]],
+    kafka: Any,
+    three: Any,
+    unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+) -> None:
+    name = unique("led")
+    three.create_topic(name, 1, replication_factor=3)
+    producer = make_client["producer"](enable_idempotence=True)
+    consumer = make_client["consumer"]()
+    consumer.assign([kafka.TopicPartition(name, 0, 0)])
+    sent: list[bytes] = []
+    errors: list[Any] = []
+    messages: list[Any] = []
+
+    def work() -> None:
+        for _ in range(20):
+            sent.append(str(len(sent)).encode())
+            producer.produce(name, sent[-1], on_delivery=lambda e, _: errors.append(e))
+        producer.poll(0)
+        messages.extend(m for m in consumer.consume(200, 0.1) if not m.error())
+
+    wait_until(lambda: len(messages) > 100, work, WAIT_S)
+    before = messages[-1].leader_epoch()
+
+    leader_of(producer, three, name).kill()
+
+    wait_until(lambda: messages[-1].leader_epoch() > before, work, WAIT_S)
+    assert producer.flush(WAIT_S) == 0
+    wait_until(
+        lambda: len(messages) >= len(sent),
+        lambda: messages.extend(m for m in consumer.consume(200, 0.1) if not m.error()),
+        WAIT_S,
+    )
+    assert errors == [None] * len(sent)
+    assert [message.value() for message in messages] == sent
+    assert [message.offset() for message in messages] == list(range(len(sent)))
+    epochs = [message.leader_epoch() for message in messages]
+    assert epochs == sorted(epochs)
+
+
+def test_too_few_replicas_in_sync_refuse_the_message(
+    make_client: dict[str, Callable[..., Any]],
+    kafka: Any,
+    three: Any,
+    unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+) -> None:
+    name = unique("replicated")
+    three.create_topic(name, 1, replication_factor=3, config={"min.insync.replicas": 3})
+    producer = make_client["producer"](acks="all", retries=0, request_timeout_ms=1000)
+    errors: list[Any] = []
+
+    def produce() -> None:
+        producer.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(WAIT_S) == 0
+
+    produce()
+    assert errors == [None]
+    leader = leader_of(producer, three, name)
+    next(node for node in three.nodes if node is not leader).pause()
+
+    # Until the leader notices, a message waits for the replica and times out.
+    wait_until(
+        lambda: errors[-1] == kafka.KafkaError.NOT_ENOUGH_REPLICAS,
+        produce,
+        WAIT_S,
+    )
+    assert errors[-1].str() == "Broker: Not enough in-sync replicas"
+
+    # Who does not ask for all replicas is served.
+    lax = make_client["producer"](acks=1)
+    lax.produce(name, b"y", on_delivery=lambda error, _: errors.append(error))
+    assert lax.flush(WAIT_S) == 0
+    assert errors[-1] is None
+
+
+def test_purge_takes_back_what_is_in_flight(
+    make_client: dict[str, Callable[..., Any]],
+    kafka: Any,
+    three: Any,
+    unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+) -> None:
+    name = unique("stalled")
+    three.create_topic(name, 1, replication_factor=1)
+    producer = make_client["producer"]()
+    errors: list[Any] = []
+    producer.produce(name, b"1", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    leader = leader_of(producer, three, name)
+    leader.pause()
+    try:
+        producer.produce(name, b"2", on_delivery=lambda error, _: errors.append(error))
+        # Sent at once, for it does not linger; flush() cannot end before there is an answer.
+        assert producer.flush(0.5) == 1
+
+        producer.purge(in_queue=True, in_flight=True)
+
+        assert producer.flush(WAIT_S) == 0
+    finally:
+        leader.resume()
+    assert errors == [None, kafka.KafkaError._PURGE_INFLIGHT]
+
+
+def test_message_times_out_while_the_broker_stalls(
+    make_client: dict[str, Callable[..., Any]],
+    kafka: Any,
+    three: Any,
+    unique: Callable[[str], str],
+) -> None:
+    name = unique("stalled")
+    three.create_topic(name, 1, replication_factor=1)
+    producer = make_client["producer"](message_timeout_ms=500)
+    errors: list[Any] = []
+    producer.produce(name, b"1", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    leader = leader_of(producer, three, name)
+    leader.pause()
+    try:
+        start = time.monotonic()
+        producer.produce(name, b"2", on_delivery=lambda error, _: errors.append(error))
+
+        assert producer.flush(WAIT_S) == 0
+        assert 0.4 < time.monotonic() - start < 10
+    finally:
+        leader.resume()
+    assert errors == [None, kafka.KafkaError._MSG_TIMED_OUT]

@@ -1,0 +1,93 @@
+"""Quotas: who goes over one is told how long the broker holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+WAIT_S = 10.0
+
+# The broker measures over ten seconds, so this much a second is exceeded by what comes to ten
+# times as much at once, and by as little as that for about a second.
+BYTES_PER_S = 10_000
+VALUE = bytes(55_000)
+
+
+@pytest.fixture(scope="module")
+def limited(cluster: Any, unique: Callable[[str], str]) -> Iterator[str]:
+    """A client id with a quota for producing and for consuming."""
+    name = unique("limited")
+    entity = ("--alter", "--entity-type", "clients", "--entity-name", name)
+    rates = f"producer_byte_rate={BYTES_PER_S},consumer_byte_rate={BYTES_PER_S}"
+    cluster.tool("kafka-configs", *entity, "--add-config", rates)
+    yield name
+    cluster.tool(
+        "kafka-configs", *entity, "--delete-config", "producer_byte_rate,consumer_byte_rate"
+    )
+
+
+def check(event: Any, client: Any) -> None:
+    broker = client.list_topics(timeout=WAIT_S).brokers[event.broker_id]
+    assert event.broker_name == f"{broker.host}:{broker.port}"
+    assert 0 < event.throttle_time < 60
+
+
+def test_producer_over_its_quota_is_told(
+    make_producer: Callable[..., Any], topic: str, limited: str, wait_until: Callable[..., None]
+) -> None:
+    events: list[Any] = []
+    producer = make_producer({"client.id": limited, "throttle_cb": events.append})
+    for _ in range(3):
+        producer.produce(topic, VALUE, partition=0)
+
+    wait_until(lambda: events, lambda: producer.poll(0.1))
+
+    check(events[0], producer)
+    # Held back, not refused.
+    assert producer.flush(30) == 0
+
+
+def test_consumer_over_its_quota_is_told(
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    topic: str,
+    limited: str,
+    read: Callable[..., list[Any]],
+    wait_until: Callable[..., None],
+) -> None:
+    producer = make_producer()
+    for _ in range(3):
+        producer.produce(topic, VALUE, partition=0)
+        assert producer.flush(WAIT_S) == 0
+    events: list[Any] = []
+    # One message a fetch: the first two are within the quota.
+    consumer = make_consumer(
+        {
+            "client.id": limited,
+            "throttle_cb": events.append,
+            "max.partition.fetch.bytes": 1000,
+        }
+    )
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+
+    assert len(read(consumer, 1)) == 1
+    wait_until(lambda: events, lambda: consumer.poll(0.1))
+
+    check(events[0], consumer)
+
+
+def test_client_without_quota_is_not_held_back(
+    make_producer: Callable[..., Any], topic: str, limited: str
+) -> None:
+    events: list[Any] = []
+    producer = make_producer({"client.id": f"not-{limited}", "throttle_cb": events.append})
+    for _ in range(3):
+        producer.produce(topic, VALUE, partition=0)
+
+    assert producer.flush(WAIT_S) == 0
+
+    producer.poll(0)
+    assert events == []
