@@ -99,8 +99,8 @@ class Worker(threading.Thread):
                 results = self.consumer.commit(offsets=offsets, asynchronous=False)
                 break
             except self.kafka.KafkaException as exception:
-                # The group has gone on to its next generation (KIP-848: epoch) while the request was
-                # on its way; so will this member have in a moment, and may then commit.
+                # The group has gone on to its next generation (KIP-848: epoch) while the request
+                # was on its way; so will this member have in a moment, and may then commit.
                 error = self.kafka.KafkaError
                 passing = (
                     error.ILLEGAL_GENERATION,
