@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from cykafka.testing.kafka import KafkaCluster, KafkaClusterError
+from cykafka.testing._errors import KafkaClusterError
 
 _PROG = "python -m cykafka.testing"
 _LOOK_S = 0.5
@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _broker(arguments: argparse.Namespace) -> int:
+    from cykafka.testing.kafka import KafkaCluster  # takes long enough to be interrupted
+
     with KafkaCluster(
         arguments.nodes,
         port=arguments.port,
