@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,30 @@ WAIT_S = 30.0
 @pytest.fixture(scope="session")
 def cluster(kafka_cluster: Any) -> Any:
     """Real brokers, kept for the whole run: tests take topics of their own."""
+    _make_coordinators(kafka_cluster.bootstrap_servers)
     return kafka_cluster
+
+
+def _make_coordinators(servers: str) -> None:
+    """Have the topics of groups and transactions made, and wait until the brokers serve them.
+
+    Until then the first who asks for a group's offsets is told so by an error.
+    """
+    import cykafka
+
+    group = {"bootstrap.servers": servers, "group.id": "first", "fetch.wait.max.ms": 20}
+    with cykafka.Consumer(group) as consumer:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                consumer.committed([cykafka.TopicPartition("first", 0)], WAIT_S)
+                break
+            except cykafka.KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+    config = {"bootstrap.servers": servers, "transactional.id": "first", "log_level": 3}
+    with cykafka.Producer(config) as producer:
+        producer.init_transactions(WAIT_S)
 
 
 @pytest.fixture(scope="session")

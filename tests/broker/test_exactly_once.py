@@ -31,6 +31,7 @@ print("ready", flush=True)
 while True:
     messages = [m for m in consumer.consume(50, 0.2)]
     if not messages:
+        print("idle", flush=True)
         continue
     for m in messages:
         if m.error():
@@ -98,7 +99,7 @@ def test_every_record_is_transformed_once_across_crashes(
             assert worker.stdout is not None
             left = chance.randrange(1, 40)
             for line in worker.stdout:
-                left -= 1
+                left -= line != "idle\n"
                 done = read_committed_offsets(kafka, watcher, source) >= RECORDS
                 if left == 0 or done:
                     kills[line.strip()] += not done
