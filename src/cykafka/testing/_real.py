@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from cykafka._errors import KafkaException
@@ -83,9 +84,10 @@ class RealCluster(ABC):
                 raise KafkaClusterError(f"topic {name!r}: {error.args[0].str()}") from None
             deadline = time.monotonic() + _TOPIC_TIMEOUT_S
             for address in self._askable():
-                _await(lambda a=address: _knows(a, name, partitions), deadline, name, address)
+                known = partial(_knows, address, name, partitions)
+                _await(known, deadline, name, address)
             # A leader may still refuse what it is already named for.
-            _await(lambda: _serves(admin, name, partitions), deadline, name, servers)
+            _await(partial(_serves, admin, name, partitions), deadline, name, servers)
 
     def tool(self, name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
         """Run one of Kafka's command line tools on the cluster; takes a second or two.
