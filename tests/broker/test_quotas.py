@@ -39,7 +39,7 @@ def test_producer_over_its_quota_is_told(
 ) -> None:
     events: list[Any] = []
     producer = make_producer({"client.id": limited, "throttle_cb": events.append})
-    for _ in range(3):
+    for _ in range(2):
         producer.produce(topic, VALUE, partition=0)
 
     wait_until(lambda: events, lambda: producer.poll(0.1))
