@@ -21,13 +21,19 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def round_trip(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any,
+    make_consumer: Callable[..., Any],
+    kafka: Any,
+    topic: str,
+    read: Callable[..., list[Any]],
 ) -> Callable[..., Any]:
     """Produce one record and return the message it is read as."""
 
     def round_trip(**record: Any) -> Any:
         producer.produce(topic, partition=0, **record)
         assert producer.flush(WAIT_S) == 0
+        # A consumer that is connected already looks for an unknown topic once a second only.
+        consumer = make_consumer()
         consumer.assign([kafka.TopicPartition(topic, 0, 0)])
         (message,) = read(consumer, 1)
         return message
