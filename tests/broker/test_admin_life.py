@@ -301,6 +301,11 @@ PRELUDE = """
     from kafka.admin import AdminClient, NewTopic
     from cykafka._handle import live_handles
     config = {"bootstrap.servers": sys.argv[1], "log_level": 0}
+
+    def end_of_threads():
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread():
+                thread.join()
 """
 
 
@@ -341,6 +346,7 @@ PRELUDE = """
             client.describe_cluster()
             client.__del__()
             del client
+            end_of_threads()
             gc.collect()
             print("freed")
             """,
@@ -376,9 +382,7 @@ PRELUDE = """
             client = Hiding(config)
             print(client.describe_cluster(request_timeout=0.1).exception() is not None)
             del client
-            for thread in threading.enumerate():
-                if thread is not threading.main_thread():
-                    thread.join()
+            end_of_threads()
             gc.collect()
             print(live_handles()["handles"])
             """,
