@@ -1,14 +1,16 @@
+from typing import Self
+
 from typing_extensions import disjoint_base
 
 from cykafka._admin_request import Request
 from cykafka._model.scram import UserScramCredentialAlteration
 
 class DescribeCluster(Request):
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
 
 @disjoint_base
 class DescribeUserScramCredentials(Request):
-    def __init__(self, users: list[str] | None) -> None: ...
+    def __new__(cls, users: list[str] | None) -> Self: ...
 
 class AlterUserScramCredentials(Request):
-    def __init__(self, alterations: list[UserScramCredentialAlteration]) -> None: ...
+    def __new__(cls, alterations: list[UserScramCredentialAlteration]) -> Self: ...

@@ -1,3 +1,5 @@
+from typing import Self
+
 from typing_extensions import disjoint_base
 
 from cykafka._admin_request import Request
@@ -5,12 +7,12 @@ from cykafka._partition import TopicPartition
 
 @disjoint_base
 class ListOffsets(Request):
-    def __init__(self, partitions: list[TopicPartition]) -> None: ...
+    def __new__(cls, partitions: list[TopicPartition]) -> Self: ...
 
 @disjoint_base
 class DeleteRecords(Request):
-    def __init__(self, partitions: list[TopicPartition]) -> None: ...
+    def __new__(cls, partitions: list[TopicPartition]) -> Self: ...
 
 @disjoint_base
 class ElectLeaders(Request):
-    def __init__(self, election_type: int, partitions: list[TopicPartition] | None) -> None: ...
+    def __new__(cls, election_type: int, partitions: list[TopicPartition] | None) -> Self: ...
