@@ -8,13 +8,23 @@ from cykafka._config cimport property_of
 from cykafka._csrc cimport ck_runtime_generation, ck_runtime_now_ms
 from cykafka._errors cimport check_doing, check_error, error_from, raise_err
 from cykafka._librdkafka cimport (
-    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
-    RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED,
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
     RD_KAFKA_OFFSET_INVALID,
     RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_new,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_partition_t,
+)
+from cykafka._librdkafka_admin cimport (
+    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
+    RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED,
     rd_kafka_AdminOptions_destroy,
     rd_kafka_AdminOptions_new,
     rd_kafka_AdminOptions_set_isolation_level,
@@ -25,21 +35,12 @@ from cykafka._librdkafka cimport (
     rd_kafka_ListOffsetsResultInfo_t,
     rd_kafka_ListOffsetsResultInfo_topic_partition,
     rd_kafka_ListOffsets_result_infos,
-    rd_kafka_event_ListOffsets_result,
     rd_kafka_event_destroy,
     rd_kafka_event_error,
     rd_kafka_event_error_string,
     rd_kafka_event_opaque,
     rd_kafka_event_t,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_new,
     rd_kafka_queue_poll,
-    rd_kafka_queue_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
 )
 from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_to
@@ -189,8 +190,7 @@ cdef class Lag(Offsets):
                 if err:
                     words = (<bytes>rd_kafka_event_error_string(event)).decode("utf-8", "replace")
                     raise_err(err, f"Failed to get watermarks: {words}")
-                infos = rd_kafka_ListOffsets_result_infos(
-                    rd_kafka_event_ListOffsets_result(event), &cnt)
+                infos = rd_kafka_ListOffsets_result_infos(event, &cnt)
                 offsets = {}
                 for i in range(cnt):
                     rktpar = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i])

@@ -317,41 +317,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_error_t *rd_kafka_abort_transaction(rd_kafka_t *rk, int timeout_ms)
 
-    # -- admin requests that a consumer makes
-    ctypedef struct rd_kafka_event_t
-    ctypedef struct rd_kafka_AdminOptions_t
-    ctypedef struct rd_kafka_ListOffsets_result_t
-    ctypedef struct rd_kafka_ListOffsetsResultInfo_t
-
-    ctypedef enum rd_kafka_admin_op_t:
-        RD_KAFKA_ADMIN_OP_LISTOFFSETS
-
-    ctypedef enum rd_kafka_IsolationLevel_t:
-        RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED
-        RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED
-
-    rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
-    void *rd_kafka_event_opaque(rd_kafka_event_t *rkev)
-    rd_kafka_resp_err_t rd_kafka_event_error(rd_kafka_event_t *rkev)
-    const char *rd_kafka_event_error_string(rd_kafka_event_t *rkev)
-    void rd_kafka_event_destroy(rd_kafka_event_t *rkev)
-    rd_kafka_AdminOptions_t *rd_kafka_AdminOptions_new(rd_kafka_t *rk,
-                                                       rd_kafka_admin_op_t for_api)
-    void rd_kafka_AdminOptions_destroy(rd_kafka_AdminOptions_t *options)
-    rd_kafka_resp_err_t rd_kafka_AdminOptions_set_request_timeout(
-        rd_kafka_AdminOptions_t *options, int timeout_ms, char *errstr, size_t errstr_size)
-    rd_kafka_error_t *rd_kafka_AdminOptions_set_isolation_level(
-        rd_kafka_AdminOptions_t *options, rd_kafka_IsolationLevel_t value)
-    void rd_kafka_AdminOptions_set_opaque(rd_kafka_AdminOptions_t *options, void *ev_opaque)
-    void rd_kafka_ListOffsets(rd_kafka_t *rk, rd_kafka_topic_partition_list_t *topic_partitions,
-                              const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *rkqu)
-    const rd_kafka_ListOffsets_result_t *rd_kafka_event_ListOffsets_result(
-        rd_kafka_event_t *rkev)
-    const rd_kafka_ListOffsetsResultInfo_t **rd_kafka_ListOffsets_result_infos(
-        const rd_kafka_ListOffsets_result_t *result, size_t *cntp)
-    const rd_kafka_topic_partition_t *rd_kafka_ListOffsetsResultInfo_topic_partition(
-        const rd_kafka_ListOffsetsResultInfo_t *result_info)
-
     # -- partitioners
     int32_t rd_kafka_msg_partitioner_consistent(const rd_kafka_topic_t *rkt, const void *key,
                                                 size_t keylen, int32_t partition_cnt,
