@@ -75,7 +75,7 @@ def test_every_record_is_transformed_once_across_crashes(
     # group only when the broker misses its heartbeats.
     config = {"group.instance.id": "worker"} if protocol == "classic" else {}
     chance = random.Random(protocol)
-    # Offsets sent with a transaction that is still open would hold up one that reads committed ones.
+    # Offsets sent with a transaction still open would hold up one that reads committed ones.
     watcher = make_consumer({"group.id": group, "isolation.level": "read_uncommitted"})
     kills: Counter[str] = Counter()
     deadline = time.monotonic() + 100
