@@ -7,7 +7,8 @@ VENV ?= .venv
 ARGS ?=
 # What runs under the sanitizers and under valgrind (test_vendor has no code of ours in C).
 ASAN_TESTS ?= tests/unit tests/mock tests/property
-CHECK_MEMORY_TESTS ?= tests/unit tests/mock
+CHECK_MEMORY_TESTS ?= tests/unit tests/mock $(wildcard tests/broker/test_admin_*.py) \
+  tests/broker/test_lag.py tests/broker/test_transactions.py
 VALGRIND_TESTS ?= tests/unit
 # A forked child leaves librdkafka's objects alone on purpose, and how much memory the process has says
 # nothing under these tools. The demo's processes would be most of the time.
@@ -59,8 +60,9 @@ wheel: $(stamps)/install $(stamps)/group-wheel ## a wheel in wheelhouse/, tried 
 	  > build/wheel/auditwheel.log 2>&1 || { tail -20 build/wheel/auditwheel.log; exit 1; }
 	tests/wheel/try.sh $(bin)/python "$$(ls -t wheelhouse/*.whl | head -1)"
 
-bench: $(stamps)/install $(stamps)/group-bench ## the benchmarks against C and confluent_kafka
-	$(bin)/python benchmarks/bench_client.py $(ARGS)
+bench: $(stamps)/install $(stamps)/group-bench $(if $(BROKER),$(stamps)/kafka)
+bench: ## the benchmarks against C and confluent_kafka (BROKER=1: on real Kafka)
+	$(bin)/python benchmarks/bench_client.py $(if $(BROKER),--broker) $(ARGS)
 
 ##@ Check
 .PHONY: lint asan valgrind check-memory clean
@@ -78,7 +80,7 @@ check-memory: tests := $(CHECK_MEMORY_TESTS)
 check-memory: run-asan ## the short form of asan, for CI
 
 .PHONY: run-asan
-run-asan: build/asan/installed $(stamps)/group-dev
+run-asan: build/asan/installed $(stamps)/install $(stamps)/group-dev $(stamps)/kafka
 	$(bin)/ctest --test-dir build/asan/cmake --output-on-failure
 	$(bin)/python tests/memory/sanitized.py build/asan \
 	  $(bin)/python -m pytest $(MEMORY_ARGS) $(tests) $(ARGS)

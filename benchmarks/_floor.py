@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from cykafka.admin import AdminClient, NewTopic
+
 HERE = Path(__file__).parent
 SOURCES = HERE / "floor"
 BUILD = HERE / "build"
@@ -145,15 +147,10 @@ class RealBroker:
     """Topics of the benchmark in a running cluster, deleted at the end; a context manager."""
 
     def __init__(self, bootstrap_servers: str, topics: dict[str, int]) -> None:
-        from confluent_kafka import admin
-
         self.bootstrap_servers = bootstrap_servers
         self._topics = list(topics)
-        self._admin = admin.AdminClient({"bootstrap.servers": bootstrap_servers})
-        new = [
-            admin.NewTopic(topic, partitions)  # type: ignore[attr-defined]
-            for topic, partitions in topics.items()
-        ]
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        new = [NewTopic(topic, partitions) for topic, partitions in topics.items()]
         for future in self._admin.create_topics(new).values():
             future.result(timeout=30)
 
@@ -168,3 +165,4 @@ class RealBroker:
     ) -> None:
         for future in self._admin.delete_topics(self._topics).values():
             future.result(timeout=30)
+        self._admin.close()

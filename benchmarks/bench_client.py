@@ -6,6 +6,7 @@ for each case whether cykafka meets its target. README.md describes the method.
     python benchmarks/bench_client.py                      the full run, five to ten minutes
     python benchmarks/bench_client.py --quick              a look, under a minute
     python benchmarks/bench_client.py --cases produce poll
+    python benchmarks/bench_client.py --broker             on real Kafka
     python benchmarks/bench_client.py --subject confluent_kafka    the noise of the method
 """
 
@@ -18,7 +19,7 @@ import os
 import platform
 import subprocess
 import sys
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,6 +46,7 @@ from _runner import (
     run_rounds,
     verdict,
 )
+from cykafka.testing import KafkaCluster
 
 CONSUME_PARTITIONS = 64
 PRODUCE_PARTITIONS = 4
@@ -85,9 +87,14 @@ def parse_arguments() -> argparse.Namespace:
         help="also run the subject on the peer's librdkafka (its soname must be found through "
         "LD_LIBRARY_PATH, as cykafka's is)",
     )
-    parser.add_argument(
-        "--bootstrap-servers",
-        help="a running cluster, where topics are created and deleted; default: a mock cluster",
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--broker",
+        action="store_true",
+        help="a node of real Kafka, started for the run; default: a mock cluster",
+    )
+    where.add_argument(
+        "--bootstrap-servers", help="a running cluster, where topics are created and deleted"
     )
     parser.add_argument(
         "--librdkafka-prefix",
@@ -288,16 +295,22 @@ def main() -> None:
     works = plan_work(args, f"bench-{os.getpid()}")
     topics = {work.topic: work.partitions for work in works.values()}
     topics[f"{works['consume'].topic}-warm"] = 1
-    broker: AbstractContextManager[MockBroker | RealBroker]
-    if args.bootstrap_servers:
-        broker = RealBroker(args.bootstrap_servers, topics)
-    else:
-        broker = MockBroker(programs / "mock_broker", 1, topics)
     cases = [case for case in CASES if case.name in args.cases]
     load = os.getloadavg()[0]
     if load > 1:
         print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
-    with broker as running:
+    with ExitStack() as stack:
+        servers = args.bootstrap_servers
+        if args.broker:
+            # Tests do with less, but collecting garbage must not take turns with the clients.
+            node = stack.enter_context(KafkaCluster(java_options=["-Xmx1g"]))
+            servers = node.bootstrap_servers
+        broker: MockBroker | RealBroker
+        if servers:
+            broker = RealBroker(servers, topics)
+        else:
+            broker = MockBroker(programs / "mock_broker", 1, topics)
+        running = stack.enter_context(broker)
         if any(case.topic == "consume" for case in cases):
             print_progress("preloading the partitions to consume")
             preload(programs, works, running.bootstrap_servers)
@@ -314,7 +327,11 @@ def main() -> None:
         print("\r", end="", file=sys.stderr)
 
     machine = describe_machine(participants)
-    machine["broker"] = args.bootstrap_servers or "librdkafka's mock cluster, one broker"
+    machine["broker"] = (
+        "Apache Kafka, one node"
+        if args.broker
+        else args.bootstrap_servers or "librdkafka's mock cluster, one broker"
+    )
     machine["load before"] = f"{load:.1f}"
     for what, value in machine.items():
         print(f"{what}: {value}")

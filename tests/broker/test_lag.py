@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,14 +18,6 @@ MANY = 60
 def by_number(found: dict[TopicPartition, Any]) -> dict[int, Any]:
     assert [key.error for key in found] == [None] * len(found)
     return {key.partition: value for key, value in found.items()}
-
-
-def delete_before(cluster: Any, folder: Path, topic: str, partition: int, offset: int) -> None:
-    """Delete the records of a partition up to an offset."""
-    path = folder / "offsets.json"
-    partitions = [{"topic": topic, "partition": partition, "offset": offset}]
-    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
-    cluster.tool("kafka-delete-records", "--offset-json-file", str(path))
 
 
 def test_watermarks_of_many_partitions_are_those_of_each(
@@ -50,14 +40,17 @@ def test_watermarks_of_many_partitions_are_those_of_each(
 
 
 def test_deleted_records_are_neither_there_nor_behind(
-    cluster: Any, tmp_path: Path, topic: str, consumer: Any, fill: Callable[..., None]
+    topic: str,
+    consumer: Any,
+    fill: Callable[..., None],
+    delete_records: Callable[[Any, int], None],
 ) -> None:
     fill(topic, 10)
     partition = TopicPartition(topic, 0)
     consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
     assert consumer.lag([partition], WAIT_S) == {partition: 8}
 
-    delete_before(cluster, tmp_path, topic, 0, 6)
+    delete_records(partition, 6)
 
     assert consumer.watermarks([partition], WAIT_S) == {partition: Watermarks(6, 10)}
     assert consumer.lag([partition], WAIT_S) == {partition: 4}
