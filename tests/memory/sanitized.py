@@ -97,8 +97,8 @@ def main() -> int:
     for finding in found:
         print(finding, end="\n\n")
     print(
-        f"sanitizers: {len(found)} findings of ours, {unjudged} processes whose leaks could not be "
-        f"looked for, the tests' exit status is {process.returncode}"
+        f"sanitizers: {len(found)} findings of ours, {unjudged} processes whose leaks could not "
+        f"be looked for, the tests' exit status is {process.returncode}"
     )
     return 1 if found else process.returncode
 
