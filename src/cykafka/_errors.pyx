@@ -1,5 +1,6 @@
 """KafkaError, the exceptions, and the helpers that turn librdkafka's errors into them."""
 from cykafka._librdkafka cimport (
+    RD_KAFKA_RESP_ERR__FATAL,
     rd_kafka_err2name,
     rd_kafka_err2str,
     rd_kafka_err_desc,
@@ -199,12 +200,14 @@ _add_constants()
 
 cdef object error_from(rd_kafka_resp_err_t err, const char *words):
     """A KafkaError with librdkafka's words, or the code's own where they are NULL."""
-    return KafkaError(<int>err, None if words is NULL else words.decode("utf-8", "replace"))
+    return KafkaError(<int>err, None if words is NULL else words.decode("utf-8", "replace"),
+                      err == RD_KAFKA_RESP_ERR__FATAL)
 
 
 cdef int raise_err(rd_kafka_resp_err_t err, str doing) except -1:
     error = KafkaError(<int>err)
-    raise KafkaException(KafkaError(<int>err, f"{doing}: {error.str()}"))
+    raise KafkaException(KafkaError(<int>err, f"{doing}: {error.str()}",
+                                    err == RD_KAFKA_RESP_ERR__FATAL))
 
 
 cdef int check_err(rd_kafka_resp_err_t err) except -1:

@@ -1,5 +1,6 @@
 """Member: a consumer's place in its group: what it must give up, and how it leaves."""
 import difflib
+import logging
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
@@ -52,6 +53,10 @@ from cykafka._librdkafka cimport (
 from cykafka._message cimport Message
 from cykafka._partition cimport partitions_from
 from cykafka._util cimport NOW, SLICE
+
+from cykafka._errors import KafkaException
+
+_log = logging.getLogger("cykafka")
 
 
 cdef class Member(Client):
@@ -274,7 +279,15 @@ cdef class Member(Client):
         try:
             self.catch_up(INT64_MAX)
             self.release()
-            self._leave_group()
+            try:
+                self._leave_group()
+            except KafkaException as exception:
+                # Fenced, say: poll() has told, and there is no group to leave any more.
+                if not exception.args[0].fatal():
+                    raise
+                flags = RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
+                _log.warning("%s: closed without leaving the group: %s", self._label,
+                             exception.args[0].str())
         except BaseException as exception:
             # The close cannot be taken back any more: finish it, then tell.
             raised = exception

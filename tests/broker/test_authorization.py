@@ -1,0 +1,152 @@
+"""What a client without permission is told, call by call (ACLs, KIP-11)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cykafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from cykafka.testing import KafkaCluster
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
+    return kafka_cluster_factory(listeners=("sasl_plain",), users=("alice", "mallory"))
+
+
+def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
+    """Make rules, and wait until the broker goes by them."""
+    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        for future in admin.create_acls(rules).values():
+            future.result(WAIT_S)
+        deadline = time.monotonic() + WAIT_S
+        for rule in rules:
+            wanted = AclBindingFilter(
+                rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host,
+                rule.operation, rule.permission_type,
+            )  # fmt: skip
+            while not admin.describe_acls(wanted).result(WAIT_S):
+                assert time.monotonic() < deadline, f"{rule} is not there"
+
+
+@pytest.fixture
+def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
+    """The name of a topic, a group and a transactional id, all of them alice's."""
+    name = unique("own")
+    secured.create_topic(name, 1)
+    rules = [
+        AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:alice", "*", AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    ]  # fmt: skip
+    allow(secured, rules)
+    return name
+
+
+@pytest.fixture
+def config_of(secured: KafkaCluster) -> Callable[[str], dict[str, Any]]:
+    def config_of(user: str) -> dict[str, Any]:
+        return {**secured.client_config("sasl_plain", user)}
+
+    return config_of
+
+
+def write(producer: Any, topic: str) -> Any:
+    """The error of a record's report, or None."""
+    outcomes: list[Any] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, message: outcomes.append(error))
+    assert producer.flush(WAIT_S) == 0
+    (outcome,) = outcomes
+    return outcome
+
+
+def test_who_may_not_write_is_told_in_the_report(
+    kafka: Any, make_producer: Any, own: str, config_of: Any
+) -> None:
+    assert write(make_producer(config_of("alice")), own) is None
+
+    error = write(make_producer(config_of("mallory")), own)
+
+    assert error.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert "authorization failed" in error.str().lower()
+
+
+def test_who_may_not_read_is_told_by_a_message(
+    kafka: Any, make_producer: Any, make_consumer: Any, own: str, config_of: Any
+) -> None:
+    assert write(make_producer(config_of("alice")), own) is None
+    allowed = make_consumer({**config_of("alice"), "group.id": own})
+    allowed.assign([kafka.TopicPartition(own, 0, 0)])
+    assert allowed.poll(WAIT_S).value() == b"x"
+    refused = make_consumer(config_of("mallory"))
+    refused.subscribe([own])
+
+    error = refused.poll(WAIT_S).error()
+
+    assert error.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert own in error.str()
+
+
+def test_who_may_not_join_a_group_is_told_by_a_message(
+    kafka: Any, make_consumer: Any, own: str, config_of: Any
+) -> None:
+    refused = make_consumer({**config_of("mallory"), "group.id": own})
+    refused.subscribe([own])
+
+    assert refused.poll(WAIT_S).error().code() in (
+        kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+        kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    )
+
+
+def test_transactional_id_of_somebody_else_is_refused(
+    kafka: Any, make_producer: Any, own: str, config_of: Any
+) -> None:
+    make_producer({**config_of("alice"), "transactional.id": own}).init_transactions(WAIT_S)
+    producer = make_producer({**config_of("mallory"), "transactional.id": own})
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.init_transactions(WAIT_S)
+
+    assert caught.value.args[0].code() == kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert caught.value.args[0].fatal()
+
+
+def test_administration_is_refused_item_by_item(
+    kafka: Any, secured: KafkaCluster, own: str, unique: Callable[[str], str], config_of: Any
+) -> None:
+    rule = AclBinding(
+        ResourceType.TOPIC, unique("fresh"), ResourcePatternType.PREFIXED, "User:mallory", "*",
+        AclOperation.CREATE, AclPermissionType.ALLOW,
+    )  # fmt: skip
+    # Who may delete anything in the cluster may delete this: not everybody, from now on.
+    cluster_rule = AclBinding(
+        ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:alice", "*",
+        AclOperation.ALL, AclPermissionType.ALLOW,
+    )  # fmt: skip
+    allow(secured, [rule, cluster_rule])
+    with AdminClient(config_of("mallory")) as admin:
+        allowed = admin.create_topics([NewTopic(f"{rule.name}-1", 1)])
+        (refused,) = admin.delete_topics([own]).values()
+
+        assert allowed[f"{rule.name}-1"].result(WAIT_S) is None
+        failure = refused.exception(WAIT_S)
+    assert failure.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED

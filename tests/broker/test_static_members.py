@@ -1,0 +1,147 @@
+"""Static membership (KIP-345): a member of a name keeps its partitions while it is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WAIT_S = 30.0
+PARTITIONS = 4
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic": {"heartbeat.interval.ms": 200},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+class Member:
+    """A static member, with what it was told of its assignment."""
+
+    def __init__(self, consumer: Any, topic: str) -> None:
+        self.consumer = consumer
+        self.assigned: list[int] = []
+        self.revoked: list[int] = []
+        consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self.assigned += [each.partition for each in partitions]
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self.revoked += [each.partition for each in partitions]
+
+    @property
+    def owned(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+
+@pytest.fixture(params=PROTOCOLS)
+def join(
+    request: pytest.FixtureRequest,
+    cluster: Any,
+    make_consumer: Callable[..., Any],
+    unique: Callable[[str], str],
+) -> Callable[[str], Member]:
+    """Join a group as the static member of a name."""
+    topic, group = unique("topic"), unique("group")
+    cluster.create_topic(topic, PARTITIONS)
+
+    def join(name: str) -> Member:
+        config = {
+            "group.id": group,
+            "group.instance.id": name,
+            "partition.assignment.strategy": "cooperative-sticky",
+            **PROTOCOLS[request.param],
+        }
+        if request.param == "consumer":
+            del config["partition.assignment.strategy"]  # the broker assigns
+        return Member(make_consumer(config), topic)
+
+    return join
+
+
+@pytest.fixture
+def settle(wait_until: Callable[..., None]) -> Callable[..., None]:
+    """Poll the members until they share all partitions evenly."""
+
+    def settle(*members: Member) -> None:
+        share = PARTITIONS // len(members)
+
+        def poll() -> None:
+            for member in members:
+                message = member.consumer.poll(0.05)
+                assert message is None or message.error() is None, message
+
+        wait_until(lambda: all(len(member.owned) == share for member in members), poll, WAIT_S)
+
+    return settle
+
+
+def test_member_that_comes_back_has_its_partitions_and_disturbs_nobody(
+    join: Callable[[str], Member], settle: Callable[..., None]
+) -> None:
+    one, two = join("one"), join("two")
+    settle(one, two)
+    had = two.owned
+    told = len(one.assigned), len(one.revoked)
+
+    two.consumer.close()
+    two = join("two")
+    settle(one, two)
+
+    assert two.owned == had
+    assert (len(one.assigned), len(one.revoked)) == told
+
+
+def test_second_member_of_a_name_is_told_and_only_one_goes_on(
+    kafka: Any,
+    join: Callable[[str], Member],
+    settle: Callable[..., None],
+    wait_until: Callable[..., None],
+) -> None:
+    first = join("one")
+    settle(first)
+    second = join("one")
+    fenced: list[Any] = []
+
+    def poll() -> None:
+        for member in (first, second):
+            message = member.consumer.poll(0.05)
+            if message is not None and message.error() is not None:
+                fenced.append(message.error())
+
+    # A classic group fences the older member, a KIP-848 group refuses the newer one.
+    wait_until(lambda: fenced, poll, WAIT_S)
+
+    assert fenced[0].code() == kafka.KafkaError._FATAL
+    assert fenced[0].fatal()
+    assert "instance" in fenced[0].str().lower()
+
+
+@pytest.mark.ours
+def test_fenced_member_closes_quietly_and_leaves_the_other_alone(
+    kafka: Any,
+    join: Callable[[str], Member],
+    settle: Callable[..., None],
+    wait_until: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    members = [join("one")]
+    settle(*members)
+    members.append(join("one"))
+    fenced: list[Member] = []
+
+    def poll() -> None:
+        for member in members:
+            message = member.consumer.poll(0.05)
+            if message is not None and message.error() is not None:
+                fenced.append(member)
+
+    wait_until(lambda: fenced, poll, WAIT_S)
+    (other,) = [member for member in members if member is not fenced[0]]
+
+    fenced[0].consumer.close()
+
+    assert "closed without leaving the group" in caplog.text
+    settle(other)
