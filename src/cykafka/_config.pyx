@@ -100,15 +100,14 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
         plugins = config.pop("plugin.library.paths", None)
         if plugins is not None:
             conf_set(conf, "plugin.library.paths", plugins)
-        # Properties of topics are librdkafka's defaults for topics; the plain form wins.
+        # Properties of topics are librdkafka's defaults for topics; they win over the plain form.
         topic_config = config.pop("default.topic.config", None)
         if topic_config is not None:
             if not isinstance(topic_config, dict):
                 raise TypeError("default.topic.config: expected a dict, "
                                 f"got {type(topic_config).__name__}")
-            topic_config = _plain_keys(dict(topic_config), "default.topic.config: expected str keys")
-            for key, value in topic_config.items():
-                conf_set(conf, key, value)
+            config.update(_plain_keys(dict(topic_config),
+                                      "default.topic.config: expected str keys"))
         certificates = {key: config.pop(key, None) for key in ("ssl_ca", "ssl_certificate",
                                                                "ssl_key")}
         for key, value in config.items():

@@ -98,7 +98,7 @@ cdef class Producer(Transactional):
             Returns (token, expiry in s since the epoch[, principal[, extensions]]). Runs on
             librdkafka's thread; the constructor waits up to 10 s for the first token.
         ``default.topic.config``
-            A dict of topic properties.
+            A dict of topic properties; they win over the same ones given beside it.
 
     Raises
     ------

@@ -160,6 +160,23 @@ def test_topic_config_given_as_default_applies(
     assert reports.errors == [kafka.KafkaError._MSG_TIMED_OUT]
 
 
+def test_topic_config_wins_over_the_plain_property(
+    make_producer: Callable[..., Any], kafka: Any
+) -> None:
+    reports = Reports()
+    producer = make_producer(
+        {
+            "bootstrap.servers": NO_BROKER,
+            "message.timeout.ms": 600_000,
+            "default.topic.config": {"message.timeout.ms": 100},
+        }
+    )
+    producer.produce("any", b"1", on_delivery=reports)
+
+    assert producer.flush(WAIT_S) == 0
+    assert reports.errors == [kafka.KafkaError._MSG_TIMED_OUT]
+
+
 def test_produce_to_a_full_queue_is_a_buffer_error(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
