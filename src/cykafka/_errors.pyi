@@ -195,7 +195,7 @@ class KafkaError:
     NOT_COORDINATOR_FOR_GROUP: ClassVar[int]
     def __init__(
         self,
-        code: int,
+        error: int,
         reason: builtins.str | None = None,
         fatal: bool = False,
         retriable: bool = False,

@@ -50,9 +50,9 @@ class KafkaError:
 
     Parameters
     ----------
-    code : int
-        One of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes below zero are
-        the client's own, the others the broker's.
+    error : int
+        The code, one of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes below
+        zero are the client's own, the others the broker's.
     reason : str, optional
         What happened; the code's description if not given.
     fatal : bool
@@ -69,15 +69,15 @@ class KafkaError:
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
 
-    def __init__(self, code, reason=None, fatal=False, retriable=False,
+    def __init__(self, error, reason=None, fatal=False, retriable=False,
                  txn_requires_abort=False):
-        if not isinstance(code, int):
-            raise TypeError(f"code: expected an int, got {type(code).__name__}")
-        if not -(2**31) <= code < 2**31:
-            raise ValueError(f"code: {code} is out of range")
+        if not isinstance(error, int):
+            raise TypeError(f"error: expected an int, got {type(error).__name__}")
+        if not -(2**31) <= error < 2**31:
+            raise ValueError(f"error: {error} is out of range")
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"reason: expected a str or None, got {type(reason).__name__}")
-        self._code = int(code)
+        self._code = int(error)
         self._reason = reason
         self._fatal = bool(fatal)
         self._retriable = bool(retriable)

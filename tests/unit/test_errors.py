@@ -153,3 +153,7 @@ def test_consume_error_keeps_the_message(kafka: ModuleType, error_module: Module
 
     assert error.kafka_message is message
     assert error.code == 1
+
+
+def test_error_takes_its_code_by_keyword(kafka: ModuleType) -> None:
+    assert kafka.KafkaError(error=3, reason="why").code() == 3
