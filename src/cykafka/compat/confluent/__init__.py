@@ -24,6 +24,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from enum import Enum
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -57,6 +58,12 @@ _ADMIN_PARTS = (
     "_scram",
     "_topic",
 )
+# As ListOffsets has them.
+_OFFSET_SPECS = {
+    "OFFSET_SPEC_LATEST": -1,
+    "OFFSET_SPEC_EARLIEST": -2,
+    "OFFSET_SPEC_MAX_TIMESTAMP": -3,
+}
 
 
 class _Finder:
@@ -151,7 +158,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
         modules[f"{_NAME}.{name}"] = importlib.import_module(f"cykafka.{name}")
     admin = modules[f"{_NAME}.admin"]
     # Their compiled module has the classes of both.
-    flat = {name: getattr(admin, name) for name in admin.__all__}
+    flat = {name: getattr(admin, name) for name in admin.__all__} | _constants(admin)
     for name in ("cimpl", "_model"):
         modules[f"{_NAME}.{name}"] = module = ModuleType(f"{_NAME}.{name}")
         module.__dict__.update({**flat, **names, "__file__": __file__, "version": _version})
@@ -159,6 +166,31 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
         setattr(top, name.rpartition(".")[2], module)
     modules.update((f"{_NAME}.admin.{name}", admin) for name in _ADMIN_PARTS)
     return modules
+
+
+def _constants(admin: ModuleType) -> dict[str, int]:
+    """Their compiled module's integers, of which the enumerations are made."""
+    families: dict[str, type[Enum]] = {
+        "ACL_OPERATION": admin.AclOperation,
+        "ACL_PERMISSION_TYPE": admin.AclPermissionType,
+        "ALTER_CONFIG_OP_TYPE": admin.AlterConfigOpType,
+        "CONSUMER_GROUP_STATE": cykafka.ConsumerGroupState,
+        "CONSUMER_GROUP_TYPE": cykafka.ConsumerGroupType,
+        "ELECTION_TYPE": cykafka.ElectionType,
+        "ISOLATION_LEVEL": cykafka.IsolationLevel,
+        "RESOURCE_PATTERN": admin.ResourcePatternType,
+        "SCRAM_MECHANISM": admin.ScramMechanism,
+        "SHARE_ACKNOWLEDGE_TYPE": cykafka.AcknowledgeType,
+    }
+    constants = {
+        # Two members have other names there.
+        f"{family}_{member.name.removeprefix('SCRAM_').replace('BALANCING', 'BALANCE')}": (
+            member.value
+        )
+        for family, members in families.items()
+        for member in members
+    }
+    return constants | _OFFSET_SPECS
 
 
 def _version() -> str:
