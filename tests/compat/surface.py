@@ -1,0 +1,277 @@
+"""What is public in the installed confluent_kafka, and whether we have it.
+
+``surface.py`` prints every public name of confluent_kafka with its parameters; ``surface.py
+check`` reads such names and prints those that cykafka in its place does not have. Both are JSON,
+and run in a process of their own (see test_names.py): only one of the two can be confluent_kafka.
+
+A name is ``module:name`` or ``module:Class.name``. Its value is a list of parameters, ``/`` behind
+those that cannot be passed by keyword, or null for what is not called.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "confluent_kafka"
+# The first that has a class has its members too.
+MODULES = ("", ".admin", ".error", ".serialization", ".aio", ".cimpl")
+PROTOCOL = (
+    "__aenter__",
+    "__aexit__",
+    "__bool__",
+    "__call__",
+    "__enter__",
+    "__exit__",
+    "__getitem__",
+    "__iter__",
+    "__len__",
+)
+# What confluent_kafka compiles has no signatures, and its stubs and docstrings lack these.
+UNTOLD = {
+    "AdminClient": ["conf", "/"],
+    "AdminClient.alter_configs": ["broker"],
+    "AdminClient.cluster_id": ["timeout"],
+    "AdminClient.describe_configs": ["broker"],
+    "AdminClient.list_groups": ["group", "timeout"],
+    "AdminClient.list_topics": ["topic", "timeout"],
+}
+# These they have otherwise than it is.
+MISTOLD = {
+    "Consumer": ["config", "/"],
+    "Consumer.commit": ["message", "offsets", "async", "asynchronous"],
+    "KafkaError": ["error", "reason", "fatal", "retriable", "txn_requires_abort"],
+    "Producer": ["config", "/"],
+    "ShareConsumer": ["config", "/"],
+}
+
+Names = dict[str, list[str] | None]
+
+
+def is_theirs(value: Any) -> bool:
+    """Whether confluent_kafka defines it; its compiled module says ``cimpl``."""
+    home = getattr(value, "__module__", None) or ""
+    return home.split(".")[0] in (PACKAGE, "cimpl")
+
+
+def stubs() -> dict[str, list[str]]:
+    """The parameters in cimpl.pyi, by ``function`` or ``Class.method``."""
+    spec = importlib.util.find_spec(f"{PACKAGE}.cimpl")
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).with_name("cimpl.pyi").read_text())
+    found: dict[str, list[str]] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{node.name}.")
+            elif isinstance(node, ast.FunctionDef):
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                known = found.setdefault(prefix + node.name, [])  # once for each overload
+                known += [each.arg for each in arguments if each.arg not in known]
+
+    visit(tree.body, "")
+    return found
+
+
+def documented(text: str | None) -> list[str]:
+    """The parameters in a docstring, as ``:param type name:``."""
+    return re.findall(r"^\s*:param (?:.*? )?(\w+)\s*:", text or "", re.MULTILINE)
+
+
+def set_by_constructor(klass: type) -> set[str]:
+    """The attributes that a constructor written in Python sets."""
+    found: set[str] = set()
+    for base in klass.__mro__:
+        constructor = vars(base).get("__init__")
+        if inspect.isfunction(constructor):
+            source = inspect.getsource(constructor)
+            found.update(re.findall(r"\bself\.(\w+)(?:: [^=]+)? = ", source))
+    return found
+
+
+def members(klass: type) -> list[str]:
+    """The public ones that it adds to the public class it is made from."""
+    if hasattr(klass, "__members__"):
+        return list(klass.__members__)
+    found = set_by_constructor(klass)
+    for base in klass.__mro__:
+        if base is klass or (base.__name__.startswith("_") and is_theirs(base)):
+            found.update(vars(base))
+        elif is_theirs(base):
+            break
+    constants = klass.__name__ == "KafkaError"  # those of librdkafka itself begin with one _
+    return sorted(
+        each
+        for each in found
+        if not each.startswith("_") or each in PROTOCOL or (constants and each[1:].isupper())
+    )
+
+
+class Surface:
+    """Collects the names."""
+
+    def __init__(self) -> None:
+        self.names: Names = {}
+        self._stubs = stubs()
+        self._told: set[type] = set()
+
+    def module(self, name: str) -> None:
+        module = importlib.import_module(PACKAGE + name)
+        exported = getattr(module, "__all__", ())
+        for each, value in sorted(vars(module).items()):
+            if each.startswith("_") or isinstance(value, ModuleType):
+                continue
+            if each in exported or is_theirs(value) or (isinstance(value, int) and each.isupper()):
+                self._value(f"{PACKAGE}{name}:{each}", value)
+
+    def _value(self, name: str, value: Any) -> None:
+        short = name.partition(":")[2]
+        if not inspect.isclass(value):
+            self.names[name] = self._parameters(value, short) if callable(value) else None
+        elif value in self._told:
+            self.names[name] = None
+        else:
+            self._told.add(value)
+            is_data = hasattr(value, "__members__") or issubclass(value, Exception)
+            self.names[name] = None if is_data else self._parameters(value, short)
+            for each in members(value):
+                member = getattr(value, each, None)
+                self.names[f"{name}.{each}"] = (
+                    self._parameters(member, f"{short}.{each}", value)
+                    if inspect.isroutine(member) and each not in PROTOCOL
+                    else None
+                )
+
+    def _parameters(self, function: Any, name: str, klass: type | None = None) -> list[str]:
+        """What may be passed, in its order."""
+        if name in MISTOLD:
+            return MISTOLD[name]
+        key = f"{name}.__init__" if inspect.isclass(function) else name
+        if key in self._stubs:
+            found = list(self._stubs[key])
+        else:
+            try:
+                found = [
+                    each.name
+                    for each in inspect.signature(function).parameters.values()
+                    if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+                ]
+            except ValueError:
+                found = []
+            found += [each for each in documented(function.__doc__) if each not in found]
+        found = [each for each in found if each not in ("self", "kwargs")]
+        if klass is not None and is_positional(function, klass):
+            found.append("/")
+        return found + [each for each in UNTOLD.get(name, ()) if each not in found]
+
+
+def is_positional(function: Any, klass: type) -> bool:
+    """Whether a compiled method that has arguments refuses keywords."""
+    if not inspect.ismethoddescriptor(function):
+        return False
+    try:
+        function(klass.__new__(klass), **{"?": None})
+    except TypeError as error:
+        if "takes no keyword arguments" not in str(error):
+            return False
+    except Exception:
+        return False
+    try:
+        function(klass.__new__(klass), *[None] * 9)
+    except TypeError as error:
+        return "takes no arguments" not in str(error)
+    return False
+
+
+def submodules() -> list[str]:
+    """Every module that has a public name."""
+    spec = importlib.util.find_spec(PACKAGE)
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent
+    found = {f"{PACKAGE}.cimpl"}
+    for file in folder.rglob("*.py"):
+        parts = file.relative_to(folder).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if parts and not any(part.startswith("_") for part in parts):
+            found.add(".".join((PACKAGE, *parts)))
+    return sorted(found)
+
+
+def is_missing(name: str, parameters: list[str] | None) -> str | None:
+    """Why a name, taken from what ``confluent_kafka`` is here, is not as the table says."""
+    home, _, path = name.partition(":")
+    owner: Any = importlib.import_module(home)
+    klass: type | None = None
+    for each in path.split("."):
+        if inspect.isclass(owner):
+            klass = owner
+            if each in set_by_constructor(klass) or each in vars(example(klass)):
+                return None
+        try:
+            owner = getattr(owner, each)
+        except (AttributeError, ImportError) as error:
+            return str(error)
+    if not parameters:
+        return None
+    by_keyword = [each for each in parameters if parameters[-1] != "/"]
+    try:
+        known = inspect.signature(owner).parameters
+    except (TypeError, ValueError):
+        known = {}
+    if not known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return refused(owner, klass, by_keyword, len(parameters) - 1)
+    lacking = [each for each in by_keyword if each not in known]
+    return f"does not take {', '.join(lacking)}" if lacking else None
+
+
+def example(klass: type) -> Any:
+    """An object of a compiled class that only carries data, or of none."""
+    for count in range(10):
+        with suppress(Exception):
+            made = klass(*[None] * count)
+            if hasattr(made, "__dict__"):
+                return made
+    return Surface
+
+
+def refused(function: Any, klass: type | None, names: list[str], count: int) -> str | None:
+    """What a compiled function says of its arguments' names, or of their count."""
+    receiver = [klass.__new__(klass)] if klass is not None else []
+    try:
+        if names:
+            function(*receiver, **{each: object() for each in names})
+        else:
+            function(*receiver, *[object()] * count)
+    except TypeError as error:
+        words = "unexpected keyword|no keyword arguments|positional argument|takes .* arguments?"
+        return str(error) if re.search(words, str(error)) else None
+    except Exception:
+        return None
+    return None
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["check"]:
+        from cykafka.compat import confluent
+
+        confluent.install()
+        wanted: Names = json.load(sys.stdin)
+        answers = {name: is_missing(name, parameters) for name, parameters in wanted.items()}
+        print(json.dumps({name: why for name, why in answers.items() if why}, indent=1))
+    else:
+        surface = Surface()
+        for each in MODULES:
+            surface.module(each)
+        print(json.dumps({"names": surface.names, "modules": submodules()}, indent=1))
