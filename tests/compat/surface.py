@@ -143,8 +143,9 @@ class Surface:
             self.names[name] = None
         else:
             self._told.add(value)
-            is_data = hasattr(value, "__members__") or issubclass(value, Exception)
-            self.names[name] = None if is_data else self._parameters(value, short)
+            plain = issubclass(value, Exception) and not inspect.isfunction(value.__init__)
+            is_called = not plain and not hasattr(value, "__members__")
+            self.names[name] = self._parameters(value, short) if is_called else None
             for each in members(value):
                 member = getattr(value, each, None)
                 self.names[f"{name}.{each}"] = (

@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,28 @@ def test_every_row_says_where_ours_stands_and_why() -> None:
     assert len(ROWS) > 60
     assert {row.ours for row in ROWS} <= OURS
     assert [row for row in ROWS if row.ours != "same" and not row.remark] == []
+
+
+def test_configuration_keys_in_the_table_are_known() -> None:
+    from cykafka import (
+        Consumer,
+        DeserializingConsumer,
+        KafkaException,
+        Producer,
+        SerializingProducer,
+    )
+
+    clients = (Producer, Consumer, SerializingProducer, DeserializingConsumer)
+    keys = [item for row in ROWS if row.section == "Configuration" for item in row.items]
+    assert len(keys) > 15
+    unknown = set(keys)
+    for key in keys:
+        for client in clients:
+            group = {"group.id": "any"} if issubclass(client, Consumer) else {}
+            with suppress(KafkaException), client({**group, key: None}):
+                unknown.discard(key)
+
+    assert unknown == set()
 
 
 def test_constants_of_cimpl_have_their_values() -> None:
