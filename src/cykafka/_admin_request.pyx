@@ -16,6 +16,8 @@ from cykafka._librdkafka cimport (
     rd_kafka_resp_err_t,
 )
 from cykafka._librdkafka_admin cimport (
+    RD_KAFKA_ADMIN_OP_DELETERECORDS,
+    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
     rd_kafka_AdminOptions_destroy,
     rd_kafka_AdminOptions_new,
     rd_kafka_AdminOptions_set_broker,
@@ -47,6 +49,7 @@ from cykafka._model import ConsumerGroupTopicPartitions, Node
 
 cdef enum:
     UNSET = INT_MIN
+    LEAST = 1000  # ms; see new_options()
     # Kafka's strings carry their length in 16 bits, and librdkafka does not look.
     MAX_TEXT = 32767
 
@@ -164,13 +167,18 @@ cdef rd_kafka_AdminOptions_t *new_options(
     cdef rd_kafka_AdminOptions_t *made = rd_kafka_AdminOptions_new(rk, op)
     cdef rd_kafka_error_t *error = NULL
     cdef rd_kafka_resp_err_t err = <rd_kafka_resp_err_t>0
+    cdef int timeout
     if made is NULL:
         strncpy(errstr, "this librdkafka does not know the request", errstr_size)
         return NULL
     rd_kafka_AdminOptions_set_opaque(made, opaque)
     if chosen.request_timeout != UNSET:
-        err = rd_kafka_AdminOptions_set_request_timeout(made, chosen.request_timeout, errstr,
-                                                        errstr_size)
+        timeout = chosen.request_timeout
+        # These look for leaders in the caller's thread, and a timeout that is over by then frees what
+        # that thread is using (2.14.2).
+        if op == RD_KAFKA_ADMIN_OP_LISTOFFSETS or op == RD_KAFKA_ADMIN_OP_DELETERECORDS:
+            timeout = max(timeout, LEAST)
+        err = rd_kafka_AdminOptions_set_request_timeout(made, timeout, errstr, errstr_size)
     if not err and chosen.operation_timeout != UNSET:
         err = rd_kafka_AdminOptions_set_operation_timeout(made, chosen.operation_timeout, errstr,
                                                           errstr_size)

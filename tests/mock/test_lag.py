@@ -305,3 +305,28 @@ def test_subscription_is_what_was_subscribed_to(consumer: Any, topic: str) -> No
 
     consumer.unsubscribe()
     assert consumer.subscription() == []
+
+
+def test_timeout_that_is_over_at_once_does_no_harm(
+    kafka: Any, cluster: Any, topic: str, run_script: Callable[..., Any]
+) -> None:
+    process = run_script(
+        """
+        import contextlib, sys
+        from cykafka.admin import AdminClient, OffsetSpec
+        servers, topic = sys.argv[1:]
+        with kafka.Consumer({"bootstrap.servers": servers, "group.id": "g"}) as consumer:
+            for number in range(200):
+                for name in topic, "unknown":
+                    with contextlib.suppress(kafka.KafkaException):
+                        consumer.watermarks([kafka.TopicPartition(name, number % 4)], timeout=0)
+        with AdminClient({"bootstrap.servers": servers}) as admin:
+            for number in range(200):
+                partition = kafka.TopicPartition(topic, number % 4)
+                admin.list_offsets({partition: OffsetSpec.latest()}, request_timeout=0)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+
+    assert process.returncode == 0, process.stderr

@@ -108,11 +108,30 @@ def open_consumer() -> Any:
     return consumer
 
 
+def open_serializing() -> Any:
+    return cykafka.SerializingProducer({**servers, "linger.ms": 0, "message.timeout.ms": 300})
+
+
+def open_deserializing() -> Any:
+    consumer = cykafka.DeserializingConsumer({
+        **servers, "group.id": f"group-{next(group_numbers)}", "session.timeout.ms": 6000,
+    })  # fmt: skip
+    consumer.assign([cykafka.TopicPartition("t", 0, 0)])
+    return consumer
+
+
+def open_admin() -> Any:
+    return cykafka.admin.AdminClient({**servers, "socket.timeout.ms": 1000})
+
+
 # How a handle is opened whose methods are to be called.
 HANDLES: dict[str, tuple[type, Callable[[], Any]]] = {
     "producer": (cykafka.Producer, open_producer),
     "transactional producer": (cykafka.Producer, open_transactional),
     "consumer": (cykafka.Consumer, open_consumer),
+    "serializing producer": (cykafka.SerializingProducer, open_serializing),
+    "deserializing consumer": (cykafka.DeserializingConsumer, open_deserializing),
+    "admin client": (cykafka.admin.AdminClient, open_admin),
     "mock cluster": (MockCluster, MockCluster),
 }
 

@@ -32,7 +32,7 @@ class PartitionAdmin(Admin):
         isolation_level : IsolationLevel, optional
             ``READ_COMMITTED`` looks no further than the first open transaction.
         request_timeout : float, optional
-            Seconds.
+            Seconds; less than 1 counts as 1.
 
         Returns
         -------
