@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -259,6 +262,39 @@ def test_killed_python_leaves_nothing(
     pause = threading.Event()
     wait_until(lambda: not alive(int(pid)), lambda: pause.wait(0.02))
     wait_until(lambda: not Path(folder).exists(), lambda: pause.wait(0.02))
+
+
+def formatting(folder: Path) -> int | None:
+    """The process that formats the storage of a cluster below a folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if b"StorageTool" in command and bytes(folder) in command:
+                return int(process.name)
+    return None
+
+
+def test_python_killed_while_the_storage_is_formatted_leaves_nothing(
+    script_command: Callable[..., list[str]], wait_until: Callable[..., None], tmp_path: Path
+) -> None:
+    pause = threading.Event()
+    with subprocess.Popen(
+        script_command("from cykafka.testing import KafkaCluster; KafkaCluster()"),
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        wait_until(lambda: formatting(tmp_path), lambda: pause.wait(0.02), timeout=WAIT_S)
+        tool = formatting(tmp_path)
+        assert tool is not None
+        os.kill(tool, signal.SIGSTOP)  # or it might be done
+        process.kill()
+
+    try:
+        # Alive, it would go on and make the folder again.
+        wait_until(lambda: not alive(tool), lambda: pause.wait(0.02))
+        wait_until(lambda: not list(tmp_path.iterdir()), lambda: pause.wait(0.02))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(tool, signal.SIGKILL)
 
 
 def test_forked_child_leaves_the_cluster_alone(

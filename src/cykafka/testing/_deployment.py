@@ -162,6 +162,8 @@ class Deployment:
             "kafka-storage",
             *("format", "--cluster-id", kafka_uuid(), "--config", str(self._properties(1))),
             *self._security.format_arguments,
+            # Alive after us, it would make the folder again that has been removed.
+            process_group=self._group.number,
         )
         for node in self.nodes[1:]:
             data = self._data(node.id)

@@ -149,6 +149,7 @@ class Kdc:
             timeout=_TIMEOUT_S,
             env=self._environment(),
             check=False,
+            process_group=self._group.number,
         )
         if done.returncode != 0:
             raise KafkaClusterError(f"{program} failed: {done.stdout.strip()}")

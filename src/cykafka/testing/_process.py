@@ -50,6 +50,11 @@ class ProcessGroup:
             os.close(reader)
         _groups.add(self)
 
+    @property
+    def number(self) -> int:
+        """The group's number, for `subprocess`: a process that joins ends with the group."""
+        return self._anchor.pid
+
     def start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
@@ -62,7 +67,7 @@ class ProcessGroup:
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
                 env={**os.environ, **(environment or {})},
-                process_group=self._anchor.pid,
+                process_group=self.number,
             )
 
     def close(self) -> None:
@@ -70,10 +75,11 @@ class ProcessGroup:
         if self._pipe < 0:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._anchor.pid, signal.SIGKILL)
+            os.killpg(self.number, signal.SIGKILL)
         self.forget()
-        self._anchor.wait()
+        # The keeper kills the group again: its number must not be anybody else's by then.
         self._keeper.wait()
+        self._anchor.wait()
 
     def forget(self) -> None:
         """Let go of the pipe; in a forked child, whose copy would keep the group alive."""

@@ -30,7 +30,9 @@ _TOOLS = {
 }
 
 
-def run_tool(name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
+def run_tool(
+    name: str, *args: str, timeout: float = TIMEOUT_S, process_group: int | None = None
+) -> str:
     """Run one of Kafka's tools and return what it printed.
 
     Parameters
@@ -41,6 +43,8 @@ def run_tool(name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
         Its arguments.
     timeout : float, default 120.0
         How long it may take, in s.
+    process_group : int, optional
+        The group it joins, whose end is then its own.
 
     Raises
     ------
@@ -60,6 +64,7 @@ def run_tool(name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
             errors="replace",
             timeout=timeout,
             check=False,
+            process_group=process_group,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise KafkaClusterError(f"{name} took longer than {timeout:g} s") from None
