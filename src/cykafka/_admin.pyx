@@ -30,6 +30,10 @@ from cykafka._errors cimport check_doing, error_from
 from cykafka._librdkafka cimport (
     RD_KAFKA_PRODUCER,
     RD_KAFKA_RESP_ERR__DESTROY,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_metadata,
+    rd_kafka_metadata_destroy,
+    rd_kafka_metadata_t,
     rd_kafka_outq_len,
     rd_kafka_queue_destroy,
     rd_kafka_queue_new,
@@ -158,6 +162,8 @@ cdef class Admin(Client):
         """Give out answers until no request is left. Keeps the handle alive that long."""
         cdef rd_kafka_event_t *event
         while self._pending:
+            if self._generation != ck_runtime_generation:
+                return 0  # a future's callback has forked: the rest is the parent's
             if self._open_in != ck_runtime_generation:
                 # Somebody is closing it: awaited, for Ctrl-C may make him think better of it.
                 self._closed.wait()
@@ -181,6 +187,8 @@ cdef class Admin(Client):
                 err = rd_kafka_event_error(event)
                 if err:
                     outcome = error_from(err, rd_kafka_event_error_string(event))
+                    if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
+                        self.refresh_brokers()
                 else:
                     outcome = request.decode(event)
         except BaseException as failure:
@@ -193,6 +201,23 @@ cdef class Admin(Client):
                 request.settle(outcome)
             except BaseException as failure:
                 request.settle(failure)  # an answer in a form nobody expects
+        return 0
+
+    cdef int refresh_brokers(self) except -1:
+        """Have librdkafka ask who the controller is now, without waiting for the answer.
+
+        A client without topics hears of a controller that has gone only at the next regular refresh, minutes later:
+        all requests until then would time out as well. The answer is librdkafka's thread's to read.
+        """
+        cdef const rd_kafka_metadata_t *metadata = NULL
+        if self._open_in != ck_runtime_generation:
+            return 0
+        self._calls += 1
+        with nogil:
+            rd_kafka_metadata(self._ptr, 0, NULL, &metadata, 0)
+            if metadata is not NULL:
+                rd_kafka_metadata_destroy(metadata)
+        self.leave()
         return 0
 
     cdef int give_up(self) except -1:

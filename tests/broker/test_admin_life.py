@@ -137,6 +137,30 @@ def test_callback_closes_the_client_of_other_requests(kafka: ModuleType, waiting
     assert code(kafka, slow) == kafka.KafkaError._DESTROY
 
 
+def test_new_controller_is_found_after_a_request_that_timed_out(
+    kafka: ModuleType, api: ModuleType, kafka_cluster_3: Any, unique: Any
+) -> None:
+    new = api.NewTopic(unique("topic"), num_partitions=1)
+    with api.AdminClient({"bootstrap.servers": kafka_cluster_3.bootstrap_servers}) as client:
+
+        def ask() -> BaseException | None:
+            answer = client.create_topics([new], validate_only=True, request_timeout=5)
+            failure: BaseException | None = answer[new.topic].exception(WAIT_S)
+            return failure
+
+        known = client.list_topics(timeout=WAIT_S).controller_id
+        node = next(node for node in kafka_cluster_3.nodes if node.id == known)
+        node.kill()
+        try:
+            # The others may first name it still, while its session with the controllers lasts.
+            timed_out = any(ask() is not None for _ in range(3))
+            failure = ask() if timed_out else None
+        finally:
+            node.start()
+
+    assert failure is None
+
+
 def test_callback_of_a_closed_client_s_future_closes_again(
     kafka: ModuleType, waiting: Any
 ) -> None:
@@ -377,6 +401,24 @@ PRELUDE = """
         ),
         pytest.param(
             """
+            forked = threading.Event()
+            def fork(future):
+                global child
+                child = os.fork()
+                forked.set()
+            client = AdminClient(config)
+            future = client.describe_cluster()
+            client.describe_cluster(request_timeout=0.1).add_done_callback(fork)
+            forked.wait()
+            print("child", os.waitpid(child, 0)[1])  # has nothing to do, and says nothing
+            client.close()
+            print(future.exception().args[0].name())
+            """,
+            "child 0\n_DESTROY",
+            id="fork in a callback",
+        ),
+        pytest.param(
+            """
             class Hiding(AdminClient):
                 def __del__(self):
                     pass
@@ -419,6 +461,7 @@ def test_process_ends_well(
 
     assert process.returncode == 0, process.stderr
     assert process.stdout.strip() == output
+    assert "Traceback" not in process.stderr
 
 
 def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[str, Any]:

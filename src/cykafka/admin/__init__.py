@@ -78,9 +78,8 @@ class AdminClient(TopicAdmin, PartitionAdmin, ConfigAdmin, AccessAdmin, GroupAdm
     Use the client as a context manager, or :meth:`close` it: what then has no answer yet fails
     with ``_DESTROY``. A client that nobody holds any more lives on until its answers are there.
 
-    That the broker it asks, the controller, has gone librdkafka learns only with the next metadata
-    (``topic.metadata.refresh.interval.ms``, 5 min); until then requests time out.
-    :meth:`list_topics` asks any broker, and so tells it at once.
+    When the broker it asks, the controller, has gone, requests time out; each that does has the
+    client ask another broker who the controller is now, so one made then finds it.
 
     Parameters
     ----------
