@@ -143,7 +143,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                                 f"found a {type(entry).__name__} in it")
             wanted = entry.incremental_operation
             if not isinstance(wanted, AlterConfigOpType):
-                raise TypeError(f"incremental_operation: expected {entry!r} to have an "
+                raise TypeError(f"incremental_operation: expected {entry.name!r} to have an "
                                 f"AlterConfigOpType, got {type(wanted).__name__}")
             name, value = entry.name, entry.value
             operation = wanted.value
@@ -152,7 +152,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                     c_resource, c_text(name, "incremental_configs: name"),
                     <rd_kafka_AlterConfigOpType_t>operation, NULL)
             elif value is None:
-                raise TypeError(f"incremental_configs: expected a value of {entry!r}, got None")
+                raise TypeError(f"incremental_configs: expected a value of {entry.name!r}, got None")
             else:
                 value = str(value)
                 error = rd_kafka_ConfigResource_add_incremental_config(
@@ -160,7 +160,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                     <rd_kafka_AlterConfigOpType_t>operation,
                     c_text(value, f"incremental_configs: {name}"))
             if error is not NULL:
-                raise ValueError(f"incremental_configs: {entry!r}: {take_error(error).str()}")
+                raise ValueError(f"incremental_configs: {name!r}: {take_error(error).str()}")
         return 0
 
     cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,

@@ -4,6 +4,7 @@ from concurrent.futures import Future, InvalidStateError
 from cpython.exc cimport PyErr_WriteUnraisable
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.limits cimport INT_MAX, INT_MIN
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strncpy
 
@@ -42,7 +43,7 @@ from cykafka._librdkafka_admin cimport (
     rd_kafka_Node_rack,
 )
 from cykafka._partition cimport partitions_from
-from cykafka._util cimport int_argument, int_ms, timeout_ms
+from cykafka._util cimport int_argument, timeout_ms
 
 from cykafka._errors import KafkaError, KafkaException
 from cykafka._model import ConsumerGroupTopicPartitions, Node
@@ -52,6 +53,8 @@ cdef enum:
     LEAST = 1000  # ms; see new_options()
     # Kafka's strings carry their length in 16 bits, and librdkafka does not look.
     MAX_TEXT = 32767
+    # The most that librdkafka lets a request take, ms.
+    HOUR = 3_600_000
 
 
 cdef class Request:
@@ -126,8 +129,8 @@ cdef int _settle(future, outcome) except -1:
 
 cdef int choose_options(options_t *chosen, dict options) except -1:
     """Check the options and write them down where librdkafka's are made without Python."""
-    chosen.request_timeout = _milliseconds(options, "request_timeout")
-    chosen.operation_timeout = _milliseconds(options, "operation_timeout")
+    chosen.request_timeout = _milliseconds(options, "request_timeout", 0)
+    chosen.operation_timeout = _milliseconds(options, "operation_timeout", -1)
     chosen.validate_only = _number(options, "validate_only")
     chosen.broker = _number(options, "broker")
     chosen.require_stable = _number(options, "require_stable")
@@ -140,9 +143,15 @@ cdef int choose_options(options_t *chosen, dict options) except -1:
     return 0
 
 
-cdef int _milliseconds(dict options, str name) except? -2:
+cdef int _milliseconds(dict options, str name, int least) except? -2:
+    cdef int64_t ms
     seconds = options.pop(name, None)
-    return UNSET if seconds is None else int_ms(timeout_ms(seconds, name))
+    if seconds is None:
+        return UNSET
+    ms = timeout_ms(seconds, name)
+    if not least <= ms <= HOUR:
+        raise ValueError(f"{name}: expected 0 to {HOUR // 1000} s, got {seconds!r}")
+    return <int>ms
 
 
 cdef int _number(dict options, str name) except? -2:
@@ -220,11 +229,12 @@ cdef const char *c_text(object text, str argument) except NULL:
     if not isinstance(text, str):
         raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
     encoded = PyUnicode_AsUTF8AndSize(text, &size)
+    # The text is not quoted: it may be a password.
     if "\0" in text:
-        raise ValueError(f"{argument}: {text!r} has a NUL character in it")
+        raise ValueError(f"{argument}: it has a NUL character at {text.index(chr(0))}")
     if size > MAX_TEXT:
-        raise ValueError(f"{argument}: {text[:40]!r}... is longer than the {MAX_TEXT} bytes of a "
-                         "string in Kafka's protocol")
+        raise ValueError(f"{argument}: it has {size} bytes, more than the {MAX_TEXT} of a string in "
+                         "Kafka's protocol")
     return encoded
 
 

@@ -341,6 +341,37 @@ def test_changes_of_configuration_are_checked(api: ModuleType, admin: Any) -> No
         change()
 
 
+@pytest.mark.ours
+def test_errors_do_not_quote_the_values_of_a_configuration(api: ModuleType, admin: Any) -> None:
+    def change(name: str, value: str, kind: Any) -> None:
+        entry = api.ConfigEntry(name, value, incremental_operation=kind)
+        resource = api.ConfigResource("broker", "1", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])
+
+    setting = api.AlterConfigOpType.SET
+    for name, value, kind in [
+        ("ssl.key.password", "hunter2\0", setting),
+        ("ssl.key.password", "hunter2" * 5000, setting),
+        ("ssl.key.password", "hunter2", "set"),
+        ("", "hunter2", setting),
+    ]:
+        with pytest.raises((TypeError, ValueError)) as refused:
+            change(name, value, kind)
+        assert "hunter2" not in str(refused.value)
+    with pytest.raises(ValueError, match="config: password") as refused:
+        admin.create_topics([api.NewTopic("t", 1, config={"password": "hunter2\0"})])
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.ours
+def test_timeout_out_of_range_is_named_in_seconds(admin: Any) -> None:
+    for seconds in (-1, 3601, 1e12):
+        with pytest.raises(ValueError, match="request_timeout: expected 0 to 3600 s"):
+            admin.describe_cluster(request_timeout=seconds)
+    with pytest.raises(ValueError, match="operation_timeout: expected 0 to 3600 s, got 3601"):
+        admin.delete_topics(["t"], operation_timeout=3601)
+
+
 def test_rules_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="duplicate"):
         admin.create_acls([made.acl, made.acl])
