@@ -46,12 +46,18 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        self._serdes = Serdes(conf, "deserializer")
+        serdes = Serdes(conf, "deserializer")
         try:
-            super().__init__(self._serdes.config)
-            self._serdes.offer_cluster_id(self)
+            super().__init__(serdes.config)
         except BaseException:
-            self._serdes.close_quietly()
+            serdes.close_quietly()
+            raise
+        # Only now: a second __init__ has been refused, and the first one's serdes stay.
+        self._serdes = serdes
+        try:
+            serdes.offer_cluster_id(self)
+        except BaseException:
+            self.close()
             raise
 
     def poll(self, timeout: float | None = -1) -> Message | None:

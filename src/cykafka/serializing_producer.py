@@ -53,13 +53,19 @@ class SerializingProducer(Producer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        self._serdes = Serdes(conf, "serializer")
+        serdes = Serdes(conf, "serializer")
+        try:
+            super().__init__(serdes.config)
+        except BaseException:
+            serdes.close_quietly()
+            raise
+        # Only now: a second __init__ has been refused, and the first one's serdes stay.
+        self._serdes = serdes
         self._closed = False
         try:
-            super().__init__(self._serdes.config)
-            self._serdes.offer_cluster_id(self)
+            serdes.offer_cluster_id(self)
         except BaseException:
-            self._serdes.close_quietly()
+            self.close()
             raise
 
     def produce(  # type: ignore[override]

@@ -321,6 +321,39 @@ class TestBuilders:
 
 
 @pytest.mark.ours
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("SerializingProducer", "serializer"), ("DeserializingConsumer", "deserializer")],
+)
+class TestBeginning:
+    def test_refused_second_init_leaves_the_first_ones_serdes(
+        self, make: Any, name: str, kind: str
+    ) -> None:
+        first, second = Recorder(), Recorder()
+
+        builder = f"value.{kind}.builder"
+        client = make(name, {builder: Builder(first)})
+        with pytest.raises(RuntimeError, match="twice"):
+            client.__init__({"group.id": "g", builder: Builder(second)})
+        assert (first.closed, second.closed) == (0, 1)
+
+        client.close()
+        assert (first.closed, second.closed) == (1, 1)
+
+    @pytest.mark.filterwarnings("error::ResourceWarning")
+    def test_serde_that_refuses_the_client_closes_it(
+        self, make: Any, name: str, kind: str
+    ) -> None:
+        class Refusing(Recorder):
+            def set_cluster_id_resolver(self, resolver: Any) -> None:
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            make(name, {f"key.{kind}": Refusing()})
+        gc.collect()
+
+
 def test_serdes_do_not_keep_the_client_alive(kafka: ModuleType, cluster: Any) -> None:
     recorder = Recorder()
     producer = kafka.SerializingProducer(
