@@ -290,7 +290,6 @@ cdef object _description_from(const rd_kafka_TopicDescription_t *topic):
     cdef size_t i
     cdef const rd_kafka_TopicPartitionInfo_t **partitions
     cdef const rd_kafka_AclOperation_t *operations
-    cdef const rd_kafka_Node_t **nodes
     infos = []
     partitions = rd_kafka_TopicDescription_partitions(topic, &cnt)
     for i in range(cnt):
