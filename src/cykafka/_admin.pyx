@@ -30,6 +30,7 @@ from cykafka._errors cimport check_doing, error_from
 from cykafka._librdkafka cimport (
     RD_KAFKA_PRODUCER,
     RD_KAFKA_RESP_ERR__DESTROY,
+    RD_KAFKA_RESP_ERR__END,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_metadata,
     rd_kafka_metadata_destroy,
@@ -42,12 +43,15 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
 )
 from cykafka._librdkafka_admin cimport (
+    RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT,
     rd_kafka_AdminOptions_destroy,
     rd_kafka_AdminOptions_t,
     rd_kafka_event_destroy,
     rd_kafka_event_error,
     rd_kafka_event_error_string,
     rd_kafka_event_opaque,
+    rd_kafka_event_t,
+    rd_kafka_event_type,
     rd_kafka_group_info,
     rd_kafka_group_list,
     rd_kafka_group_list_destroy,
@@ -186,7 +190,8 @@ cdef class Admin(Client):
             if request is not None:
                 err = rd_kafka_event_error(event)
                 if err:
-                    outcome = error_from(err, rd_kafka_event_error_string(event))
+                    outcome = error_from(err, NULL if _words_dangle(event)
+                                         else rd_kafka_event_error_string(event))
                     if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
                         self.refresh_brokers()
                 else:
@@ -195,7 +200,7 @@ cdef class Admin(Client):
             outcome = failure
         finally:
             with nogil:
-                rd_kafka_event_destroy(event)
+                _destroy_answer(event)
         if request is not None:
             try:
                 request.settle(outcome)
@@ -312,9 +317,15 @@ cdef class Admin(Client):
 
     cdef int release(self) noexcept:
         cdef rd_kafka_queue_t *results = self._results
+        cdef rd_kafka_event_t *event
         self._results = NULL
         if results is not NULL:
             with nogil:
+                # librdkafka would destroy the answers nobody has read without a look at them.
+                event = rd_kafka_queue_poll(results, 0)
+                while event is not NULL:
+                    _destroy_answer(event)
+                    event = rd_kafka_queue_poll(results, 0)
                 rd_kafka_queue_destroy(results)
         return 0
 
@@ -346,6 +357,23 @@ cdef class Admin(Client):
 
     def __bool__(self):
         return True
+
+
+cdef bint _words_dangle(rd_kafka_event_t *event) noexcept nogil:
+    """Whether the answer's error string is neither to be read nor to be freed.
+
+    Where a broker refuses DescribeUserScramCredentials as a whole, to somebody who may not describe the
+    cluster for one, librdkafka 2.14.2 keeps a string of its own thread's stack and frees it like one of the heap.
+    The errors it finds itself (below _END) have a proper one.
+    """
+    return (rd_kafka_event_type(event) == RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT
+            and rd_kafka_event_error(event) > RD_KAFKA_RESP_ERR__END
+            and rd_kafka_event_error(event) != 0)
+
+
+cdef void _destroy_answer(rd_kafka_event_t *event) noexcept nogil:
+    if not _words_dangle(event):  # else a few hundred bytes leak, instead of a crash
+        rd_kafka_event_destroy(event)
 
 
 def _serve_results(Admin handle):

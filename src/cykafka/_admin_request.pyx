@@ -2,7 +2,6 @@
 from concurrent.futures import Future, InvalidStateError
 
 from cpython.exc cimport PyErr_WriteUnraisable
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.limits cimport INT_MAX, INT_MIN
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -43,7 +42,7 @@ from cykafka._librdkafka_admin cimport (
     rd_kafka_Node_rack,
 )
 from cykafka._partition cimport partitions_from
-from cykafka._util cimport int_argument, timeout_ms
+from cykafka._util cimport int_argument, timeout_ms, utf8
 
 from cykafka._errors import KafkaError, KafkaException
 from cykafka._model import ConsumerGroupTopicPartitions, Node
@@ -150,7 +149,7 @@ cdef int _milliseconds(dict options, str name, int least) except? -2:
         return UNSET
     ms = timeout_ms(seconds, name)
     if not least <= ms <= HOUR:
-        raise ValueError(f"{name}: expected 0 to {HOUR // 1000} s, got {seconds!r}")
+        raise ValueError(f"{name}: expected 0 to {HOUR // 1000} seconds, got {seconds!r}")
     return <int>ms
 
 
@@ -228,7 +227,7 @@ cdef const char *c_text(object text, str argument) except NULL:
     cdef const char *encoded
     if not isinstance(text, str):
         raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
-    encoded = PyUnicode_AsUTF8AndSize(text, &size)
+    encoded = utf8(text, &size, argument)
     # The text is not quoted: it may be a password.
     if "\0" in text:
         raise ValueError(f"{argument}: it has a NUL character at {text.index(chr(0))}")

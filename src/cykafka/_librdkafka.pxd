@@ -29,6 +29,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     ctypedef enum rd_kafka_resp_err_t:
         RD_KAFKA_RESP_ERR__BAD_MSG
         RD_KAFKA_RESP_ERR__DESTROY
+        RD_KAFKA_RESP_ERR__END
         RD_KAFKA_RESP_ERR__TIMED_OUT
         RD_KAFKA_RESP_ERR__QUEUE_FULL
         RD_KAFKA_RESP_ERR__PARTITION_EOF

@@ -18,6 +18,8 @@ cdef int64_t timeout_ms(object timeout, str argument) except? -2:
     except TypeError:
         raise TypeError(f"{argument}: expected a number of seconds or None, "
                         f"got {type(timeout).__name__}") from None
+    except OverflowError:  # an int beyond what a float holds
+        return -1
     if seconds != seconds:
         raise ValueError(f"{argument}: nan is not a number of seconds")
     if seconds < 0 or seconds > 1e9:

@@ -92,6 +92,23 @@ def test_error_has_no_control_characters(admin: Any, unique: Any) -> None:
     assert str(futures[missing].exception(WAIT_S).args[0].str()).endswith(missing)
 
 
+@pytest.mark.ours
+def test_credentials_refused_to_who_may_not_see_them(
+    kafka: ModuleType, api: ModuleType, kafka_cluster_factory: Any, code_of: Any
+) -> None:
+    brokers = kafka_cluster_factory(listeners=["sasl_plain"], users=["alice", "bob"])
+    rule = ("--allow-principal", "User:alice", "--operation", "All", "--cluster")
+    brokers.tool("kafka-acls", "--add", *rule)
+
+    with api.AdminClient(brokers.client_config("sasl_plain", "bob")) as client:
+        everybody = client.describe_user_scram_credentials()
+        somebody = client.describe_user_scram_credentials(["zoe"])["zoe"]
+        refused = [code_of(everybody), code_of(somebody)]
+
+        assert refused == [kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED] * 2
+        client.describe_user_scram_credentials()  # its answer may come while it is being closed
+
+
 def test_credentials_of_nobody_are_nothing(admin: Any) -> None:
     assert admin.describe_user_scram_credentials([]) == {}
 
