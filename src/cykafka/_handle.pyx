@@ -87,6 +87,9 @@ from cykafka._version import __version__
 cdef enum:
     NEW, OPEN, CLOSING, CLOSED
 
+cdef enum:
+    EXIT_WAIT_MS = 1000
+
 # syslog's levels, 0 to 7, in Python's.
 cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
                          logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
@@ -163,11 +166,11 @@ cdef class Handle:
         # back: it is then a closed one.
         if self._state != OPEN or self._generation != ck_runtime_generation:
             return
-        try:
-            _warn_unclosed(self)
-        finally:
-            self.stop(-1)
-            self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
+        if self.stop(-1):
+            try:
+                _warn_unclosed(self)
+            finally:
+                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
 
     def __repr__(self):
         state = {NEW: "not initialised", OPEN: "open", CLOSING: "closing", CLOSED: "closed"}
@@ -409,24 +412,31 @@ cdef class Handle:
                 self._state = CLOSED
                 return False
             if self._state == OPEN:
-                break
+                if ck_callback_is_background():
+                    raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, which runs "
+                                       "on a thread that the close has to wait for")
+                try:
+                    if self.stop(-1):
+                        return True
+                except:
+                    if self._state == CLOSING and self._closer == PyThread_get_thread_ident():
+                        self.abandon_close()
+                    raise
+                continue
             if PyThread_get_thread_ident() in (self._closer, self._dispatcher):
                 # A callback of that close(), or one it waits for.
                 return False
             self._closed.wait()
-        if ck_callback_is_background():
-            raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, which runs on "
-                               "a thread that the close has to wait for")
-        try:
-            self.stop(-1)
-        except:
-            self.abandon_close()
-            raise
-        return True
 
     cdef int stop(self, int64_t deadline) except -1:
-        """Refuse new calls and wake those in flight until they have come back."""
-        self._closed = threading.Event()
+        """Refuse new calls and wake those in flight until they have come back.
+
+        0 if another thread has begun to.
+        """
+        closed = threading.Event()  # Python code: another thread may run
+        if self._state != OPEN:
+            return 0
+        self._closed = closed
         self._closer = PyThread_get_thread_ident()
         self._state = CLOSING
         self._open_in = 0
@@ -437,7 +447,7 @@ cdef class Handle:
                 self.wake()
                 ck_bell_wait(self._bell, 5)
             PyErr_CheckSignals()
-        return 0
+        return 1
 
     cdef void wake(self) noexcept nogil:
         """End the wait of a call in flight: a subclass may have other queues to wait on."""
@@ -549,12 +559,16 @@ cdef bint _exiting = False
 cdef void _end(Handle handle) noexcept:
     # An exception (Ctrl-C, or a filter that makes the warning an error) is printed, and the next
     # handle gets its turn.
-    if handle._state != OPEN or handle._generation != ck_runtime_generation:
+    if handle._generation != ck_runtime_generation:
+        return
+    if handle._state == CLOSING and handle._closer != PyThread_get_thread_ident():
+        # By a thread that would not come to the end of it, once Python is gone.
+        handle._closed.wait(EXIT_WAIT_MS / 1e3)
+    if handle._state != OPEN or not handle.stop(ck_runtime_now_ms() + EXIT_WAIT_MS):
         return
     try:
         _warn_unclosed(handle)
     finally:
-        handle.stop(ck_runtime_now_ms() + 1000)
         # A call that cannot be woken keeps its handle: better unfreed than freed under it.
         if not handle._calls:
             handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -174,6 +175,31 @@ def test_cycle_with_a_bound_method_gives_everything_back(
     with pytest.warns(ResourceWarning, match="never closed"):
         gc.collect()
 
+    assert live_handles() == before
+
+
+def test_closed_by_another_thread_while_it_warns_is_freed_once(kafka: ModuleType) -> None:
+    from cykafka._handle import live_handles
+
+    before = live_handles()
+    closers = []
+
+    def close_it(message: Any, *_: Any, **__: Any) -> None:
+        closers.append(threading.Thread(target=message.source.close))
+        closers[-1].start()
+        closers[-1].join(0.5)  # it is done by then, unless it waits for who warns
+
+    clients = [kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        # What showwarning() is given has no `source`.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(warnings, "_showwarnmsg", close_it)
+            clients.clear()
+    (closer,) = closers
+    closer.join(WAIT_S)
+
+    assert not closer.is_alive()
     assert live_handles() == before
 
 
