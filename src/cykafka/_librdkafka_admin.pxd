@@ -68,8 +68,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_resp_err_t rd_kafka_event_error(rd_kafka_event_t *rkev)
     const char *rd_kafka_event_error_string(rd_kafka_event_t *rkev)
     void *rd_kafka_event_opaque(rd_kafka_event_t *rkev)
-    ctypedef int rd_kafka_event_type_t
-    rd_kafka_event_type_t rd_kafka_event_type(const rd_kafka_event_t *rkev)
+    int rd_kafka_event_type(const rd_kafka_event_t *rkev)
     int RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT
     rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
 
@@ -478,7 +477,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         const rd_kafka_event_t *result, size_t *cntp)
     void rd_kafka_DescribeAcls(rd_kafka_t *rk, rd_kafka_AclBinding_t *acl_filter,
                                const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *rkqu)
-
     ctypedef struct rd_kafka_DeleteAcls_result_response_t
     const rd_kafka_DeleteAcls_result_response_t **rd_kafka_DeleteAcls_result_responses(
         const rd_kafka_event_t *result, size_t *cntp)
@@ -488,7 +486,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         const rd_kafka_DeleteAcls_result_response_t *response, size_t *cntp)
     void rd_kafka_DeleteAcls(rd_kafka_t *rk, rd_kafka_AclBinding_t **del_acls, size_t cnt,
                              const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *rkqu)
-
     # -- elections
     ctypedef enum rd_kafka_ElectionType_t:
         pass

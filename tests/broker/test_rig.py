@@ -325,6 +325,45 @@ def test_forked_child_leaves_the_cluster_alone(
     ), done.stderr
 
 
+def test_node_started_by_several_threads_is_one_process(one: KafkaCluster) -> None:
+    (node,) = one.nodes
+    node.kill()
+    together = threading.Barrier(3)
+    pids = []
+
+    def start() -> None:
+        together.wait(WAIT_S)
+        node.start()
+        pids.append(node.pid)
+
+    threads = [threading.Thread(target=start) for _ in range(together.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+
+    assert pids == [node.pid] * together.parties
+    assert node.alive
+
+
+def test_node_of_a_closed_cluster_is_not_started() -> None:
+    cluster = KafkaCluster()
+    (node,) = cluster.nodes
+    cluster.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        node.start()
+
+
+def test_names_of_listeners_and_users_are_checked() -> None:
+    with pytest.raises(TypeError, match=r"listeners .*\['tls'\]"):
+        KafkaCluster(listeners="tls")
+    with pytest.raises(TypeError, match=r"users .*\['alice'\]"):
+        KafkaCluster(listeners=["sasl_plain"], users="alice")
+    with pytest.raises(ValueError, match="users"):
+        KafkaCluster(listeners=["sasl_plain"], users=[])
+
+
 def test_unclosed_cluster_warns_and_is_gone_at_exit(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

@@ -68,7 +68,10 @@ def test_broker_serves_until_a_signal_and_leaves_nothing(
 
     assert process.returncode == 0
     assert out == ""
-    assert err == "ready; Ctrl-C ends it and drops the data\n"
+    assert err.splitlines() == [
+        "starting 1 node of Kafka ...",
+        "ready; Ctrl-C ends it and drops the data",
+    ]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))

@@ -64,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _broker(arguments: argparse.Namespace) -> int:
     from cykafka.testing.kafka import KafkaCluster  # takes long enough to be interrupted
 
+    nodes = "1 node" if arguments.nodes == 1 else f"{arguments.nodes} nodes"
+    print(f"starting {nodes} of Kafka ...", file=sys.stderr)
     with KafkaCluster(
         arguments.nodes,
         port=arguments.port,

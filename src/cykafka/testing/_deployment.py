@@ -143,6 +143,8 @@ class Deployment:
         return KafkaNode(id_, endpoints[0].address, log, partial(self._launch, file), timeout)
 
     def _launch(self, properties: Path, log: Path) -> subprocess.Popen[bytes]:
+        if not self._folder.exists():
+            raise RuntimeError("the KafkaCluster of the node is closed")
         command = [
             self._java,
             f"-Djava.io.tmpdir={self._folder}",

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ class KafkaNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
         self._log_begin = 0
+        self._starting = threading.Lock()
 
     def __repr__(self) -> str:
         state = "paused" if self.paused else "alive" if self.alive else "down"
@@ -93,10 +95,11 @@ class KafkaNode:
         KafkaClusterError
             If it ends instead, or does not get ready within the cluster's `start_timeout`.
         """
-        if not self.alive:
-            self._log_begin = self._log.stat().st_size if self._log.exists() else 0
-            self._process = self._launch(self._log)
-            self._paused = False
+        with self._starting:  # two brokers on one folder would be the end of both
+            if not self.alive:
+                self._log_begin = self._log.stat().st_size if self._log.exists() else 0
+                self._process = self._launch(self._log)
+                self._paused = False
         if wait:
             self.wait_ready()
 

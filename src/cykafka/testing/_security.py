@@ -66,11 +66,16 @@ class Security:
     """
 
     def __init__(self, listeners: Sequence[str], users: Sequence[str], folder: Path) -> None:
+        for argument, names in (("listeners", listeners), ("users", users)):
+            if isinstance(names, str):
+                raise TypeError(f"{argument} must be a list, such as [{names!r}], not a str")
         unknown = [name for name in listeners if name not in METHODS]
         if unknown:
             raise ValueError(f"listeners must be of {', '.join(METHODS)}, not {unknown[0]!r}")
         if len(set(listeners)) < len(listeners):
             raise ValueError(f"listeners must differ: {', '.join(listeners)}")
+        if listeners and not users:
+            raise ValueError("users: the secured listeners need one at least")
         for user in users:
             if not user.isidentifier():
                 raise ValueError(f"users must be letters, digits and _, not {user!r}")
