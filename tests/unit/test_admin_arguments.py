@@ -128,8 +128,15 @@ def test_options_are_checked(
         call(*args, request_timeout="soon")
     with pytest.raises(ValueError, match="request_timeout"):
         call(*args, request_timeout=-5)
-    with pytest.raises(ValueError, match="request_timeout"):
+    with pytest.raises(ValueError, match="request_timeout: expected 0 to 3600 seconds, got 3601"):
         call(*args, request_timeout=3601)
+    with pytest.raises(ValueError, match="request_timeout"):
+        call(*args, request_timeout=10**400)
+
+
+def test_text_that_is_no_utf8_is_told_with_its_argument(admin: Any) -> None:
+    with pytest.raises(UnicodeEncodeError, match="in group_ids"):
+        admin.describe_consumer_groups(["\ud800"])
 
 
 def test_flags_are_bools(kafka: ModuleType, admin: Any, made: SimpleNamespace) -> None:
