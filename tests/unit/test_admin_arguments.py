@@ -378,7 +378,7 @@ def test_timeout_out_of_range_is_named_in_seconds(admin: Any) -> None:
     for seconds in (-1, 3601, 1e12):
         with pytest.raises(ValueError, match="request_timeout: expected 0 to 3600 s"):
             admin.describe_cluster(request_timeout=seconds)
-    with pytest.raises(ValueError, match="operation_timeout: expected 0 to 3600 s, got 3601"):
+    with pytest.raises(ValueError, match="operation_timeout: expected 0 to 3600 seconds"):
         admin.delete_topics(["t"], operation_timeout=3601)
 
 
