@@ -362,7 +362,7 @@ PRELUDE = """
         pytest.param(
             """
             future = AdminClient(config).describe_cluster()
-            print("left")
+            print("left", flush=True)
             os._exit(0)
             """,
             "left",
