@@ -392,3 +392,21 @@ def test_secrets_are_not_in_the_text(api: ModuleType) -> None:
 
     assert "secret" not in repr(upsertion)
     assert "secret" not in str(upsertion)
+
+
+@pytest.mark.ours
+def test_results_show_what_they_hold(kafka: Any, api: Any) -> None:
+    node = kafka.Node(1, "localhost", 9092)
+    info = kafka.TopicPartitionInfo(0, node, [node], [])
+    shown = repr(info)
+
+    assert shown.startswith("TopicPartitionInfo(id=0, leader=Node(id=1, ")
+    assert shown.endswith("isr=[])")
+    assert repr(kafka.ConsumerGroupTopicPartitions("g")) == (
+        "ConsumerGroupTopicPartitions(group_id='g', topic_partitions=None)"
+    )
+    # Unlike these, what is to become a credential never shows its password.
+    secret = api.UserScramCredentialUpsertion(
+        "alice", api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096), b"hidden"
+    )
+    assert "hidden" not in repr(secret)

@@ -53,7 +53,17 @@ class Messages:
         return f"Messages({self._records!r})"
 
 
-class Node:
+class Shown:
+    """Data that shows what it holds."""
+
+    def __repr__(self) -> str:
+        held = ", ".join(
+            f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_")
+        )
+        return f"{type(self).__name__}({held})"
+
+
+class Node(Shown):
     """A broker: ``id``, ``id_string``, ``host``, ``port`` and ``rack`` (or None)."""
 
     def __init__(self, id: int, host: str, port: int, rack: str | None = None) -> None:
@@ -68,14 +78,14 @@ class Node:
         return f"({self.id}) {self.host}:{self.port} {rack}"
 
 
-class TopicCollection:
+class TopicCollection(Shown):
     """Topics, by their names: ``topic_names``."""
 
     def __init__(self, topic_names: list[str]) -> None:
         self.topic_names = topic_names
 
 
-class TopicPartitionInfo:
+class TopicPartitionInfo(Shown):
     """A partition's ``id``, ``leader``, ``replicas`` and ``isr`` (nodes)."""
 
     def __init__(self, id: int, leader: Node, replicas: list[Node], isr: list[Node]) -> None:
@@ -85,7 +95,7 @@ class TopicPartitionInfo:
         self.isr = isr
 
 
-class ConsumerGroupTopicPartitions:
+class ConsumerGroupTopicPartitions(Shown):
     """A group, and some of its partitions: ``group_id`` and ``topic_partitions``."""
 
     def __init__(

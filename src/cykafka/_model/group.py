@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from cykafka._errors import KafkaError, KafkaException
 from cykafka._metadata import BrokerMetadata
-from cykafka._model import ConsumerGroupState, ConsumerGroupType, Node
+from cykafka._model import ConsumerGroupState, ConsumerGroupType, Node, Shown
 from cykafka._model.acl import AclOperation
 from cykafka._model.check import member_of, members_of
 from cykafka._partition import TopicPartition
 
 
-class ConsumerGroupListing:
+class ConsumerGroupListing(Shown):
     """A group in a list.
 
     Attributes
@@ -39,7 +39,7 @@ class ConsumerGroupListing:
             self.type = member_of(type, ConsumerGroupType, "type")
 
 
-class ListConsumerGroupsResult:
+class ListConsumerGroupsResult(Shown):
     """Groups, and the errors of the brokers that could not list theirs.
 
     Attributes
@@ -57,14 +57,14 @@ class ListConsumerGroupsResult:
         self.errors = errors
 
 
-class MemberAssignment:
+class MemberAssignment(Shown):
     """The partitions of a member: ``topic_partitions``."""
 
     def __init__(self, topic_partitions: list[TopicPartition] | None) -> None:
         self.topic_partitions = topic_partitions or []
 
 
-class MemberDescription:
+class MemberDescription(Shown):
     """A member of a group.
 
     Attributes
@@ -94,7 +94,7 @@ class MemberDescription:
         self.group_instance_id = group_instance_id
 
 
-class ConsumerGroupDescription:
+class ConsumerGroupDescription(Shown):
     """A group and its members.
 
     Attributes
@@ -135,7 +135,7 @@ class ConsumerGroupDescription:
             self.type = member_of(type, ConsumerGroupType, "type")
 
 
-class GroupMember:
+class GroupMember(Shown):
     """A member, as ``list_groups()`` tells it.
 
     Attributes

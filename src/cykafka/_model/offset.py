@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from functools import total_ordering
 from typing import Any
 
+from cykafka._model import Shown
 from cykafka._model.check import expect_int
 
 MAX_TIMESTAMP, EARLIEST, LATEST = -3, -2, -1
@@ -120,7 +121,7 @@ OffsetSpec._made.update(
 )
 
 
-class ListOffsetsResultInfo:
+class ListOffsetsResultInfo(Shown):
     """An offset that was looked up.
 
     Attributes
@@ -138,7 +139,7 @@ class ListOffsetsResultInfo:
         self.leader_epoch = None if leader_epoch < 0 else leader_epoch
 
 
-class DeletedRecords:
+class DeletedRecords(Shown):
     """What is left of a partition: ``low_watermark``, the offset of its first record."""
 
     def __init__(self, low_watermark: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cykafka._model import _OrderedEnum
+from cykafka._model import Shown, _OrderedEnum
 
 
 class ScramMechanism(_OrderedEnum):
@@ -13,7 +13,7 @@ class ScramMechanism(_OrderedEnum):
     SCRAM_SHA_512 = 2
 
 
-class ScramCredentialInfo:
+class ScramCredentialInfo(Shown):
     """A credential without its secret: ``mechanism`` and ``iterations``."""
 
     def __init__(self, mechanism: ScramMechanism, iterations: int) -> None:
@@ -21,7 +21,7 @@ class ScramCredentialInfo:
         self.iterations = iterations
 
 
-class UserScramCredentialsDescription:
+class UserScramCredentialsDescription(Shown):
     """A user's credentials: ``user`` and ``scram_credential_infos``."""
 
     def __init__(self, user: str, scram_credential_infos: list[ScramCredentialInfo]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import total_ordering
 
-from cykafka._model import Node, TopicPartitionInfo
+from cykafka._model import Node, Shown, TopicPartitionInfo
 from cykafka._model.acl import AclOperation
 from cykafka._model.check import expect, expect_int, members_of
 from cykafka._module import Uuid
@@ -109,7 +109,7 @@ class NewPartitions(_Plan):
         return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
 
 
-class TopicDescription:
+class TopicDescription(Shown):
     """A topic as the cluster knows it.
 
     Attributes
@@ -139,7 +139,7 @@ class TopicDescription:
         )
 
 
-class DescribeClusterResult:
+class DescribeClusterResult(Shown):
     """A cluster: ``cluster_id``, ``controller`` (Node), ``nodes`` (list of Node) and
     ``authorized_operations`` (list of AclOperation, or None unless they were asked for)."""
 
