@@ -93,7 +93,8 @@ def test_second_member_takes_over_part_of_the_partitions(
     if protocol in INCREMENTAL:
         assert [len(numbers) for numbers in events.of("revoke")] == [2]
     else:
-        assert events.of("revoke") == [[0, 1, 2, 3]]
+        # All it had; the mock's group may go on to a second rebalance, which takes what is left.
+        assert events.of("revoke")[0] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -176,13 +176,6 @@ FORK_CHILDREN = {
     del producer, consumer, client
     sys.exit(0)
 """,
-    "makes clients of its own": """
-    own = kafka.Producer({"bootstrap.servers": servers})
-    own.produce(topic, b"from the child")
-    left = own.flush(10)
-    own.close()
-    sys.exit(left)
-""",
 }
 
 
@@ -190,6 +183,38 @@ FORK_CHILDREN = {
 def test_forked_child(run_script: Run, cluster: Any, topic: str, child: str) -> None:
     done = run_script(
         FORK % FORK_CHILDREN[child].strip(), cluster.bootstrap_servers, topic, timeout=60
+    )
+
+    assert_clean(done)
+
+
+def test_child_forked_before_the_first_client_makes_its_own(
+    run_script: Run, cluster: Any, topic: str
+) -> None:
+    # Forked later, it may hang in OpenSSL or the resolver, whose locks librdkafka's threads hold.
+    done = run_script(
+        """
+        import os, signal, sys
+        servers, topic = sys.argv[1:]
+
+        def deliver():
+            own = kafka.Producer({"bootstrap.servers": servers})
+            own.produce(topic, b"x")
+            left = own.flush(10)
+            own.close()
+            return left
+
+        child = os.fork()
+        if child == 0:
+            signal.alarm(15)
+            os._exit(deliver())
+        assert deliver() == 0
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0, status
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        timeout=60,
     )
 
     assert_clean(done)
