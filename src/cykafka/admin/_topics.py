@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -37,15 +38,10 @@ class TopicAdmin(Admin):
         dict of str to Future of None
             By the topic's name.
         """
-        topics = expect_list(new_topics, NewTopic, "new_topics")
-        names = []
-        for topic in topics:
-            if not topic.topic:
-                raise ValueError("new_topics: there is a topic without a name")
-            names.append(topic.topic)
+        wanted = expect_list(new_topics, NewTopic, "new_topics")
         return self._ask(
-            CreateTopics(topics),
-            names,
+            CreateTopics(wanted),
+            _names(wanted, "new_topics"),
             operation_timeout=operation_timeout,
             request_timeout=request_timeout,
             validate_only=expect_bool(validate_only, "validate_only"),
@@ -102,14 +98,9 @@ class TopicAdmin(Admin):
             By the topic's name.
         """
         wanted = expect_list(new_partitions, NewPartitions, "new_partitions")
-        names = []
-        for each in wanted:
-            if not each.topic:
-                raise ValueError("new_partitions: there is a topic without a name")
-            names.append(each.topic)
         return self._ask(
             CreatePartitions(wanted),
-            names,
+            _names(wanted, "new_partitions"),
             operation_timeout=operation_timeout,
             request_timeout=request_timeout,
             validate_only=expect_bool(validate_only, "validate_only"),
@@ -146,3 +137,11 @@ class TopicAdmin(Admin):
             )
         }
         return self._ask(DescribeTopics(names), names, request_timeout=request_timeout, **options)
+
+
+def _names(plans: Sequence[NewTopic | NewPartitions], argument: str) -> list[str]:
+    """The topics' names, none of which may be empty."""
+    names = [plan.topic for plan in plans]
+    if "" in names:
+        raise ValueError(f"{argument}: there is a topic without a name")
+    return names
