@@ -42,18 +42,15 @@ from cykafka._librdkafka_admin cimport (
     rd_kafka_Node_rack,
 )
 from cykafka._partition cimport partitions_from
-from cykafka._util cimport int_argument, timeout_ms, utf8
+from cykafka._util cimport MAX_REQUEST_MS, MIN_LEADERS_MS, int_argument, timeout_ms, utf8
 
 from cykafka._errors import KafkaError, KafkaException
 from cykafka._model import ConsumerGroupTopicPartitions, Node
 
 cdef enum:
     UNSET = INT_MIN
-    LEAST = 1000  # ms; see new_options()
     # Kafka's strings carry their length in 16 bits, and librdkafka does not look.
     MAX_TEXT = 32767
-    # The most that librdkafka lets a request take, ms.
-    HOUR = 3_600_000
 
 
 cdef class Request:
@@ -148,8 +145,9 @@ cdef int _milliseconds(dict options, str name, int least) except? -2:
     if seconds is None:
         return UNSET
     ms = timeout_ms(seconds, name)
-    if not least <= ms <= HOUR:
-        raise ValueError(f"{name}: expected 0 to {HOUR // 1000} seconds, got {seconds!r}")
+    if not least <= ms <= MAX_REQUEST_MS:
+        raise ValueError(f"{name}: expected 0 to {MAX_REQUEST_MS // 1000} seconds, "
+                         f"got {seconds!r}")
     return <int>ms
 
 
@@ -182,10 +180,8 @@ cdef rd_kafka_AdminOptions_t *new_options(
     rd_kafka_AdminOptions_set_opaque(made, opaque)
     if chosen.request_timeout != UNSET:
         timeout = chosen.request_timeout
-        # These look for leaders in the caller's thread, and a timeout that is over by then frees what
-        # that thread is using (2.14.2).
         if op == RD_KAFKA_ADMIN_OP_LISTOFFSETS or op == RD_KAFKA_ADMIN_OP_DELETERECORDS:
-            timeout = max(timeout, LEAST)
+            timeout = max(timeout, MIN_LEADERS_MS)
         err = rd_kafka_AdminOptions_set_request_timeout(made, timeout, errstr, errstr_size)
     if not err and chosen.operation_timeout != UNSET:
         err = rd_kafka_AdminOptions_set_operation_timeout(made, chosen.operation_timeout, errstr,

@@ -44,14 +44,7 @@ from cykafka._librdkafka_admin cimport (
 )
 from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_to
-from cykafka._util cimport SLICE, deadline_after, timeout_ms
-
-cdef enum:
-    # The most that librdkafka lets a request take, ms.
-    HOUR = 3_600_000
-    # The least it is given: it looks for the leaders in the caller's thread, and a timeout that is over by
-    # then frees what that thread is using (2.14.2).
-    LEAST = 1000
+from cykafka._util cimport MAX_REQUEST_MS, MIN_LEADERS_MS, SLICE, deadline_after, timeout_ms
 
 
 class Watermarks(namedtuple("Watermarks", ("low", "high"))):
@@ -131,8 +124,8 @@ cdef class Lag(Offsets):
             with nogil:
                 replies = rd_kafka_queue_new(rk)
             try:
-                ms = HOUR if deadline < 0 else <int>max(
-                    LEAST, min(deadline - ck_runtime_now_ms(), HOUR))
+                ms = MAX_REQUEST_MS if deadline < 0 else <int>max(
+                    MIN_LEADERS_MS, min(deadline - ck_runtime_now_ms(), MAX_REQUEST_MS))
                 for which in range(2):
                     c_partitions = partitions_to(partitions, "partitions")
                     for i in range(c_partitions.cnt):

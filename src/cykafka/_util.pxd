@@ -5,6 +5,11 @@ cdef enum:
     SLICE = 100
     # Instead of a deadline: do not wait.
     NOW = -2
+    # The most that librdkafka lets an administrative request take, ms.
+    MAX_REQUEST_MS = 3_600_000
+    # The least that one is given which goes to the partitions' leaders: librdkafka looks for them in the
+    # caller's thread, and a timeout that is over by then frees what that thread is using (2.14.2).
+    MIN_LEADERS_MS = 1000
 
 cdef int64_t timeout_ms(object timeout, str argument) except? -2
 cdef int64_t deadline_after(int64_t ms) noexcept
