@@ -125,6 +125,31 @@ int ck_batch_move(ck_batch_t *from, ck_batch_t *into) {
         return 0;
 }
 
+void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row) {
+        const rd_kafka_message_t *rkmessage = batch->rkmessages[batch->head + i];
+        rd_kafka_timestamp_type_t type;
+
+        row->topic = rkmessage->rkt ? rd_kafka_topic_name(rkmessage->rkt) : NULL;
+        row->value = rkmessage->payload;
+        row->value_len = rkmessage->len;
+        row->key = rkmessage->key;
+        row->key_len = rkmessage->key_len;
+        row->offset = rkmessage->offset;
+        row->timestamp = rd_kafka_message_timestamp(rkmessage, &type);
+        row->timestamp_type = type;
+        row->partition = rkmessage->partition;
+        row->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
+        row->err = rkmessage->err;
+}
+
+rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i) {
+        rd_kafka_headers_t *headers = NULL;
+
+        if (rd_kafka_message_headers(batch->rkmessages[batch->head + i], &headers))
+                return NULL;
+        return headers;
+}
+
 size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms) {
         rd_kafka_message_t *rkmessages[256];
         ssize_t cnt = ck_callback_consume_batch(rkqu, timeout_ms, rkmessages,

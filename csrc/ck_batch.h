@@ -29,6 +29,21 @@ typedef struct ck_batch_s {
         bool gaps;   /* whether there are NULLs */
 } ck_batch_t;
 
+/* One consumed record, where its bytes lie; valid as long as the batch holds it unchanged. */
+typedef struct ck_row_s {
+        const char *topic;
+        const void *value; /* NULL: a tombstone */
+        const void *key;   /* NULL: none */
+        size_t value_len;
+        size_t key_len;
+        int64_t offset;
+        int64_t timestamp;      /* ms, -1 if not known */
+        int32_t timestamp_type; /* rd_kafka_timestamp_type_t */
+        int32_t partition;
+        int32_t leader_epoch; /* -1 if not known */
+        rd_kafka_resp_err_t err;
+} ck_row_t;
+
 /* A new batch with room for size messages (at least one), or NULL if memory is short. */
 CK_EXPORT ck_batch_t *ck_batch_new(size_t size);
 
@@ -66,6 +81,13 @@ CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
 /* Moves the messages not handed over from one batch to the end of another. 0, or ENOMEM (then
  * nothing has moved). */
 CK_EXPORT int ck_batch_move(ck_batch_t *from, ck_batch_t *into);
+
+/* Message i (counted from the head; no gaps), as a row. Takes no lock. */
+CK_EXPORT void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row);
+
+/* The headers of message i, which stay the batch's; NULL if there are none. Parses them at the first call for
+ * a message: one thread at a time. */
+CK_EXPORT rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i);
 
 /* Waits up to timeout_ms for messages and destroys them, serving callbacks: how a consumer that is closing
  * serves its queue. (rd_kafka_queue_poll_callback() aborts the process when it meets a message.)
