@@ -78,7 +78,7 @@ int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque)
 
         if (!notice)
                 return 0; /* librdkafka frees the JSON */
-        notice->event.text = json;
+        notice->text = json;
         notice->text_len = json_len;
         ck_callback_push(rk, opaque, &notice->event);
         return 1; /* ours now: librdkafka allocated it with malloc */

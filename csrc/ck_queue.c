@@ -116,8 +116,8 @@ ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text) {
         notice->event.kind = kind;
         if (text) {
                 notice->text_len = strlen(text);
-                notice->event.text = strdup(text);
-                if (!notice->event.text) {
+                notice->text = strdup(text);
+                if (!notice->text) {
                         free(notice);
                         return NULL;
                 }
@@ -129,13 +129,10 @@ ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text) {
 void ck_event_destroy(ck_event_t *event) {
         ck_notice_t *notice;
 
-        if (!event)
-                return;
-        free(event->text);
-        event->text = NULL;
-        if (event->kind == CK_EVENT_REPORT)
+        if (!event || event->kind == CK_EVENT_REPORT)
                 return; /* embedded: its owner frees it */
         notice = (ck_notice_t *)event;
+        free(notice->text);
         free(notice->facility);
         if (notice->partitions)
                 rd_kafka_topic_partition_list_destroy(notice->partitions);

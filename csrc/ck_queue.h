@@ -6,7 +6,7 @@
  * pops them afterwards, with the GIL, and runs the Python callbacks.
  *
  * Ownership: a pushed event belongs to the queue until ck_queue_pop() hands it to the caller.
- * An event of kind CK_EVENT_REPORT is embedded in a message the caller knows; all others are
+ * An event of kind CK_EVENT_REPORT is embedded in a record the caller knows; all others are
  * freed with ck_event_destroy().
  * Threads: push from any thread, lock-free; all else from one thread at a time (for us: the one that
  * holds the GIL).
@@ -30,17 +30,17 @@ typedef enum ck_event_kind_e {
         CK_EVENT_COMMIT,     /* code, partitions */
 } ck_event_kind_t;
 
-/* The head of every event: small, for it is in every message in flight. */
+/* The head of every event: small, for it is in every record in flight. */
 typedef struct ck_event_s {
         struct ck_event_s *next;
         ck_event_kind_t kind;
         int32_t code;
-        char *text; /* owned, or NULL */
 } ck_event_t;
 
 /* Every event but a report. */
 typedef struct ck_notice_s {
         ck_event_t event;
+        char *text; /* owned, or NULL */
         size_t text_len;
         int64_t number;
         bool fatal;
@@ -48,11 +48,10 @@ typedef struct ck_notice_s {
         rd_kafka_topic_partition_list_t *partitions; /* owned, or NULL */
 } ck_notice_t;
 
-/* The outcome of one produced message. Its owner embeds it and passes its address to librdkafka
+/* The outcome of one produced message. Its owner begins with it and passes its address to librdkafka
  * as the message's opaque; it must stay alive until it was popped from the queue. */
 typedef struct ck_report_s {
         ck_event_t event; /* code: the delivery error */
-        void *owner;
         int64_t offset;
         int64_t timestamp; /* ms */
         int64_t latency;   /* us, -1 if not known */
@@ -97,14 +96,14 @@ CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 /* Notes a message that failed and had no callback to hear of it. Any thread. */
 CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err);
 
-/* How many such messages there were since the last call. *first becomes the first one's error, with
- * the topic as text, which the caller destroys; NULL if there was none or memory was short. */
+/* How many such messages there were since the last call. *first becomes the first one's error, a
+ * ck_notice_t with the topic as text, which the caller destroys; NULL if there was none or memory was short. */
 CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first);
 
 /* A zeroed notice of a kind with a copy of text (or none), or NULL if memory is short. */
 CK_EXPORT ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text);
 
-/* Frees what the event owns and, unless it is embedded in a report, the event. NULL is fine. */
+/* Frees the event and what it owns, unless it is embedded in a record. NULL is fine. */
 CK_EXPORT void ck_event_destroy(ck_event_t *event);
 
 #endif

@@ -46,10 +46,10 @@ cdef extern from "ck_queue.h" nogil:
     ctypedef struct ck_event_t:
         ck_event_kind_t kind
         int32_t code
-        char *text
 
     ctypedef struct ck_notice_t:
         ck_event_t event
+        char *text
         size_t text_len
         int64_t number
         bint fatal
@@ -58,7 +58,6 @@ cdef extern from "ck_queue.h" nogil:
 
     ctypedef struct ck_report_t:
         ck_event_t event
-        void *owner
         int64_t offset
         int64_t timestamp
         int64_t latency

@@ -76,7 +76,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
     rd_kafka_version_str,
 )
-from cykafka._message cimport Message
+from cykafka._message cimport Message, in_flight_destroy, in_flight_t, message_delivered
 from cykafka._oauth cimport TokenSource
 from cykafka._partition cimport partitions_from
 from cykafka._util cimport NOW, SLICE, int_ms
@@ -384,18 +384,19 @@ cdef class Handle:
         return 0
 
     cdef int deliver(self, ck_report_t *report) except -1:
-        # The reference that went with the message into librdkafka comes back to us here.
-        cdef Message message = <Message>report.owner
-        Py_XDECREF(<PyObject *>report.owner)
-        runtime.ck_runtime_reports -= 1
-        on_delivery = message._on_delivery
-        message._on_delivery = None
-        error = None
-        if report.event.code:
-            error = KafkaError(report.event.code)
-            message._error = error
-        elif self._only_errors:
-            return 0
+        # What went with the record into librdkafka comes back to us here.
+        cdef in_flight_t *sent = <in_flight_t *>report
+        cdef Message message
+        on_delivery = error = None
+        try:
+            if report.event.code:
+                error = KafkaError(report.event.code)
+            if error is not None or not self._only_errors:
+                on_delivery = <object>sent.on_delivery
+                message = message_delivered(sent)
+                message._error = error
+        finally:
+            in_flight_destroy(sent)
         if on_delivery is not None:
             on_delivery(error, message)
         return 0
@@ -494,9 +495,9 @@ cdef class Handle:
 
 
 cdef object _text(ck_notice_t *notice):
-    if notice.event.text is NULL:
+    if notice.text is NULL:
         return None
-    return notice.event.text[:notice.text_len].decode("utf-8", "replace")
+    return notice.text[:notice.text_len].decode("utf-8", "replace")
 
 
 cdef str _name(Handle handle):
@@ -511,10 +512,7 @@ cdef void _drain(ck_queue_t *events) noexcept:
         if event is NULL:
             return
         if event.kind == CK_EVENT_REPORT:
-            runtime.ck_runtime_reports -= 1
-            owner = (<ck_report_t *>event).owner
-            ck_event_destroy(event)
-            Py_XDECREF(<PyObject *>owner)
+            in_flight_destroy(<in_flight_t *>event)
         else:
             ck_event_destroy(event)
 

@@ -1,7 +1,18 @@
+from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from cykafka._csrc cimport ck_report_t
 from cykafka._librdkafka cimport rd_kafka_headers_t, rd_kafka_message_t
+
+# A record on its way whose callback waits: what the callback's Message will be made of. There may be a hundred
+# thousand, so that each is out of the processor's cache when its report comes: hence half a Message's size.
+cdef struct in_flight_t:
+    ck_report_t report
+    PyObject *topic
+    PyObject *value
+    PyObject *key
+    PyObject *headers
+    PyObject *on_delivery
 
 cdef class Message:
     cdef object _topic
@@ -9,8 +20,6 @@ cdef class Message:
     cdef object _key
     cdef object _headers
     cdef object _error
-    # The callback a produced message waits for, else None.
-    cdef object _on_delivery
     # Headers of a consumed message until someone asks for them, else NULL.
     cdef rd_kafka_headers_t *_c_headers
     # librdkafka's message, as long as the headers are still in it, and the lender's note of that.
@@ -26,8 +35,10 @@ cdef class Message:
     cdef int _to_bytes(self) except -1
     cdef int _track(self) except -1
 
-cdef Message message_to_deliver(object topic, object value, object key, object headers,
-                                object on_delivery)
+cdef in_flight_t *in_flight_new(object topic, object value, object key, object headers,
+                                object on_delivery) except NULL
+cdef void in_flight_destroy(in_flight_t *sent) noexcept
+cdef Message message_delivered(const in_flight_t *sent)
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic)
 cdef void lend(Message message, rd_kafka_message_t *rkmessage, void **lender) noexcept
 cdef rd_kafka_headers_t *headers_to(object headers) except? NULL

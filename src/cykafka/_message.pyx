@@ -1,8 +1,11 @@
 """Message: one record, consumed, delivered, or made by the user for tests."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.string cimport memchr
 
+cimport cykafka._csrc as runtime
 from cykafka._csrc cimport PyObject_GC_Track, PyObject_GC_UnTrack, PyObject_GC_IsTracked, ck_runtime_generation
 from cykafka._errors cimport error_from, raise_err
 from cykafka._librdkafka cimport (
@@ -260,19 +263,49 @@ cdef tuple _state(Message message):
             message.latency(), message.leader_epoch(), message.delivery_count())
 
 
-cdef Message message_to_deliver(object topic, object value, object key, object headers,
-                                object on_delivery):
-    """The message a delivery callback will get; its report is the record's opaque."""
+cdef in_flight_t *in_flight_new(object topic, object value, object key, object headers,
+                                object on_delivery) except NULL:
+    """A record whose report will come; in_flight_destroy() frees it."""
+    cdef in_flight_t *sent = <in_flight_t *>PyMem_Malloc(sizeof(in_flight_t))
+    if sent is NULL:
+        raise MemoryError
+    Py_INCREF(topic)
+    Py_INCREF(value)
+    Py_INCREF(key)
+    Py_INCREF(headers)
+    Py_INCREF(on_delivery)
+    sent.topic = <PyObject *>topic
+    sent.value = <PyObject *>value
+    sent.key = <PyObject *>key
+    sent.headers = <PyObject *>headers
+    sent.on_delivery = <PyObject *>on_delivery
+    runtime.ck_runtime_reports += 1
+    return sent
+
+
+cdef void in_flight_destroy(in_flight_t *sent) noexcept:
+    cdef in_flight_t gone = sent[0]
+    PyMem_Free(sent)
+    runtime.ck_runtime_reports -= 1
+    # Last, for they may run any code.
+    Py_DECREF(<object>gone.topic)
+    Py_DECREF(<object>gone.value)
+    Py_DECREF(<object>gone.key)
+    Py_DECREF(<object>gone.headers)
+    Py_DECREF(<object>gone.on_delivery)
+
+
+cdef Message message_delivered(const in_flight_t *sent):
+    """The message a delivery callback gets."""
     cdef Message message = Message.__new__(Message)
-    # Nothing but librdkafka refers to a message in flight, so no cycle can run through it.
+    # Nobody else has it yet: it need not be tracked until a setter is called.
     PyObject_GC_UnTrack(<void *>message)
-    message._topic = topic
-    message._value = value
-    message._key = key
-    message._headers = headers
-    message._on_delivery = on_delivery
+    message._report = sent.report
+    message._topic = <object>sent.topic
+    message._value = <object>sent.value
+    message._key = <object>sent.key
+    message._headers = <object>sent.headers
     message._as_given = True
-    message._report.owner = <void *>message
     return message
 
 

@@ -244,8 +244,11 @@ cdef class Offsets(Fetcher):
                     with nogil:
                         rd_kafka_queue_poll_callback(replies, SLICE)
                     PyErr_CheckSignals()
+                    # A close() by another thread, or by the signal's handler, is not to wait for the broker.
                     if self._open_in != ck_runtime_generation:
-                        self.refuse()  # another thread closes: it is not to wait for the broker
+                        self.refuse()
+                    if self._close_after:
+                        return None  # after_call() closes, and says so
                 check_doing(answer.err, "Commit failed")
                 return partitions_from(answer.partitions)
             finally:

@@ -7,7 +7,6 @@ import logging
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_CheckExact
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from cykafka._config cimport merged_config, take_bool, take_callable
@@ -20,6 +19,7 @@ from cykafka._csrc cimport (
     ck_callback_report,
     ck_event_destroy,
     ck_event_t,
+    ck_notice_t,
     ck_produce,
     ck_queue_length,
     ck_queue_take_untold,
@@ -56,7 +56,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
-from cykafka._message cimport Message, headers_to, message_to_deliver
+from cykafka._message cimport headers_to, in_flight_destroy, in_flight_new, in_flight_t
 from cykafka._partition cimport c_name
 from cykafka._record cimport (
     Topic,
@@ -65,7 +65,6 @@ from cykafka._record cimport (
     frozen,
     headers_copy,
     produce_error,
-    take_back,
 )
 from cykafka._transaction cimport Transactional
 
@@ -232,7 +231,6 @@ cdef class Producer(Transactional):
         cdef ck_record_t record
         cdef Py_buffer value_buffer, key_buffer
         cdef bint value_held = False, key_held = False
-        cdef Message message = None
         cdef rd_kafka_topic_t *rkt
         cdef rd_kafka_error_t *error
         if self._open_in != ck_runtime_generation:
@@ -256,14 +254,11 @@ cdef class Producer(Transactional):
             if headers is not None:
                 record.headers = headers_to(headers)
             if callback is not None:
-                message = message_to_deliver(
+                # It comes back with the report, which is what it begins with.
+                record.opaque = in_flight_new(
                     topic, value if PyBytes_CheckExact(value) else frozen(value),
                     None if key is None else frozen(key),
                     None if headers is None else headers_copy(headers), callback)
-                record.opaque = &message._report
-                # librdkafka's reference, which comes back with the report.
-                Py_INCREF(message)
-                runtime.ck_runtime_reports += 1
             rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
             # Any of the lines above may have run code of others, and so closed the producer.
             if self._open_in != ck_runtime_generation:
@@ -282,7 +277,7 @@ cdef class Producer(Transactional):
             if record.headers is not NULL:
                 rd_kafka_headers_destroy(record.headers)
             if record.opaque is not NULL:
-                take_back(message)
+                in_flight_destroy(<in_flight_t *>record.opaque)
 
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
                              timeout) except -1:
@@ -533,7 +528,7 @@ cdef class Producer(Transactional):
         cdef ck_event_t *first
         cdef int64_t untold = ck_queue_take_untold(self._events, &first)
         if first is not NULL:
-            topic = first.text.decode()
+            topic = (<ck_notice_t *>first).text.decode()
             error = error_from(<rd_kafka_resp_err_t>first.code, NULL)
             ck_event_destroy(first)
             _log.warning("%s: %d record(s) without a delivery callback were not delivered, the first "

@@ -2,7 +2,6 @@ from libc.stdint cimport uint32_t
 
 from cykafka._csrc cimport ck_record_t
 from cykafka._librdkafka cimport rd_kafka_topic_t
-from cykafka._message cimport Message
 
 cdef class Topic:
     cdef rd_kafka_topic_t *_ptr
@@ -16,4 +15,3 @@ cdef int check_data(object data, str argument) except -1
 cdef object frozen(object data)
 cdef object headers_copy(object headers)
 cdef object produce_error(topic, const ck_record_t *record, error)
-cdef int take_back(Message message) except -1

@@ -1,12 +1,9 @@
 """A record on its way into librdkafka: its topic's handle, its bytes, and its errors."""
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.ref cimport Py_DECREF
 
-cimport cykafka._csrc as runtime
 from cykafka._csrc cimport CK_KIND_TOPIC, ck_record_t, ck_runtime_count, ck_runtime_generation
 from cykafka._librdkafka cimport rd_kafka_topic_destroy
-from cykafka._message cimport Message
 from cykafka._util cimport utf8
 
 from cykafka._errors import KafkaError
@@ -79,11 +76,3 @@ cdef object produce_error(topic, const ck_record_t *record, error):
     where = topic if record.partition < 0 else f"{topic} [{record.partition}]"
     return KafkaError(error.code(), f"Unable to produce message to {where}: {error.str()}",
                       error.fatal(), error.retriable(), error.txn_requires_abort())
-
-
-cdef int take_back(Message message) except -1:
-    """The record was not queued: librdkafka will not give the message back."""
-    message._on_delivery = None
-    Py_DECREF(message)
-    runtime.ck_runtime_reports -= 1
-    return 0

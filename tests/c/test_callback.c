@@ -44,7 +44,7 @@ static void test_failure_without_a_report_is_counted(void) {
         CHECK(ck_queue_pop(queue) == NULL);
         CHECK(ck_queue_take_untold(queue, &first) == 1);
         CHECK(first && first->code == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
-        CHECK(first && strcmp(first->text, "topic") == 0);
+        CHECK(first && strcmp(((ck_notice_t *)first)->text, "topic") == 0);
         ck_event_destroy(first);
         rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
@@ -108,7 +108,7 @@ static void test_event_ends_the_wait(void) {
         CHECK(rkmessage == NULL);
         CHECK(ck_runtime_now_ms() - started < 10000);
         event = ck_queue_pop(queue);
-        CHECK(event && event->kind == CK_EVENT_STATS && event->text[0] == '{');
+        CHECK(event && event->kind == CK_EVENT_STATS && ((ck_notice_t *)event)->text[0] == '{');
         CHECK(((ck_notice_t *)event)->text_len > 1);
         ck_event_destroy(event);
         CHECK(rd_kafka_consumer_close(rk) == 0);

@@ -85,6 +85,8 @@ CHILDREN = {
                 consumer.commit(offsets=[offset], asynchronous=False)
             except RuntimeError as error:
                 assert "closed" in str(error)
+            else:
+                raise AssertionError("the commit did not hear of it")
             cluster.set_rtt(0)
     """,
     "fork in a callback of close": """

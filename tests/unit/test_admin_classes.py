@@ -85,6 +85,11 @@ def test_enumerations_are_ordered(api: ModuleType) -> None:
     assert api.ScramMechanism.SCRAM_SHA_256 < api.ScramMechanism.SCRAM_SHA_512
 
 
+@pytest.mark.ours
+def test_scram_mechanism_of_a_newer_broker_is_unknown(api: ModuleType) -> None:
+    assert api.ScramMechanism(99) is api.ScramMechanism.UNKNOWN
+
+
 # -- topics
 
 

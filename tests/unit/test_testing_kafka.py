@@ -92,9 +92,12 @@ def test_port_stays_ours_and_its_server_can_come_and_go() -> None:
 
 def test_properties_keep_what_would_be_syntax(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
-    write_properties(path, {"a": " b\\c\nd", "e": True, "f": 'x="1";', "g": "\u00fc"})
+    odd = {"a": " b\\c\nd", "e": True, "f": 'x="1";', "g": "\u00fc", "h i:=#!": "\r"}
+    write_properties(path, odd)
 
-    assert path.read_text() == ('a=\\ b\\\\c\\nd\ne=true\nf=x="1";\ng=\\u00fc\n')
+    assert path.read_text() == (
+        'a=\\ b\\\\c\\nd\ne=true\nf=x="1";\ng=\\u00fc\nh\\ i\\:\\=\\#\\!=\\r\n'
+    )
     assert path.stat().st_mode & 0o077 == 0
 
 

@@ -12,6 +12,11 @@ class ScramMechanism(_OrderedEnum):
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
+    @classmethod
+    def _missing_(cls, value: object) -> ScramMechanism | None:
+        # A newer broker may know more of them.
+        return cls.UNKNOWN if isinstance(value, int) else None
+
 
 class ScramCredentialInfo(Shown):
     """A credential without its secret: ``mechanism`` and ``iterations``."""

@@ -79,7 +79,7 @@ class RealCluster(ABC):
         topic = NewTopic(name, partitions, replication_factor, config=settings)
         with AdminClient({"bootstrap.servers": servers, "log_level": 0}) as admin:
             try:
-                admin.create_topics([topic])[name].result()
+                admin.create_topics([topic], request_timeout=_TOPIC_TIMEOUT_S)[name].result()
             except KafkaException as error:
                 raise KafkaClusterError(f"topic {name!r}: {error.args[0].str()}") from None
             deadline = time.monotonic() + _TOPIC_TIMEOUT_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> None:
     """Write a .properties file; only its owner may read it, for there are passwords in it."""
     path.touch(mode=0o600)
     path.write_text(
-        "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
+        "".join(f"{_escaped_key(name)}={_escaped(value)}\n" for name, value in settings.items()),
         encoding="ascii",
     )
 
@@ -130,10 +131,14 @@ def kafka_uuid() -> str:
 def _escaped(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value).replace("\\", "\\\\").replace("\n", "\\n")
+    text = str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     # A leading blank would be taken for the separator's.
     text = f"\\{text}" if text[:1].isspace() else text
     return "".join(char if char.isascii() else _unicode_escape(char) for char in text)
+
+
+def _escaped_key(name: str) -> str:
+    return re.sub(r"([\s:=#!])", r"\\\1", _escaped(name))
 
 
 def _unicode_escape(char: str) -> str:
