@@ -15,6 +15,8 @@ ck_batch_t *ck_batch_new(size_t size) {
                 free(batch);
                 return NULL;
         }
+        batch->generation = ck_runtime_generation;
+        batch->refs = 1;
         return batch;
 }
 
@@ -34,7 +36,8 @@ int ck_batch_reserve(ck_batch_t *batch, size_t want) {
 }
 
 void ck_batch_clear(ck_batch_t *batch) {
-        ck_batch_release(batch->rkmessages + batch->head, batch->cnt - batch->head);
+        if (batch->rkmessages && batch->generation == ck_runtime_generation)
+                ck_batch_release(batch->rkmessages + batch->head, batch->cnt - batch->head);
         batch->cnt = batch->head = 0;
         batch->gaps = false;
 }
@@ -125,29 +128,14 @@ int ck_batch_move(ck_batch_t *from, ck_batch_t *into) {
         return 0;
 }
 
-void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row) {
-        const rd_kafka_message_t *rkmessage = batch->rkmessages[batch->head + i];
-        rd_kafka_timestamp_type_t type;
+size_t ck_batch_find_error(const ck_batch_t *batch) {
+        size_t i;
 
-        row->topic = rkmessage->rkt ? rd_kafka_topic_name(rkmessage->rkt) : NULL;
-        row->value = rkmessage->payload;
-        row->value_len = rkmessage->len;
-        row->key = rkmessage->key;
-        row->key_len = rkmessage->key_len;
-        row->offset = rkmessage->offset;
-        row->timestamp = rd_kafka_message_timestamp(rkmessage, &type);
-        row->timestamp_type = type;
-        row->partition = rkmessage->partition;
-        row->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
-        row->err = rkmessage->err;
-}
-
-rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i) {
-        rd_kafka_headers_t *headers = NULL;
-
-        if (rd_kafka_message_headers(batch->rkmessages[batch->head + i], &headers))
-                return NULL;
-        return headers;
+        for (i = batch->head; i < batch->cnt; i++)
+                if (batch->rkmessages[i]->err &&
+                    batch->rkmessages[i]->err != RD_KAFKA_RESP_ERR__PARTITION_EOF)
+                        break;
+        return i - batch->head;
 }
 
 size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms) {

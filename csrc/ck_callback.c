@@ -129,32 +129,38 @@ typedef struct ck_doomed_s {
         rd_kafka_t *rk;
         int flags;
         ck_queue_t *queue;
+        ck_loans_t *loans;
 } ck_doomed_t;
 
-static void *ck_callback_destroy_main(void *arg) {
-        ck_doomed_t doomed = *(ck_doomed_t *)arg;
+static void ck_callback_end(const ck_doomed_t *doomed) {
+        ck_loans_wait(doomed->loans);
+        rd_kafka_destroy_flags(doomed->rk, doomed->flags);
+        ck_queue_destroy(doomed->queue);
+        ck_loans_destroy(doomed->loans);
+}
 
+static void *ck_callback_destroy_main(void *arg) {
+        ck_callback_end(arg);
         free(arg);
-        rd_kafka_destroy_flags(doomed.rk, doomed.flags);
-        ck_queue_destroy(doomed.queue);
         return NULL;
 }
 
-bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue) {
-        ck_doomed_t *doomed;
+bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue, ck_loans_t *loans,
+                         bool later) {
+        ck_doomed_t doomed = {rk, flags, queue, loans};
+        ck_doomed_t *kept;
         pthread_t thread;
 
-        if (!ck_background) {
-                rd_kafka_destroy_flags(rk, flags);
-                ck_queue_destroy(queue);
+        if (!later) {
+                ck_callback_end(&doomed);
                 return true;
         }
         /* Should even this fail, the handle is left alive: a leak, but no deadlock. */
-        if (!(doomed = malloc(sizeof(*doomed))))
+        if (!(kept = malloc(sizeof(*kept))))
                 return false;
-        *doomed = (ck_doomed_t) {rk, flags, queue};
-        if (pthread_create(&thread, NULL, ck_callback_destroy_main, doomed))
-                free(doomed);
+        *kept = doomed;
+        if (pthread_create(&thread, NULL, ck_callback_destroy_main, kept))
+                free(kept);
         else
                 pthread_detach(thread);
         return false;

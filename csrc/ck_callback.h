@@ -11,6 +11,7 @@
 #ifndef CK_CALLBACK_H
 #define CK_CALLBACK_H
 
+#include "ck_loans.h"
 #include "ck_queue.h"
 
 /* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it. Messages without one
@@ -55,10 +56,13 @@ CK_EXPORT void ck_callback_on_background(bool inside);
 /* Whether this thread is librdkafka's own: it must not close a handle, which would wait for it. */
 CK_EXPORT bool ck_callback_is_background(void);
 
-/* rd_kafka_destroy_flags(), and then the queue its callbacks push to, by a thread that may wait for
- * librdkafka's: this one, or, on librdkafka's own, a new one that nobody waits for. Blocks. Returns
+/* rd_kafka_destroy_flags() once every batch has given its messages back, and then the queue its callbacks push
+ * to. By this thread (later: false), or by a new one that nobody waits for: where this one is librdkafka's own,
+ * which must not wait for itself, or where the application keeps messages (ck_loans_settle() said so).
+ * queue and loans may be NULL; the reference to loans goes with the handle. Blocks. Returns
  * whether it is done: if not, what else the callbacks use must stay. */
-CK_EXPORT bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue);
+CK_EXPORT bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue,
+                                   ck_loans_t *loans, bool later);
 
 /*
  * The waits. They return early when an event other than a delivery report was pushed, so

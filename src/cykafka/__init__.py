@@ -16,6 +16,7 @@ from cykafka._message import (
     TIMESTAMP_NOT_AVAILABLE,
     Message,
 )
+from cykafka._message_batch import MessageBatch
 from cykafka._model import (
     AcknowledgeType,
     ConsumerGroupState,
@@ -71,6 +72,7 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
+    "MessageBatch",
     "Messages",
     "Node",
     "Producer",

@@ -1,6 +1,7 @@
 from cykafka._librdkafka cimport rd_kafka_conf_t, rd_kafka_t
 
 cdef dict merged_config(tuple args, dict kwargs, str cls)
+cdef int set_default(dict config, str key, value) except -1
 cdef rd_kafka_conf_t *conf_from(dict config) except NULL
 cdef object take_callable(dict config, str key)
 cdef bint take_bool(dict config, str key, bint default) except? -1

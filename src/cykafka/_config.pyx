@@ -91,6 +91,14 @@ cdef bint take_bool(dict config, str key, bint default) except? -1:
     raise _invalid(f'{key}: expected true or false, got "{value}"')
 
 
+cdef int set_default(dict config, str key, value) except -1:
+    """Set a property that the configuration leaves to us, neither plainly nor by default.topic.config."""
+    topic_config = config.get("default.topic.config")
+    if config.get(key) is None and not (isinstance(topic_config, dict) and key in topic_config):
+        config[key] = value
+    return 0
+
+
 cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
     """A new rd_kafka_conf_t, which the caller destroys or hands to rd_kafka_new()."""
     cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()

@@ -1,4 +1,5 @@
 # What we use of csrc's headers; who owns what, and which thread may call, is said there.
+from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from cykafka._librdkafka cimport (
@@ -81,6 +82,13 @@ cdef extern from "ck_queue.h" nogil:
     int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first)
     void ck_event_destroy(ck_event_t *event)
 
+cdef extern from "ck_loans.h" nogil:
+    ctypedef struct ck_loans_t
+
+    ck_loans_t *ck_loans_new()
+    void ck_loans_destroy(ck_loans_t *loans)
+    bint ck_loans_settle(ck_loans_t *loans)
+
 cdef extern from "ck_callback.h" nogil:
     void ck_callback_report(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept
     void ck_callback_error(rd_kafka_t *, int, const char *, void *) noexcept
@@ -98,7 +106,8 @@ cdef extern from "ck_callback.h" nogil:
                             rd_kafka_topic_partition_list_t *, void *) noexcept
     void ck_callback_on_background(bint inside)
     bint ck_callback_is_background()
-    bint ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue)
+    bint ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue, ck_loans_t *loans,
+                             bint later)
     bint ck_callback_inside(bint inside)
     int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
@@ -119,11 +128,32 @@ cdef extern from "ck_produce.h" nogil:
                                  const ck_record_t *record)
 
 cdef extern from "ck_batch.h" nogil:
+    ctypedef struct ck_row_t:
+        const char *topic
+        const void *value
+        const void *key
+        size_t value_len
+        size_t key_len
+        int64_t offset
+        int64_t timestamp
+        int32_t timestamp_type
+        int32_t partition
+        int32_t leader_epoch
+
+    ctypedef enum ck_number_t:
+        CK_NUMBER_OFFSET
+        CK_NUMBER_TIMESTAMP
+        CK_NUMBER_TIMESTAMP_TYPE
+        CK_NUMBER_PARTITION
+        CK_NUMBER_LEADER_EPOCH
+
     ctypedef struct ck_batch_t:
         ck_batch_t *next
         rd_kafka_message_t **rkmessages
         size_t cnt
         size_t head
+        uint32_t generation
+        ck_row_t *rows
 
     ck_batch_t *ck_batch_new(size_t size)
     int ck_batch_reserve(ck_batch_t *batch, size_t want)
@@ -139,6 +169,24 @@ cdef extern from "ck_batch.h" nogil:
     void ck_batch_store_offsets(rd_kafka_message_t **rkmessages, size_t cnt)
     void ck_batch_store_positions(rd_kafka_t *rk)
     void ck_batch_release(rd_kafka_message_t **rkmessages, size_t cnt)
+    size_t ck_batch_find_error(const ck_batch_t *batch)
+
+    ck_batch_t *ck_batch_take(ck_batch_t *source, size_t cnt, ck_loans_t *loans)
+    ck_batch_t *ck_batch_copy(const ck_batch_t *batch)
+    void ck_batch_ref(ck_batch_t *batch)
+    void ck_batch_unref(ck_batch_t *batch)
+    void ck_batch_pin(ck_batch_t *batch)
+    void ck_batch_unpin(ck_batch_t *batch)
+    void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row)
+    rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i)
+    void ck_batch_parse_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt)
+    void ck_batch_numbers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
+                          ck_number_t number, void *out)
+    rd_kafka_topic_partition_list_t *ck_batch_positions(const ck_batch_t *batch, size_t start,
+                                                        ptrdiff_t step, size_t cnt)
+    const void *ck_batch_value(const ck_batch_t *batch, size_t i, size_t *len)
+    const void *ck_batch_key(const ck_batch_t *batch, size_t i, size_t *len)
+    const char *ck_batch_topic(const ck_batch_t *batch, size_t i)
 
 # CPython's own, where Cython brings no declaration.
 cdef extern from "Python.h":
@@ -148,3 +196,4 @@ cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() nogil
     bint PyGC_Disable()
     bint PyGC_Enable()
+    object PyUnicode_InternFromString(const char *text)

@@ -16,5 +16,7 @@ cdef class Fetcher(Member):
     cdef list hand_over(self, ck_batch_t *batch, size_t most)
     cdef object hand_over_one(self, rd_kafka_message_t *rkmessage)
     cdef int keep(self, rd_kafka_message_t *rkmessage) except -1
-    cdef int _unlink(self, ck_batch_t *batch) except -1
-    cdef int _gather(self, ck_batch_t *batch, int64_t want, int64_t deadline) except -1
+    cdef ck_batch_t *begin(self, int64_t want, str call) except NULL
+    cdef int end(self, ck_batch_t *batch) except -1
+    cdef int gather(self, ck_batch_t *batch, int64_t want, int64_t deadline,
+                    bint until_error) except -1

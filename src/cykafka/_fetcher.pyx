@@ -16,6 +16,7 @@ from cykafka._csrc cimport (
     ck_batch_compact,
     ck_batch_destroy,
     ck_batch_fill,
+    ck_batch_find_error,
     ck_batch_move,
     ck_batch_new,
     ck_batch_release,
@@ -258,54 +259,67 @@ cdef class Fetcher(Member):
         cdef int64_t want = int_argument(num_messages, "num_messages", 0, MAX_CONSUME)
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef ck_batch_t *batch
+        if want == 0:
+            if self._open_in != ck_runtime_generation:
+                self.refuse()
+            return []
+        batch = self.begin(want, "consume")
+        try:
+            self.gather(batch, want, deadline, False)
+            return self.hand_over(batch, want)
+        finally:
+            self.end(batch)
+
+    # -- gathering
+
+    cdef ck_batch_t *begin(self, int64_t want, str call) except NULL:
+        """A batch to gather so many messages in, with what an earlier call has left over; see end()."""
+        cdef ck_batch_t *batch
         if self._open_in != ck_runtime_generation:
             self.refuse()
         if self.is_inside():
-            raise RuntimeError("consume() cannot be called from a rebalance callback, nor from a "
+            raise RuntimeError(f"{call}() cannot be called from a rebalance callback, nor from a "
                                "signal handler during a commit")
-        if want == 0:
-            return []
         batch = ck_batch_new(min(want, <int64_t>STEP))
         if batch is NULL:
             raise MemoryError
+        if self.has_kept() and ck_batch_move(self._carry, batch):
+            ck_batch_destroy(batch)
+            raise MemoryError
         batch.next = self._batches
         self._batches = batch
-        try:
-            if self.has_kept() and ck_batch_move(self._carry, batch):
-                raise MemoryError
-            self._gather(batch, want, deadline)
-            return self.hand_over(batch, want)
-        finally:
-            self._unlink(batch)
-            # What is left was not handed over: a callback raised, or the carry had more.
-            if self._ptr is not NULL:
-                if batch.cnt > batch.head:
-                    if self._carry is NULL:
-                        self._carry = batch
-                        batch = NULL
-                    elif ck_batch_move(batch, self._carry):
-                        raise MemoryError
-            with nogil:
-                ck_batch_destroy(batch)
-            if self._open_in == ck_runtime_generation:
-                self.catch_up(ck_runtime_now_ms())
+        return batch
 
-    cdef int _unlink(self, ck_batch_t *batch) except -1:
+    cdef int end(self, ck_batch_t *batch) except -1:
+        """Destroy the batch; what is left was not handed over, and comes with the next call: a callback
+        has raised, or there was more left over than was wanted."""
         cdef ck_batch_t **link = &self._batches
         while link[0] != batch:
             link = &link[0].next
         link[0] = batch.next
         batch.next = NULL
+        if self._ptr is not NULL and batch.cnt > batch.head:
+            if self._carry is NULL:
+                self._carry = batch
+                batch = NULL
+            elif ck_batch_move(batch, self._carry):
+                raise MemoryError
+        with nogil:
+            ck_batch_destroy(batch)
+        if self._open_in == ck_runtime_generation:
+            self.catch_up(ck_runtime_now_ms())
         return 0
 
-    cdef int _gather(self, ck_batch_t *batch, int64_t want, int64_t deadline) except -1:
-        """Fill the batch until it is full or the time is over."""
+    cdef int gather(self, ck_batch_t *batch, int64_t want, int64_t deadline,
+                    bint until_error) except -1:
+        """Fill the batch until it is full, the time is over or, if wanted, an error has come."""
         cdef size_t filled, step
         cdef int ms, wait
         while True:
             self.after_call()
             ck_batch_compact(batch)
-            if <int64_t>batch.cnt >= want:
+            if <int64_t>batch.cnt >= want or (
+                    until_error and ck_batch_find_error(batch) < batch.cnt - batch.head):
                 return 0
             step = <size_t>min(want - <int64_t>batch.cnt, <int64_t>STEP)
             if ck_batch_reserve(batch, step):

@@ -1,7 +1,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._csrc cimport ck_bell_t, ck_notice_t, ck_queue_t, ck_report_t
+from cykafka._csrc cimport ck_bell_t, ck_loans_t, ck_notice_t, ck_queue_t, ck_report_t
 from cykafka._librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_queue_t,
@@ -25,6 +25,8 @@ cdef class Handle:
     cdef int _calls
     cdef unsigned long _closer
     cdef ck_bell_t *_bell
+    # How many batches of a consumer hold messages; NULL for others.
+    cdef ck_loans_t *_loans
     cdef object _closed
     cdef object _dispatching
     cdef unsigned long _dispatcher

@@ -44,6 +44,8 @@ from cykafka._csrc cimport (
     ck_event_destroy,
     ck_event_kind_t,
     ck_event_t,
+    ck_loans_destroy,
+    ck_loans_settle,
     ck_notice_t,
     ck_queue_destroy,
     ck_queue_is_empty,
@@ -146,13 +148,16 @@ cdef class Handle:
 
     def __dealloc__(self):
         # For handles whose class hides __del__; the attributes may be gone by now.
+        cdef bint later
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             with nogil:
                 rd_kafka_queue_destroy(self._wait_queue)
+                later = ck_callback_is_background() or not ck_loans_settle(self._loans)
                 if not ck_callback_destroy(self._ptr, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
-                                           self._events if ck_callback_is_background() else NULL):
+                                           self._events if later else NULL, self._loans, later):
                     self._events = NULL
             self._ptr = NULL
+            self._loans = NULL
             ck_runtime_count(CK_KIND_HANDLE, -1)
             if self._events is not NULL:
                 Py_XDECREF(self._kept)
@@ -160,6 +165,9 @@ cdef class Handle:
             _drain(self._events)
             ck_queue_destroy(self._events)
             ck_bell_destroy(self._bell)
+        # A child's is its parent's, and may be locked.
+        if self._generation in (0, ck_runtime_generation):
+            ck_loans_destroy(self._loans)
 
     def __del__(self):
         # Before the collector clears anything, and while a weak reference may still bring the handle
@@ -473,15 +481,19 @@ cdef class Handle:
         """The last step of closing: free the rd_kafka_t."""
         cdef rd_kafka_t *rk = self._ptr
         cdef ck_queue_t *handed_on = NULL
-        cdef bint done
+        cdef bint later, done
         if self._generation == ck_runtime_generation:  # else a callback has forked, in here
             self.release()
-            if ck_callback_is_background():
+            with nogil:
+                # The application may keep views of messages for as long as it likes.
+                later = ck_callback_is_background() or not ck_loans_settle(self._loans)
+            if later:
                 handed_on = self._events
             self._ptr = NULL
             with nogil:
                 rd_kafka_queue_destroy(self._wait_queue)
-                done = ck_callback_destroy(rk, flags, handed_on)
+                done = ck_callback_destroy(rk, flags, handed_on, self._loans, later)
+            self._loans = NULL
             if not done:
                 self._events = NULL
             elif self._kept is not NULL:

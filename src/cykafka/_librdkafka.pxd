@@ -100,6 +100,10 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                                 const char **namep, const void **valuep,
                                                 size_t *sizep)
 
+    rd_kafka_resp_err_t rd_kafka_header_get_last(const rd_kafka_headers_t *hdrs, const char *name,
+                                                 const void **valuep, size_t *sizep)
+    rd_kafka_headers_t *rd_kafka_headers_copy(const rd_kafka_headers_t *src)
+
     # -- messages
     ctypedef struct rd_kafka_message_t:
         rd_kafka_resp_err_t err

@@ -24,6 +24,8 @@ cdef class Member(Client):
     # Batches being gathered, and the one left over by a call that raised: a linked list.
     cdef ck_batch_t *_batches
     cdef ck_batch_t *_carry
+    # The Storage of each batch that was handed over and is alive: a linked list.
+    cdef void *_handed
     # The last messages of poll(), as long as their headers are still in librdkafka's.
     cdef void *_lent[2]
     # The threads inside a counted call that runs Python code, and whether one of them has closed.

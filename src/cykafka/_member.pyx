@@ -7,18 +7,20 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport strcmp
 
 from cykafka._client cimport Client
-from cykafka._config cimport merged_config, take_bool, take_callable
+from cykafka._config cimport merged_config, set_default, take_bool, take_callable
 from cykafka._csrc cimport (
     CK_SLOT_CONSUMER,
     PyThread_get_thread_ident,
     ck_batch_clear,
     ck_batch_destroy,
     ck_batch_drop,
+    ck_batch_pin,
     ck_batch_skip,
     ck_batch_store_positions,
     ck_batch_t,
     ck_callback_inside,
     ck_callback_commit,
+    ck_loans_new,
     ck_queue_attach,
     ck_queue_attached,
     ck_queue_t,
@@ -51,12 +53,18 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
 )
 from cykafka._message cimport Message
+from cykafka._message_batch cimport Storage
 from cykafka._partition cimport partitions_from
 from cykafka._util cimport NOW, SLICE
 
 from cykafka._errors import KafkaException
 
 _log = logging.getLogger("cykafka")
+
+cdef enum:
+    # How long a partition is not fetched once the queue of fetched messages was full. With librdkafka's 1000 a
+    # fast reader has emptied the queue long before, and waits for the rest of the second.
+    FULL_QUEUE_MS = 10
 
 
 cdef class Member(Client):
@@ -84,6 +92,11 @@ cdef class Member(Client):
                 stores = take_bool(topic_config, "enable.auto.offset.store", stores)
             config["enable.auto.offset.store"] = False
             self._stores = stores
+            set_default(config, "fetch.queue.backoff.ms", FULL_QUEUE_MS)
+            if self._loans is NULL:  # an __init__ that raised may have left one
+                self._loans = ck_loans_new()
+            if self._loans is NULL:
+                raise MemoryError
             self.open(RD_KAFKA_CONSUMER, config)
             # Errors, statistics and logs come to the queue that poll() and consume() serve.
             rk = self._ptr
@@ -98,6 +111,8 @@ cdef class Member(Client):
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             ck_queue_attach(self._events, CK_SLOT_CONSUMER, NULL)
             self.release()
+        while self._handed is not NULL:  # in a forked child
+            (<Storage>self._handed).unlink()
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
         Client.set_callbacks(self, conf)
@@ -110,6 +125,7 @@ cdef class Member(Client):
     cdef int release(self) noexcept:
         """Give every message back: librdkafka waits for them when it is destroyed."""
         cdef ck_batch_t *batch = self._batches
+        cdef Storage storage
         # With the GIL: the thread a batch belongs to may be on its way out of its call.
         while batch is not NULL:
             ck_batch_clear(batch)
@@ -118,6 +134,14 @@ cdef class Member(Client):
         self._carry = NULL
         self.take_back(0)
         self.take_back(1)
+        # The application's batches get copies of their own. Without memory for one it keeps what it has, as
+        # if it were pinned.
+        while self._handed is not NULL:
+            storage = <Storage>self._handed
+            storage.unlink()
+            if not storage.detach():
+                ck_batch_pin(storage._ptr)
+                storage._pinned = True
         return 0
 
     def configuration(self):

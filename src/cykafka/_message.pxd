@@ -1,7 +1,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._csrc cimport ck_report_t
+from cykafka._csrc cimport ck_report_t, ck_row_t
 from cykafka._librdkafka cimport rd_kafka_headers_t, rd_kafka_message_t
 
 # A record on its way whose callback waits: what the callback's Message will be made of. There may be a hundred
@@ -40,5 +40,7 @@ cdef in_flight_t *in_flight_new(object topic, object value, object key, object h
 cdef void in_flight_destroy(in_flight_t *sent) noexcept
 cdef Message message_delivered(const in_flight_t *sent)
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic)
+cdef Message message_from_row(const ck_row_t *row, object topic)
+cdef list headers_from(const rd_kafka_headers_t *c_headers)
 cdef void lend(Message message, rd_kafka_message_t *rkmessage, void **lender) noexcept
 cdef rd_kafka_headers_t *headers_to(object headers) except? NULL

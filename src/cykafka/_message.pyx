@@ -40,7 +40,7 @@ TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 cdef class Message:
     """A record, or an event or error (then :meth:`error` is not None).
 
-    Messages come from ``Consumer.poll``, ``Consumer.consume`` and delivery callbacks. They own their
+    Messages come from ``Consumer.poll``, ``Consumer.consume``, batches and delivery callbacks. They own their
     data: keeping one pins nothing else. The constructor is meant for tests.
 
     Parameters
@@ -330,6 +330,23 @@ cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
     message._report.timestamp = rd_kafka_message_timestamp(
         rkmessage, <rd_kafka_timestamp_type_t *>&message._report.timestamp_type)
     message._report.leader_epoch = rd_kafka_message_leader_epoch(rkmessage)
+    return message
+
+
+cdef Message message_from_row(const ck_row_t *row, object topic):
+    """As message_from, of a record in a batch."""
+    cdef Message message = Message.__new__(Message)
+    PyObject_GC_UnTrack(<void *>message)
+    message._topic = topic
+    message._report.partition = row.partition
+    message._report.offset = row.offset
+    message._report.timestamp = row.timestamp
+    message._report.timestamp_type = row.timestamp_type
+    message._report.leader_epoch = row.leader_epoch
+    if row.value is not NULL:
+        message._value = PyBytes_FromStringAndSize(<const char *>row.value, row.value_len)
+    if row.key is not NULL:
+        message._key = PyBytes_FromStringAndSize(<const char *>row.key, row.key_len)
     return message
 
 

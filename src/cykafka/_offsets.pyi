@@ -1,12 +1,13 @@
 from typing import Any, Literal, TypeAlias, overload
 
-from cykafka._fetcher import Fetcher
+from cykafka._batches import Batches
 from cykafka._message import Message
+from cykafka._message_batch import MessageBatch
 from cykafka._partition import TopicPartition
 
 _Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
 
-class Offsets(Fetcher):
+class Offsets(Batches):
     def position(self, partitions: _Partitions) -> list[TopicPartition]: ...
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -15,12 +16,12 @@ class Offsets(Fetcher):
         self, partitions: _Partitions, timeout: float | None = None
     ) -> list[TopicPartition]: ...
     def store_offsets(
-        self, message: Message | None = None, offsets: _Partitions | None = None
+        self, message: Message | MessageBatch | None = None, offsets: _Partitions | None = None
     ) -> None: ...
     @overload
     def commit(
         self,
-        message: Message | None = None,
+        message: Message | MessageBatch | None = None,
         offsets: _Partitions | None = None,
         asynchronous: Literal[True] = True,
         **kwargs: Any,
@@ -28,7 +29,7 @@ class Offsets(Fetcher):
     @overload
     def commit(
         self,
-        message: Message | None = None,
+        message: Message | MessageBatch | None = None,
         offsets: _Partitions | None = None,
         *,
         asynchronous: Literal[False],
@@ -36,7 +37,7 @@ class Offsets(Fetcher):
     @overload
     def commit(
         self,
-        message: Message | None = None,
+        message: Message | MessageBatch | None = None,
         offsets: _Partitions | None = None,
         asynchronous: bool = True,
         **kwargs: Any,

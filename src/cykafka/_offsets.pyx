@@ -2,6 +2,7 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t
 
+from cykafka._batches cimport Batches
 from cykafka._csrc cimport (
     ck_answer_t,
     ck_batch_first_offset,
@@ -10,7 +11,6 @@ from cykafka._csrc cimport (
     ck_runtime_generation,
 )
 from cykafka._errors cimport check_doing
-from cykafka._fetcher cimport Fetcher
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     rd_kafka_commit,
@@ -31,13 +31,14 @@ from cykafka._librdkafka cimport (
     rd_kafka_topic_partition_t,
 )
 from cykafka._message cimport Message
+from cykafka._message_batch cimport MessageBatch
 from cykafka._partition cimport TopicPartition, c_name, partitions_from, partitions_to
 from cykafka._util cimport SLICE, int_ms, timeout_ms
 
 from cykafka._errors import KafkaError, KafkaException
 
 
-cdef class Offsets(Fetcher):
+cdef class Offsets(Batches):
     """The part of a consumer that knows where reading is and where it goes on after a restart."""
 
     def position(self, partitions):
@@ -159,8 +160,8 @@ cdef class Offsets(Fetcher):
 
         Parameters
         ----------
-        message : Message, optional
-            Its offset + 1.
+        message : Message or MessageBatch, optional
+            Its offset + 1; of a batch that of the last record of each partition. An empty batch marks nothing.
         offsets : list of TopicPartition, optional
             Instead of a message.
 
@@ -168,7 +169,7 @@ cdef class Offsets(Fetcher):
         ------
         KafkaException
             ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` for a partition that is
-            not assigned.
+            not assigned. Of several partitions those not assigned are passed over, unless none is.
         """
         if self._stores and self._open_in:
             raise KafkaException(KafkaError(
@@ -185,8 +186,9 @@ cdef class Offsets(Fetcher):
 
         Parameters
         ----------
-        message : Message, optional
-            Commit its offset + 1.
+        message : Message or MessageBatch, optional
+            Commit its offset + 1; of a batch that of the last record of each partition. For an empty batch
+            there is nothing to do.
         offsets : list of TopicPartition, optional
             Commit these. Without message and offsets, commit what is stored.
         asynchronous : bool
@@ -213,6 +215,10 @@ cdef class Offsets(Fetcher):
         if message is not None or offsets is not None:
             c_offsets = offsets_to(message, offsets, False)
         try:
+            if isinstance(message, MessageBatch) and c_offsets.cnt == 0:
+                self.enter()  # closed?
+                self.leave()
+                return None if asynchronous else []
             if not asynchronous:
                 return self._commit_and_wait(c_offsets)
             rk = self.enter()
@@ -294,8 +300,11 @@ cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint required
         return partitions_to(offsets, "offsets")
     if message is None:
         raise ValueError("expected either message or offsets")
+    if isinstance(message, MessageBatch):
+        return (<MessageBatch>message).positions()
     if not isinstance(message, Message):
-        raise TypeError(f"message: expected a Message, got {type(message).__name__}")
+        raise TypeError("message: expected a Message or a MessageBatch, "
+                        f"got {type(message).__name__}")
     error = message.error()
     if error is not None:
         raise KafkaException(KafkaError(

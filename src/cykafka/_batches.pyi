@@ -1,0 +1,18 @@
+from collections.abc import Iterator
+from typing import Self, final
+
+from cykafka._fetcher import Fetcher
+from cykafka._message_batch import MessageBatch
+
+class Batches(Fetcher):
+    def consume_batch(
+        self, max_messages: int = 10_000, timeout: float | None = None
+    ) -> MessageBatch: ...
+    def batches(
+        self, max_messages: int = 10_000, timeout: float | None = 1.0
+    ) -> Iterator[MessageBatch]: ...
+
+@final
+class BatchIterator:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> MessageBatch: ...

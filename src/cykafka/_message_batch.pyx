@@ -1,0 +1,597 @@
+"""MessageBatch: records as they lie in librdkafka's buffers, seen as rows and as columns.
+
+A batch has a Storage, which it shares with its slices; the Storage has a ck_batch_t. That one never changes, but the
+Storage may exchange it for a copy (``detach``, which a closing consumer does to all it has handed over), or
+give it back (``release``). Both happen with the GIL, so code that keeps it, and runs no foreign code, reads
+without more ado. Code that lets go of the GIL takes a reference and gives it back before it takes the GIL again:
+whoever closes the consumer waits for that (ck_loans). Foreign code (a collection in the middle of an allocation)
+could close the consumer in this very thread and wait for itself: so nothing that allocates runs with
+such a reference. Views of values pin the batch instead, and the closing consumer does not wait for these.
+"""
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_FORMAT,
+    PyBUF_ND,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    Py_buffer,
+    PyBuffer_FillInfo,
+)
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.ref cimport Py_INCREF
+from cpython.slice cimport PySlice_GetIndicesEx
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, strcmp
+
+from cykafka._csrc cimport (
+    CK_NUMBER_LEADER_EPOCH,
+    CK_NUMBER_OFFSET,
+    CK_NUMBER_PARTITION,
+    CK_NUMBER_TIMESTAMP,
+    CK_NUMBER_TIMESTAMP_TYPE,
+    PyGC_Disable,
+    PyGC_Enable,
+    PyUnicode_InternFromString,
+    ck_batch_copy,
+    ck_batch_headers,
+    ck_batch_key,
+    ck_batch_numbers,
+    ck_batch_parse_headers,
+    ck_batch_pin,
+    ck_batch_positions,
+    ck_batch_ref,
+    ck_batch_row,
+    ck_batch_t,
+    ck_batch_take,
+    ck_batch_topic,
+    ck_batch_unpin,
+    ck_batch_unref,
+    ck_batch_value,
+    ck_loans_t,
+    ck_number_t,
+    ck_row_t,
+    ck_runtime_generation,
+)
+from cykafka._librdkafka cimport (
+    rd_kafka_header_get_last,
+    rd_kafka_headers_copy,
+    rd_kafka_headers_t,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._message cimport Message, headers_from, message_from_row
+from cykafka._util cimport plain_str, utf8
+
+
+@cython.final
+cdef class Storage:
+    """The records of a batch and its slices, and their place in the consumer's list."""
+
+    def __dealloc__(self):
+        self.unlink()
+        self.release()
+
+    cdef void link(self, void **first) noexcept:
+        self._next = first[0]
+        if self._next is not NULL:
+            (<Storage>self._next)._link = &self._next
+        self._link = first
+        first[0] = <void *>self
+
+    cdef void unlink(self) noexcept:
+        if self._link is NULL:
+            return
+        self._link[0] = self._next
+        if self._next is not NULL:
+            (<Storage>self._next)._link = self._link
+        self._link = NULL
+        self._next = NULL
+
+    cdef bint detach(self) noexcept:
+        """Exchange the records for a copy in memory of our own. False if there is not enough."""
+        cdef ck_batch_t *lent = self._ptr
+        cdef ck_batch_t *copy
+        cdef bint pinned
+        # A child's copy would give nothing back: the messages are its parent's.
+        if (lent is NULL or lent.rows is not NULL or lent.cnt == 0
+                or lent.generation != ck_runtime_generation):
+            return True
+        ck_batch_ref(lent)
+        with nogil:
+            copy = ck_batch_copy(lent)
+        # Meanwhile another thread may have done the same, or have released it. It cannot be another batch at the
+        # same address: this one has our reference still.
+        if copy is not NULL and self._ptr is lent:
+            self._ptr = copy
+            pinned = self._pinned
+            self._pinned = False
+            with nogil:
+                if pinned:
+                    ck_batch_unpin(lent)
+                ck_batch_unref(lent)
+                ck_batch_unref(lent)
+            return True
+        with nogil:
+            ck_batch_unref(lent)
+            ck_batch_unref(copy)
+        return copy is not NULL
+
+    cdef void release(self) noexcept:
+        cdef ck_batch_t *batch = self._ptr
+        cdef bint pinned = self._pinned
+        self._ptr = NULL
+        self._pinned = False
+        if batch is not NULL:
+            with nogil:
+                if pinned:
+                    ck_batch_unpin(batch)
+                ck_batch_unref(batch)
+
+
+@cython.final
+cdef class Payloads:
+    """What the memoryviews of a batch's values keep alive: its records, wherever the consumer is."""
+
+    cdef ck_batch_t *_pinned
+    # What the next view is of; NULL when all views are made.
+    cdef const void *_bytes
+    cdef Py_ssize_t _size
+
+    def __dealloc__(self):
+        if self._pinned is not NULL:
+            with nogil:
+                ck_batch_unpin(self._pinned)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if self._bytes is NULL:
+            raise BufferError("views of a batch's bytes come from the batch")
+        PyBuffer_FillInfo(buffer, self, <void *>self._bytes, self._size, 1, flags)
+
+
+@cython.final
+cdef class Column:
+    """Numbers, one for each row, in memory of their own."""
+
+    cdef void *_numbers
+    cdef Py_ssize_t _cnt
+    cdef Py_ssize_t _width
+
+    def __dealloc__(self):
+        free(self._numbers)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("a batch's columns are read-only")
+        buffer.buf = self._numbers
+        buffer.obj = self
+        buffer.len = self._cnt * self._width
+        buffer.readonly = 1
+        buffer.itemsize = self._width
+        if not flags & PyBUF_FORMAT:
+            buffer.format = NULL
+        elif self._width == sizeof(int64_t):
+            buffer.format = b"q"
+        else:
+            buffer.format = b"i"
+        buffer.ndim = 1
+        buffer.shape = &self._cnt if flags & PyBUF_ND else NULL
+        buffer.strides = &self._width if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
+        buffer.suboffsets = NULL
+        buffer.internal = NULL
+
+
+@cython.final
+cdef class Rows:
+    """The iterator of a batch."""
+
+    cdef MessageBatch _batch
+    cdef Py_ssize_t _next
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._batch is None or self._next >= self._batch._cnt:
+            raise StopIteration
+        self._next += 1
+        return self._batch.row(self._next - 1)
+
+    def __length_hint__(self):
+        return 0 if self._batch is None else self._batch._cnt - self._next
+
+
+# Not cleared by the collector: its methods rely on the attributes, and no cycle needs this one to be broken.
+@cython.final
+@cython.no_gc_clear
+cdef class MessageBatch:
+    """Records as one object: a sequence of Messages, and columns.
+
+    Comes from ``Consumer.consume_batch()`` and ``Consumer.batches()``. The records stay in librdkafka's fetch buffers
+    until the batch and its slices are gone, or :meth:`release` is called, and pin these (often 1 MB each,
+    with other records in them too): for a batch that is kept for long, call :meth:`detach`. A batch that is
+    alive when its consumer is closed is detached then. All of it is read-only, and may be used by many threads.
+
+    ``batch[i]`` and iteration make Messages when asked for. They own their data: one that is kept pins nothing.
+    ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts records only; a batch is true
+    if it has records or errors.
+
+    Raises
+    ------
+    ValueError
+        By every use after the batch was released.
+    """
+
+    def __init__(self):
+        raise TypeError("a MessageBatch comes from Consumer.consume_batch() or Consumer.batches()")
+
+    cdef ck_batch_t *opened(self) except NULL:
+        """The records as they are now; valid until the GIL is let go or foreign code runs."""
+        if self._storage is None or self._storage._ptr is NULL:
+            raise ValueError("the batch was released")
+        return self._storage._ptr
+
+    cdef object name_of(self, const char *name):
+        """The str of a topic's name; equal names are one str."""
+        if self._last_name is None or strcmp(name, self._last_name) != 0:
+            self._last_topic = PyUnicode_InternFromString(name)
+            self._last_name = name
+        return self._last_topic
+
+    # -- rows
+
+    def __len__(self):
+        self.opened()
+        return self._cnt
+
+    def __bool__(self):
+        self.opened()
+        return self._cnt > 0 or len(self._errors) > 0
+
+    def __iter__(self):
+        cdef Rows rows
+        self.opened()
+        rows = Rows.__new__(Rows)
+        rows._batch = self
+        return rows
+
+    def __getitem__(self, key):
+        cdef Py_ssize_t start, stop, step, cnt, i
+        cdef MessageBatch part
+        if isinstance(key, slice):
+            PySlice_GetIndicesEx(key, self._cnt, &start, &stop, &step, &cnt)
+            part = MessageBatch.__new__(MessageBatch)
+            self.opened()  # now: both may have run foreign code
+            part._storage = self._storage
+            part._errors = ()
+            part._cnt = cnt
+            # A step beyond the rows counts for nothing, and could overflow.
+            part._step = self._step * step if cnt > 1 else 1
+            part._start = self._start + start * self._step if cnt else 0
+            return part
+        try:
+            i = key
+        except OverflowError:
+            raise IndexError("MessageBatch index out of range") from None
+        except TypeError:
+            raise TypeError("MessageBatch indices are integers or slices, "
+                            f"not {type(key).__name__}") from None
+        if i < 0:
+            i += self._cnt
+        if not 0 <= i < self._cnt:
+            self.opened()
+            raise IndexError("MessageBatch index out of range")
+        return self.row(i)
+
+    cdef Message row(self, Py_ssize_t i):
+        cdef ck_batch_t *batch
+        cdef rd_kafka_headers_t *headers
+        cdef ck_row_t row
+        cdef bint collecting
+        i = self._start + i * self._step
+        # No collection, and so no foreign code, while the row points into the batch.
+        collecting = PyGC_Disable()
+        try:
+            batch = self.opened()
+            ck_batch_row(batch, i, &row)
+            message = message_from_row(&row, self.name_of(row.topic))
+            headers = ck_batch_headers(batch, i)
+            if headers is not NULL:
+                message._c_headers = rd_kafka_headers_copy(headers)
+            return message
+        finally:
+            if collecting:
+                PyGC_Enable()
+
+    @property
+    def errors(self):
+        """What came instead of records: a list of Messages whose ``error()`` is not None.
+
+        Events such as ``_PARTITION_EOF`` among them. Slices have none, nor do batches of ``Consumer.batches()``,
+        which raises them.
+        """
+        return [] if self._errors is None else list(self._errors)
+
+    # -- columns of bytes
+
+    def values(self, copy=True):
+        """The values, in one go.
+
+        Parameters
+        ----------
+        copy : bool
+            False: read-only memoryviews of the records where they lie, instead of bytes. While one of them is
+            alive so are the batch's records, also after :meth:`release` and after the consumer's ``close()``,
+            which then leaves the last step of closing to a thread that waits for them.
+
+        Returns
+        -------
+        list of bytes (or memoryview) and None
+            None for a tombstone.
+        """
+        return self.copies(False) if copy else self.views(False)
+
+    def keys(self, copy=True):
+        """The keys, in one go.
+
+        Parameters
+        ----------
+        copy : bool
+            As for :meth:`values`.
+
+        Returns
+        -------
+        list of bytes (or memoryview) and None
+            None for a record without a key.
+        """
+        return self.copies(True) if copy else self.views(True)
+
+    cdef list copies(self, bint of_keys):
+        # The list first: its allocation may run foreign code, that of bytes does not.
+        cdef list column = PyList_New(self._cnt)
+        cdef ck_batch_t *batch = self.opened()
+        cdef Py_ssize_t i
+        cdef size_t at = self._start, size = 0
+        cdef const void *data
+        for i in range(self._cnt):
+            data = ck_batch_key(batch, at, &size) if of_keys else ck_batch_value(batch, at, &size)
+            item = None if data is NULL else PyBytes_FromStringAndSize(<const char *>data, size)
+            Py_INCREF(item)
+            PyList_SET_ITEM(column, i, item)
+            at += self._step
+        return column
+
+    cdef list views(self, bint of_keys):
+        cdef Payloads payloads = Payloads.__new__(Payloads)
+        cdef list column = []
+        cdef ck_batch_t *batch = self.opened()
+        cdef Py_ssize_t i
+        cdef size_t at = self._start, size = 0
+        cdef const void *data
+        ck_batch_pin(batch)
+        payloads._pinned = batch
+        for i in range(self._cnt):
+            data = ck_batch_key(batch, at, &size) if of_keys else ck_batch_value(batch, at, &size)
+            payloads._bytes = data
+            payloads._size = size
+            column.append(None if data is NULL else PyMemoryView_FromObject(payloads))
+            at += self._step
+        payloads._bytes = NULL
+        return column
+
+    # -- headers
+
+    def header(self, name):
+        """The values of one header.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        list of bytes and None
+            The last value of that name in each record; None where there is no such header, or it has no value.
+        """
+        cdef rd_kafka_headers_t *headers
+        cdef const char *c_name
+        cdef const void *data
+        cdef Py_ssize_t length = 0, i
+        cdef ck_batch_t *batch
+        cdef size_t at = self._start, size = 0
+        cdef list column
+        if not isinstance(name, str):
+            raise TypeError(f"name: expected a str, got {type(name).__name__}")
+        name = plain_str(name)
+        c_name = utf8(name, &length, "name")
+        if memchr(c_name, 0, length) is not NULL:
+            raise ValueError(f"name: {name!r} has a NUL character in it")
+        column = PyList_New(self._cnt)
+        self._parse_headers()
+        batch = self.opened()
+        for i in range(self._cnt):
+            headers = ck_batch_headers(batch, at)
+            data = NULL
+            if headers is not NULL:
+                rd_kafka_header_get_last(headers, c_name, &data, &size)
+            item = None if data is NULL else PyBytes_FromStringAndSize(<const char *>data, size)
+            Py_INCREF(item)
+            PyList_SET_ITEM(column, i, item)
+            at += self._step
+        return column
+
+    def headers(self):
+        """The headers of each record.
+
+        Returns
+        -------
+        list of (list of (str, bytes or None)) and None
+            In their order, duplicates included; None for a record that has none.
+        """
+        cdef rd_kafka_headers_t *headers
+        cdef list column = []
+        cdef ck_batch_t *batch
+        cdef size_t at = self._start
+        cdef bint collecting
+        cdef Py_ssize_t i
+        self._parse_headers()
+        collecting = PyGC_Disable()
+        try:
+            batch = self.opened()
+            for i in range(self._cnt):
+                headers = ck_batch_headers(batch, at)
+                column.append(None if headers is NULL else headers_from(headers))
+                at += self._step
+        finally:
+            if collecting:
+                PyGC_Enable()
+        return column
+
+    cdef int _parse_headers(self) except -1:
+        """Without the GIL: it is most of the work."""
+        cdef ck_batch_t *batch = self.opened()
+        ck_batch_ref(batch)
+        with nogil:
+            ck_batch_parse_headers(batch, self._start, self._step, self._cnt)
+            ck_batch_unref(batch)
+        return 0
+
+    # -- columns of numbers, and names
+
+    @property
+    def offsets(self):
+        """The offsets: a read-only memoryview of format ``q``, one for each row."""
+        return self.column(CK_NUMBER_OFFSET)
+
+    @property
+    def timestamps(self):
+        """The timestamps, ms since the epoch: a read-only memoryview of format ``q``; -1 if not known."""
+        return self.column(CK_NUMBER_TIMESTAMP)
+
+    @property
+    def timestamp_types(self):
+        """What the timestamps are (``TIMESTAMP_...``): a read-only memoryview of format ``i``."""
+        return self.column(CK_NUMBER_TIMESTAMP_TYPE)
+
+    @property
+    def partitions(self):
+        """The partitions: a read-only memoryview of format ``i``, one for each row."""
+        return self.column(CK_NUMBER_PARTITION)
+
+    @property
+    def leader_epochs(self):
+        """The leader epochs (KIP-320): a read-only memoryview of format ``i``; -1 if not known."""
+        return self.column(CK_NUMBER_LEADER_EPOCH)
+
+    cdef object column(self, ck_number_t number):
+        cdef Column column
+        cdef ck_batch_t *batch
+        self.opened()
+        column = None if self._columns is None else self._columns.get(<int>number)
+        if column is None:
+            column = Column.__new__(Column)
+            column._cnt = self._cnt
+            column._width = (sizeof(int64_t) if number <= CK_NUMBER_TIMESTAMP
+                             else sizeof(int32_t))
+            column._numbers = malloc(max(column._cnt * column._width, 1))
+            if column._numbers is NULL:
+                raise MemoryError
+            batch = self.opened()
+            ck_batch_ref(batch)
+            with nogil:
+                ck_batch_numbers(batch, self._start, self._step, self._cnt, number,
+                                 column._numbers)
+                ck_batch_unref(batch)
+            if self._columns is None:
+                self._columns = {}
+            self._columns[<int>number] = column
+        return PyMemoryView_FromObject(column)
+
+    @property
+    def topics(self):
+        """The names of the topics: a list of str, one for each row; equal names are one str."""
+        cdef list column = PyList_New(self._cnt)
+        cdef ck_batch_t *batch = self.opened()
+        cdef const char *name
+        cdef const char *last = NULL
+        cdef size_t at = self._start
+        cdef object topic = None
+        cdef Py_ssize_t i
+        for i in range(self._cnt):
+            name = ck_batch_topic(batch, at)
+            if name is not last:
+                topic = self.name_of(name)
+                last = name
+            Py_INCREF(topic)
+            PyList_SET_ITEM(column, i, topic)
+            at += self._step
+        return column
+
+    cdef rd_kafka_topic_partition_list_t *positions(self) except NULL:
+        """What there is to commit when these rows are done; the caller destroys the list."""
+        cdef rd_kafka_topic_partition_list_t *positions
+        cdef ck_batch_t *batch = self.opened()
+        ck_batch_ref(batch)
+        with nogil:
+            positions = ck_batch_positions(batch, self._start, self._step, self._cnt)
+            ck_batch_unref(batch)
+        return positions
+
+    # -- life
+
+    def detach(self):
+        """Copy the records, of all slices too, out of librdkafka's buffers, and give these back.
+
+        For batches that are kept for long: the buffers hold other records too, and are librdkafka's until then. Harmless
+        when it is done already, as by a consumer that was closed.
+
+        Raises
+        ------
+        MemoryError
+            There is not enough for the copy; the batch is as it was.
+        """
+        self.opened()
+        if not self._storage.detach():
+            raise MemoryError("not enough memory to detach the batch")
+
+    def release(self):
+        """Free the records now, those of all slices too. Views of values keep them until they are gone.
+
+        Leaving a ``with`` block does it. Releasing again is harmless.
+        """
+        if self._storage is not None:
+            self._storage.release()
+
+    def __enter__(self):
+        self.opened()
+        return self
+
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        self.release()
+
+    def __reduce__(self):
+        raise TypeError("a MessageBatch cannot be pickled: pickle list(batch), or its columns")
+
+    def __repr__(self):
+        if self._storage is None or self._storage._ptr is NULL:
+            return "<cykafka.MessageBatch released>"
+        errors = f", {len(self._errors)} error(s)" if self._errors else ""
+        return f"<cykafka.MessageBatch of {self._cnt} record(s){errors}>"
+
+
+cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
+                             tuple errors):
+    """The next cnt messages of what was gathered; those with an error are `errors` already. Collects no garbage if the
+    caller has seen to that. The batch is on the list that begins at first."""
+    cdef Storage storage = Storage.__new__(Storage)
+    cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
+    batch._errors = errors
+    batch._step = 1
+    storage._ptr = ck_batch_take(gathered, cnt, loans)
+    if storage._ptr is NULL:
+        raise MemoryError
+    storage.link(first)
+    batch._storage = storage
+    batch._cnt = storage._ptr.cnt
+    return batch
