@@ -6,6 +6,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport strcmp
 
+from cykafka._batch_storage cimport Storage
 from cykafka._client cimport Client
 from cykafka._config cimport merged_config, set_default, take_bool, take_callable
 from cykafka._csrc cimport (
@@ -53,7 +54,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
 )
 from cykafka._message cimport Message
-from cykafka._message_batch cimport Storage
 from cykafka._partition cimport partitions_from
 from cykafka._util cimport NOW, SLICE
 

@@ -1,21 +1,7 @@
+from cykafka._batch_storage cimport Storage
 from cykafka._csrc cimport ck_batch_t, ck_loans_t, ck_number_t
 from cykafka._librdkafka cimport rd_kafka_topic_partition_list_t
 from cykafka._message cimport Message
-
-cdef class Storage:
-    # The records, or NULL once they are released. Read or exchanged with the GIL only; whoever reads the batch
-    # without it takes a reference first, and whoever keeps it for longer than a call pins it.
-    cdef ck_batch_t *_ptr
-    # The consumer's list of what it has handed over: the next Storage, and where the pointer to this one is.
-    cdef void *_next
-    cdef void **_link
-    # Whether a closed consumer had no memory to detach it.
-    cdef bint _pinned
-
-    cdef void link(self, void **first) noexcept
-    cdef void unlink(self) noexcept
-    cdef bint detach(self) noexcept
-    cdef void release(self) noexcept
 
 cdef class MessageBatch:
     cdef object __weakref__

@@ -1,31 +1,18 @@
 """MessageBatch: records as they lie in librdkafka's buffers, seen as rows and as columns.
 
-A batch has a Storage, which it shares with its slices; the Storage has a ck_batch_t. That one never changes, but the
-Storage may exchange it for a copy (``detach``, which a closing consumer does to all it has handed over), or
-give it back (``release``). Both happen with the GIL, so code that keeps it, and runs no foreign code, reads
-without more ado. Code that lets go of the GIL takes a reference and gives it back before it takes the GIL again:
-whoever closes the consumer waits for that (ck_loans). Foreign code (a collection in the middle of an allocation)
-could close the consumer in this very thread and wait for itself: so nothing that allocates runs with
-such a reference. Views of values pin the batch instead, and the closing consumer does not wait for these.
+_batch_storage has the rules by which they are read: the GIL, or a reference that is given back before the GIL is
+taken again, and no foreign code with either.
 """
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_FORMAT,
-    PyBUF_ND,
-    PyBUF_STRIDES,
-    PyBUF_WRITABLE,
-    Py_buffer,
-    PyBuffer_FillInfo,
-)
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.ref cimport Py_INCREF
 from cpython.slice cimport PySlice_GetIndicesEx
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, strcmp
 
+from cykafka._batch_storage cimport Column, Payloads, Storage
 from cykafka._csrc cimport (
     CK_NUMBER_LEADER_EPOCH,
     CK_NUMBER_OFFSET,
@@ -35,25 +22,21 @@ from cykafka._csrc cimport (
     PyGC_Disable,
     PyGC_Enable,
     PyUnicode_InternFromString,
-    ck_batch_copy,
     ck_batch_headers,
     ck_batch_key,
     ck_batch_numbers,
     ck_batch_parse_headers,
-    ck_batch_pin,
     ck_batch_positions,
     ck_batch_ref,
     ck_batch_row,
     ck_batch_t,
     ck_batch_take,
     ck_batch_topic,
-    ck_batch_unpin,
     ck_batch_unref,
     ck_batch_value,
     ck_loans_t,
     ck_number_t,
     ck_row_t,
-    ck_runtime_generation,
 )
 from cykafka._librdkafka cimport (
     rd_kafka_header_get_last,
@@ -63,123 +46,6 @@ from cykafka._librdkafka cimport (
 )
 from cykafka._message cimport Message, headers_from, message_from_row
 from cykafka._util cimport plain_str, utf8
-
-
-@cython.final
-cdef class Storage:
-    """The records of a batch and its slices, and their place in the consumer's list."""
-
-    def __dealloc__(self):
-        self.unlink()
-        self.release()
-
-    cdef void link(self, void **first) noexcept:
-        self._next = first[0]
-        if self._next is not NULL:
-            (<Storage>self._next)._link = &self._next
-        self._link = first
-        first[0] = <void *>self
-
-    cdef void unlink(self) noexcept:
-        if self._link is NULL:
-            return
-        self._link[0] = self._next
-        if self._next is not NULL:
-            (<Storage>self._next)._link = self._link
-        self._link = NULL
-        self._next = NULL
-
-    cdef bint detach(self) noexcept:
-        """Exchange the records for a copy in memory of our own. False if there is not enough."""
-        cdef ck_batch_t *lent = self._ptr
-        cdef ck_batch_t *copy
-        cdef bint pinned
-        # A child's copy would give nothing back: the messages are its parent's.
-        if (lent is NULL or lent.rows is not NULL or lent.cnt == 0
-                or lent.generation != ck_runtime_generation):
-            return True
-        ck_batch_ref(lent)
-        with nogil:
-            copy = ck_batch_copy(lent)
-        # Meanwhile another thread may have done the same, or have released it. It cannot be another batch at the
-        # same address: this one has our reference still.
-        if copy is not NULL and self._ptr is lent:
-            self._ptr = copy
-            pinned = self._pinned
-            self._pinned = False
-            with nogil:
-                if pinned:
-                    ck_batch_unpin(lent)
-                ck_batch_unref(lent)
-                ck_batch_unref(lent)
-            return True
-        with nogil:
-            ck_batch_unref(lent)
-            ck_batch_unref(copy)
-        return copy is not NULL
-
-    cdef void release(self) noexcept:
-        cdef ck_batch_t *batch = self._ptr
-        cdef bint pinned = self._pinned
-        self._ptr = NULL
-        self._pinned = False
-        if batch is not NULL:
-            with nogil:
-                if pinned:
-                    ck_batch_unpin(batch)
-                ck_batch_unref(batch)
-
-
-@cython.final
-cdef class Payloads:
-    """What the memoryviews of a batch's values keep alive: its records, wherever the consumer is."""
-
-    cdef ck_batch_t *_pinned
-    # What the next view is of; NULL when all views are made.
-    cdef const void *_bytes
-    cdef Py_ssize_t _size
-
-    def __dealloc__(self):
-        if self._pinned is not NULL:
-            with nogil:
-                ck_batch_unpin(self._pinned)
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        if self._bytes is NULL:
-            raise BufferError("views of a batch's bytes come from the batch")
-        PyBuffer_FillInfo(buffer, self, <void *>self._bytes, self._size, 1, flags)
-
-
-@cython.final
-cdef class Column:
-    """Numbers, one for each row, in memory of their own."""
-
-    cdef void *_numbers
-    cdef Py_ssize_t _cnt
-    cdef Py_ssize_t _width
-
-    def __dealloc__(self):
-        free(self._numbers)
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        if flags & PyBUF_WRITABLE:
-            raise BufferError("a batch's columns are read-only")
-        buffer.buf = self._numbers
-        buffer.obj = self
-        buffer.len = self._cnt * self._width
-        buffer.readonly = 1
-        buffer.itemsize = self._width
-        if not flags & PyBUF_FORMAT:
-            buffer.format = NULL
-        elif self._width == sizeof(int64_t):
-            buffer.format = b"q"
-        else:
-            buffer.format = b"i"
-        buffer.ndim = 1
-        buffer.shape = &self._cnt if flags & PyBUF_ND else NULL
-        buffer.strides = &self._width if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
-        buffer.suboffsets = NULL
-        buffer.internal = NULL
 
 
 @cython.final
@@ -369,8 +235,7 @@ cdef class MessageBatch:
         cdef Py_ssize_t i
         cdef size_t at = self._start, size = 0
         cdef const void *data
-        ck_batch_pin(batch)
-        payloads._pinned = batch
+        payloads.pin(batch)
         for i in range(self._cnt):
             data = ck_batch_key(batch, at, &size) if of_keys else ck_batch_value(batch, at, &size)
             payloads._bytes = data
@@ -491,12 +356,8 @@ cdef class MessageBatch:
         column = None if self._columns is None else self._columns.get(<int>number)
         if column is None:
             column = Column.__new__(Column)
-            column._cnt = self._cnt
-            column._width = (sizeof(int64_t) if number <= CK_NUMBER_TIMESTAMP
-                             else sizeof(int32_t))
-            column._numbers = malloc(max(column._cnt * column._width, 1))
-            if column._numbers is NULL:
-                raise MemoryError
+            column.allocate(self._cnt, sizeof(int64_t) if number <= CK_NUMBER_TIMESTAMP
+                            else sizeof(int32_t))
             batch = self.opened()
             ck_batch_ref(batch)
             with nogil:
