@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
 from cykafka._consumer import Consumer
 from cykafka._errors import KafkaError
 from cykafka._message import Message
+from cykafka._message_batch import MessageBatch
 from cykafka._serdes import Serdes
 from cykafka.error import ConsumeError, KeyDeserializationError, ValueDeserializationError
 from cykafka.serialization import MessageField, SerializationContext
@@ -126,6 +128,18 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             f"{type(self).__name__} has no consume(): use poll(), or Consumer.consume() and "
             "the deserializers"
         )
+
+    def consume_batch(self, max_messages: int = 10_000, timeout: float | None = None) -> MessageBatch:
+        """There is none: a batch is bytes."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no consume_batch(): use Consumer.consume_batch()"
+        )
+
+    def batches(
+        self, max_messages: int = 10_000, timeout: float | None = 1.0
+    ) -> Iterator[MessageBatch]:
+        """There are none: a batch is bytes."""
+        raise NotImplementedError(f"{type(self).__name__} has no batches(): use Consumer.batches()")
 
     def close(self) -> None:
         """Close the consumer, then the deserializers that builders made."""

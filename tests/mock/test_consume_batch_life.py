@@ -1,0 +1,489 @@
+"""Batches and the lives around them: consumers that close, threads, views, garbage, memory."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+COUNT = 200
+
+
+def fetched() -> int:
+    from cykafka._handle import live_handles
+
+    count: int = live_handles()["fetched"]
+    return count
+
+
+@pytest.fixture
+def filled(make_producer: Callable[..., Any], topic: str) -> str:
+    producer = make_producer()
+    for number in range(COUNT):
+        producer.produce(topic, f"value-{number}", f"key-{number}", number % 4,
+                         headers=[("number", str(number)), ("none", None)])  # fmt: skip
+    assert producer.flush(WAIT_S) == 0
+    return topic
+
+
+@pytest.fixture
+def source(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
+    consumer = make_consumer()
+    consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(4)])
+    return consumer
+
+
+def everything(batch: Any) -> tuple[Any, ...]:
+    return (
+        batch.values(), batch.keys(), batch.headers(), batch.header("number"), batch.topics,
+        batch.offsets.tolist(), batch.partitions.tolist(), batch.timestamps.tolist(),
+        batch.timestamp_types.tolist(), batch.leader_epochs.tolist(), list(batch),
+    )  # fmt: skip
+
+
+# -- release
+
+
+def test_messages_go_with_the_batch_and_its_slices(source: Any) -> None:
+    before = fetched()
+    batch = source.consume_batch(COUNT, WAIT_S)
+    assert fetched() == before + COUNT
+    part = batch[10:20]
+    del batch
+    assert fetched() == before + COUNT
+    assert len(part.values()) == 10
+    del part
+    assert fetched() == before
+
+
+def test_release_frees_at_once_and_for_all_slices(source: Any) -> None:
+    before = fetched()
+    with source.consume_batch(COUNT, WAIT_S) as batch:
+        part = batch[1:]
+        rows = iter(batch)
+        next(rows)
+    assert fetched() == before
+    batch.release()  # again
+    for use in (
+        len, bool, list, next, lambda b: b[0], lambda b: b[:], lambda b: b.values(), lambda b: b.keys(copy=False),
+        lambda b: b.header("a"), lambda b: b.headers(), lambda b: b.offsets, lambda b: b.topics,
+        lambda b: b.detach(), lambda b: b.__enter__(), lambda b: source.commit(b),
+    ):  # fmt: skip
+        for released in (batch, part):
+            with pytest.raises(ValueError, match="released"):
+                use(rows if use is next else released)
+    assert batch.errors == []
+
+
+def test_loop_holds_one_batch_at_a_time(source: Any) -> None:
+    before = fetched()
+    read = 0
+    for batch in source.batches(10, 0.5):
+        assert fetched() <= before + 20  # the last one goes when the name is bound again
+        read += len(batch)
+        if read == COUNT:
+            break
+    del batch
+    assert fetched() == before
+
+
+# -- detach, close
+
+
+def test_detach_gives_the_messages_back_and_keeps_all_there_is(source: Any) -> None:
+    before = fetched()
+    batch = source.consume_batch(COUNT, WAIT_S)
+    part = batch[::-3]
+    whole, some = everything(batch), everything(part)
+
+    batch.detach()
+
+    assert fetched() == before
+    assert everything(batch) == whole
+    assert everything(part) == some
+    part.detach()  # again
+    assert everything(batch) == whole
+
+
+def test_batches_outlive_their_consumer(source: Any) -> None:
+    before = fetched()
+    batches = [source.consume_batch(COUNT // 4, WAIT_S) for _ in range(4)]
+    part = batches[0][::2]
+    before_close = [everything(batch) for batch in [*batches, part]]
+    untouched = batches.pop()  # its headers were never asked for in this form
+
+    source.close()
+
+    assert fetched() == before
+    assert [everything(batch) for batch in [*batches, untouched, part]] == before_close
+    with pytest.raises(RuntimeError, match="is closed"):
+        source.commit(batches[0])
+
+
+def test_batch_outlives_a_consumer_that_nobody_closed(
+    kafka: Any, cluster: Any, filled: str
+) -> None:
+    consumer = kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
+    consumer.assign([kafka.TopicPartition(filled, 0, 0)])
+    batch = consumer.consume_batch(10, WAIT_S)
+    seen = everything(batch)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del consumer
+        gc.collect()
+    assert fetched() == 0
+    assert everything(batch) == seen
+
+
+def test_close_does_not_wait_for_views(source: Any, wait_until: Callable[..., None]) -> None:
+    before = fetched()
+    batch = source.consume_batch(COUNT, WAIT_S)
+    seen = everything(batch)
+    views = batch.values(copy=False)
+
+    source.close()
+
+    assert fetched() == before + COUNT
+    assert [bytes(view) for view in views] == batch.values()
+    batch.release()
+    assert [bytes(view) for view in views] == seen[0]
+    kept = views[-1]
+    del views
+    assert fetched() == before + COUNT
+    assert bytes(kept) == seen[0][-1]
+    del kept
+    assert fetched() == before
+
+
+def test_views_of_a_detached_batch_are_of_its_copy(source: Any) -> None:
+    batch = source.consume_batch(COUNT, WAIT_S)
+    batch.detach()
+    values, views = batch.values(), batch.values(copy=False)
+    batch.release()
+    source.close()
+    assert [bytes(view) for view in views] == values
+
+
+def test_exit_with_live_batches_views_and_an_open_consumer(
+    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
+) -> None:
+    done = run_script(
+        """
+        import sys
+        servers, topic = sys.argv[1:]
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "exit"})
+        consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+        batch = consumer.consume_batch(10, 10)
+        other = consumer.consume_batch(10, 10)
+        views = other.values(copy=False)
+        print(len(batch), len(views))
+        """,
+        cluster.bootstrap_servers,
+        filled,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10 10\n", ""), done.stderr
+
+
+# -- threads
+
+
+def test_threads_read_while_another_detaches_and_closes(
+    kafka: Any, make_consumer: Callable[..., Any], filled: str
+) -> None:
+    for how in ("detach", "close", "release"):
+        consumer = make_consumer()
+        consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(4)])
+        batch = consumer.consume_batch(COUNT, WAIT_S)
+        parts = [batch[number:] for number in range(12)]
+        wanted = everything(batch)
+        failures: list[BaseException] = []
+        started = threading.Barrier(5)
+
+        def read(
+            parts: list[Any] = parts, started: Any = started, failures: Any = failures,
+            wanted: Any = wanted, how: str = how,
+        ) -> None:  # fmt: skip
+            started.wait()
+            try:
+                for number, part in enumerate(parts):
+                    assert everything(part[:]) == tuple(column[number:] for column in wanted)
+                    views = part.values(copy=False)
+                    assert bytes(views[-1]) == wanted[0][-1]
+            except ValueError:
+                if how != "release":
+                    failures.append(AssertionError("released"))
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        if how == "close":
+            consumer.close()
+        else:
+            getattr(batch, how)()
+        for thread in threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+        assert failures == []
+        del batch, parts, threads, read
+        consumer.close()
+        assert fetched() == 0
+
+
+def test_close_from_another_thread_ends_the_wait_and_the_iteration(
+    kafka: Any, make_consumer: Callable[..., Any], topic: str
+) -> None:
+    for wait in (lambda c: c.consume_batch(10), lambda c: list(c.batches(10, None))):
+        consumer = make_consumer()
+        consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+        outcome: list[Any] = []
+        waiting = threading.Event()
+
+        def run(
+            consumer: Any = consumer, wait: Any = wait, outcome: Any = outcome,
+            waiting: Any = waiting,
+        ) -> None:  # fmt: skip
+            waiting.set()
+            try:
+                outcome.append(wait(consumer))
+            except RuntimeError as error:
+                outcome.append(str(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        waiting.wait(WAIT_S)
+        consumer.close()
+        thread.join(WAIT_S)
+        assert outcome == [[]] or "close" in outcome[0]
+
+
+# -- garbage
+
+
+def test_cycle_through_a_batch_is_collected(source: Any) -> None:
+    before = fetched()
+
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.batch = source.consume_batch(COUNT, WAIT_S)  # type: ignore[attr-defined]
+    holder.rows = iter(holder.batch)  # type: ignore[attr-defined]
+    holder.itself = holder  # type: ignore[attr-defined]
+    reference = weakref.ref(holder.batch)  # type: ignore[attr-defined]
+    del holder
+    gc.collect()
+    assert reference() is None
+    assert fetched() == before
+
+
+def test_batch_brought_back_by_a_finalizer_works(source: Any) -> None:
+    saved: list[Any] = []
+
+    class Rescuer:
+        def __init__(self, batch: Any) -> None:
+            self.batch, self.itself = batch, self
+
+        def __del__(self) -> None:
+            saved.append(self.batch)
+
+    batch = source.consume_batch(COUNT, WAIT_S)
+    wanted = everything(batch)
+    rescuer = Rescuer(batch)
+    del batch, rescuer
+    gc.collect()
+    assert everything(saved[0]) == wanted
+
+
+def test_collections_that_close_the_consumer_while_rows_are_made(
+    kafka: Any, make_consumer: Callable[..., Any], filled: str
+) -> None:
+    """A collection may run in any allocation; the close in it must not wait for this thread."""
+    for column in ("values", "keys", "headers", "views", "topics", "offsets", "rows", "header"):
+        consumer = make_consumer()
+        consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(4)])
+        batch = consumer.consume_batch(COUNT, WAIT_S)
+        wanted = batch.values()
+
+        class Closer:
+            def __init__(self, consumer: Any) -> None:
+                self.consumer, self.itself = consumer, self
+
+            def __del__(self) -> None:
+                self.consumer.close()
+
+        Closer(consumer)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(1, 1, 1)
+        try:
+            if column == "views":
+                assert [bytes(view) for view in batch.values(copy=False)] == wanted
+            elif column == "rows":
+                assert [row.value() for row in batch] == wanted
+            elif column in ("topics", "offsets"):
+                assert len(getattr(batch, column)) == COUNT
+            elif column == "header":
+                assert len(batch.header("number")) == COUNT
+            else:
+                assert len(getattr(batch, column)()) == COUNT
+        finally:
+            gc.set_threshold(*thresholds)
+        gc.collect()
+        assert batch.values() == wanted
+        del batch
+        assert fetched() == 0
+
+
+# -- processes
+
+
+def test_forked_child_reads_what_it_inherits_and_frees_nothing_of_the_parent(
+    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
+) -> None:
+    done = run_script(
+        """
+        import gc, os, sys, warnings
+        warnings.simplefilter("ignore")
+        servers, topic = sys.argv[1:]
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "fork"})
+        consumer.assign([kafka.TopicPartition(topic, n, 0) for n in range(4)])
+        batches = [consumer.consume_batch(40, 10) for _ in range(5)]
+        wanted = [batch.values() for batch in batches]
+        views = batches[1].values(copy=False)
+        batches[2].detach()
+        child = os.fork()
+        if not child:
+            try:
+                assert [batch.values() for batch in batches] == wanted
+                assert [bytes(view) for view in views] == wanted[1]
+                assert [row.headers()[0][0] for row in batches[0]] == ["number"] * 40
+                assert batches[3].header("number").count(None) == 0
+                batches[0].detach()
+                assert batches[0].values() == wanted[0]
+                batches[3].release()
+                part = batches[4][::2]
+                del batches[4]
+                del part, consumer
+                gc.collect()
+                assert batches[1].values() == wanted[1]
+                views.clear()
+                batches.clear()
+                gc.collect()
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+                os._exit(1)
+            sys.stdout.flush()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert [batch.values() for batch in batches] == wanted
+        del views
+        consumer.close()
+        assert [batch.values() for batch in batches] == wanted
+        from cykafka._handle import live_handles
+        print(status, live_handles()["fetched"])
+        """,
+        cluster.bootstrap_servers,
+        filled,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 0\n", ""), done.stderr
+
+
+def test_interrupt_leaves_the_batch_for_the_next_call(
+    script_command: Callable[..., list[str]], cluster: Any, filled: str
+) -> None:
+    script = """
+        import sys
+        servers, topic = sys.argv[1:]
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "interrupt"})
+        consumer.assign([kafka.TopicPartition(topic, n, 0) for n in range(4)])
+        for how in (lambda: consumer.consume_batch(100_000), lambda: next(consumer.batches(100_000, None))):
+            while consumer.position(consumer.assignment())[0].offset is None: pass
+            print("waiting", flush=True)
+            try:
+                how()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            else:
+                print("returned", flush=True)
+        first = consumer.consume_batch(50, 10)
+        rest = next(consumer.batches(150, 10))
+        values = first.values() + rest.values()
+        print(len(first), len(rest), len(set(values)), flush=True)
+        consumer.close()
+        """
+    process = subprocess.Popen(
+        script_command(script, cluster.bootstrap_servers, filled),
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for _ in range(2):
+            assert process.stdout.readline() == "waiting\n"
+            # Long enough for some records to be gathered, most of the time; either way none may be lost.
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+        assert process.stdout.readline() == f"50 150 {COUNT}\n"
+        assert process.wait(WAIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_memory_stays_flat(
+    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
+) -> None:
+    done = run_script(
+        """
+        import gc, os, sys
+        from collections import deque
+        servers, topic = sys.argv[1:]
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "flat",
+                                   "fetch.wait.max.ms": 10})
+        partitions = [kafka.TopicPartition(topic, n, 0) for n in range(4)]
+
+        def resident_kb():
+            gc.collect()
+            with open("/proc/self/statm") as statm:
+                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+        kept = deque(maxlen=5)
+
+        def rounds(count):
+            for number in range(count):
+                consumer.assign(partitions)
+                batch = consumer.consume_batch(200, 10)
+                assert len(batch) == 200, len(batch)
+                batch.headers(), batch.values(copy=False), batch.offsets, batch[::2].topics, list(batch)
+                if number % 2:
+                    batch.detach()
+                kept.append(batch)
+
+        rounds(60)
+        before = resident_kb()
+        rounds(200)
+        grown = resident_kb() - before
+        assert grown < 4000, f"{grown} kB"
+        kept.clear()
+        from cykafka._handle import live_handles
+        assert live_handles()["fetched"] == 0, live_handles()
+        consumer.close()
+        """,
+        cluster.bootstrap_servers,
+        filled,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
