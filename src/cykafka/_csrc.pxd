@@ -1,6 +1,6 @@
 # What we use of csrc's headers; who owns what, and which thread may call, is said there.
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from cykafka._librdkafka cimport (
     rd_kafka_error_t,
@@ -187,6 +187,126 @@ cdef extern from "ck_batch.h" nogil:
     const void *ck_batch_value(const ck_batch_t *batch, size_t i, size_t *len)
     const void *ck_batch_key(const ck_batch_t *batch, size_t i, size_t *len)
     const char *ck_batch_topic(const ck_batch_t *batch, size_t i)
+
+cdef extern from "ck_column.h" nogil:
+    ctypedef struct ck_bytes_t:
+        const void *ptr
+        size_t len
+
+    ctypedef enum ck_column_kind_t:
+        CK_COLUMN_NONE
+        CK_COLUMN_CONSTANT
+        CK_COLUMN_POINTERS
+        CK_COLUMN_FIXED
+        CK_COLUMN_PADDED
+
+    ctypedef struct _ck_column_fixed_t:
+        const char *base
+        ptrdiff_t stride
+        size_t width
+
+    ctypedef union _ck_column_union_t:
+        ck_bytes_t constant
+        const ck_bytes_t *items
+        _ck_column_fixed_t fixed
+
+    ctypedef struct ck_column_t:
+        ck_column_kind_t kind
+        const uint8_t *validity
+        int64_t first
+        _ck_column_union_t u
+
+    ctypedef struct ck_numbers_t:
+        int width
+        const char *base
+        ptrdiff_t stride
+        const uint8_t *validity
+        int64_t first
+        int64_t missing
+        int64_t divide
+        int64_t multiply
+
+    ctypedef struct ck_headers_t:
+        size_t named_cnt
+        const ck_bytes_t *names
+        const ck_column_t *named
+        const int32_t *starts32
+        const int64_t *starts64
+        const uint8_t *validity
+        int64_t first
+        ck_column_t keys
+        ck_column_t values
+
+    bint ck_column_valid(const uint8_t *validity, int64_t i)
+    ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
+    int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
+
+cdef extern from "ck_arrow.h" nogil:
+    struct ArrowSchema:
+        const char *format
+        const char *name
+        int64_t n_children
+        ArrowSchema **children
+        ArrowSchema *dictionary
+        void (*release)(ArrowSchema *) noexcept nogil
+
+    struct ArrowArray:
+        int64_t length
+        void (*release)(ArrowArray *) noexcept nogil
+
+    struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream *, ArrowSchema *out) noexcept nogil
+        int (*get_next)(ArrowArrayStream *, ArrowArray *out) noexcept nogil
+        const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
+        void (*release)(ArrowArrayStream *) noexcept nogil
+
+    ctypedef enum ck_arrow_result_t:
+        CK_ARROW_OK
+        CK_ARROW_TYPE
+        CK_ARROW_BROKEN
+        CK_ARROW_ROW
+        CK_ARROW_WIDEN
+
+    ctypedef struct ck_arrow_problem_t:
+        const char *text
+        const ArrowSchema *schema
+        int64_t row
+
+    ctypedef struct ck_arrow_view_t:
+        const ArrowSchema *schema
+        const ArrowArray *array
+        int64_t first
+        int64_t length
+
+    ck_arrow_result_t ck_arrow_root(const ArrowSchema *schema, const ArrowArray *array,
+                                    ck_arrow_view_t *view, ck_arrow_problem_t *problem)
+    int64_t ck_arrow_find(const ArrowSchema *schema, const char *name, size_t len)
+    ck_arrow_result_t ck_arrow_field(const ck_arrow_view_t *parent, int64_t i,
+                                     ck_arrow_view_t *view, ck_arrow_problem_t *problem)
+    int64_t ck_arrow_first_null(const ck_arrow_view_t *view)
+    ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *column,
+                                      ck_arrow_problem_t *problem)
+    ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bint times,
+                                       ck_numbers_t *numbers, ck_arrow_problem_t *problem)
+    void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into)
+    ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *headers,
+                                       ck_arrow_problem_t *problem)
+
+    ctypedef enum ck_arrow_name_t:
+        CK_ARROW_HEADERS
+        CK_ARROW_NAME__CNT
+
+    enum:
+        CK_ARROW_MAX_BYTES
+
+    const char *ck_arrow_name(ck_arrow_name_t name)
+    int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt, ArrowSchema *out)
+    int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
+                       const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
+                       size_t *built, ArrowArray *out)
+    int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
+                        const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
+                        ArrowArrayStream *out)
 
 # CPython's own, where Cython brings no declaration.
 cdef extern from "Python.h":

@@ -1,0 +1,169 @@
+/*
+ * ck_arrow: the Arrow C data interface, both ways. Arrays of others are read as columns (ck_column.h) without a copy;
+ * consumed messages become arrays whose buffers are ours alone.
+ *
+ * The three structs are laid out as Arrow's specification of its C data and C stream interface says. A struct is
+ * live while its release callback is set; moving it is copying it and clearing the callback at the old
+ * place.
+ *
+ * Ownership: reading owns and copies nothing; who fills a column in keeps the array live as long as the column is read.
+ * What is built belongs to whoever calls its release callback; it refers to no batch, no client and no Python object,
+ * so it may be released by any thread at any time, without the GIL.
+ * Threads: reading takes no lock. Building reads the batch, which must stay as it is meanwhile; with
+ * the headers column it parses those that nobody has asked for yet: one thread at a time then.
+ *
+ * What is checked of a foreign array: that it is live, its numbers of buffers and children, that offset and length are
+ * not negative, that a child is as long as its parent says, that buffers which must be there are, and that
+ * the offsets used begin and end within bounds. What is trusted, because only the producer knows
+ * it or because it would be a look at every value: the sizes of buffers, that offsets do not decrease
+ * in between, that views point into their buffers, and that strings are UTF-8.
+ */
+#ifndef CK_ARROW_H
+#define CK_ARROW_H
+
+#include "ck_batch.h"
+#include "ck_column.h"
+
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+        const char *format;
+        const char *name;
+        const char *metadata;
+        int64_t flags;
+        int64_t n_children;
+        struct ArrowSchema **children;
+        struct ArrowSchema *dictionary;
+        void (*release)(struct ArrowSchema *);
+        void *private_data;
+};
+
+struct ArrowArray {
+        int64_t length;
+        int64_t null_count;
+        int64_t offset;
+        int64_t n_buffers;
+        int64_t n_children;
+        const void **buffers;
+        struct ArrowArray **children;
+        struct ArrowArray *dictionary;
+        void (*release)(struct ArrowArray *);
+        void *private_data;
+};
+#endif
+
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+struct ArrowArrayStream {
+        int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+        int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+        const char *(*get_last_error)(struct ArrowArrayStream *);
+        void (*release)(struct ArrowArrayStream *);
+        void *private_data;
+};
+#endif
+
+/* ---- Reading ---- */
+
+/* Why an array cannot be read. */
+typedef enum ck_arrow_result_e {
+        CK_ARROW_OK = 0,
+        CK_ARROW_TYPE,   /* the type is none that can be taken */
+        CK_ARROW_BROKEN, /* the array breaks the interface's rules */
+        CK_ARROW_ROW,    /* a row holds what it may not */
+        CK_ARROW_WIDEN,  /* no error: unsigned numbers that want ck_arrow_widen() */
+} ck_arrow_result_t;
+
+typedef struct ck_arrow_problem_s {
+        const char *text;                 /* static, a sentence; NULL for a type */
+        const struct ArrowSchema *schema; /* of the part at fault */
+        int64_t row;                      /* the first one at fault, or -1 */
+} ck_arrow_problem_t;
+
+/* Rows of an array: `length` of them from `first` on, counted in the array's own buffers. Where the type alone is to be
+ * looked at, length is 0 and the array may be NULL. */
+typedef struct ck_arrow_view_s {
+        const struct ArrowSchema *schema;
+        const struct ArrowArray *array;
+        int64_t first;
+        int64_t length;
+} ck_arrow_view_t;
+
+/* All rows of an array that a producer gave. */
+CK_EXPORT ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
+                                          const struct ArrowArray *array, ck_arrow_view_t *view,
+                                          ck_arrow_problem_t *problem);
+
+/* The number of the struct's field with this name (no NUL at its end needed); -1: there is none, -2: there are several. The
+ * schema must have passed ck_arrow_root(). */
+CK_EXPORT int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name, size_t len);
+
+/* The same rows of field i of a struct. */
+CK_EXPORT ck_arrow_result_t ck_arrow_field(const ck_arrow_view_t *parent, int64_t i,
+                                           ck_arrow_view_t *view, ck_arrow_problem_t *problem);
+
+/* The first row that is null in the view's own bitmap, or -1. */
+CK_EXPORT int64_t ck_arrow_first_null(const ck_arrow_view_t *view);
+
+/* Byte strings: binary and string of every layout, fixed_size_binary, null. */
+CK_EXPORT ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *column,
+                                            ck_arrow_problem_t *problem);
+
+/* Integers and, if `times`, timestamps, which become ms. Leaves numbers->missing as it is. CK_ARROW_WIDEN: unsigned numbers some
+ * of which are beyond what is signed of that width: the column is ck_arrow_widen()'s to make. */
+CK_EXPORT ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool times,
+                                             ck_numbers_t *numbers,
+                                             ck_arrow_problem_t *problem);
+
+/* Writes view->length numbers of an unsigned type of up to 32 bits, `missing` for a null. */
+CK_EXPORT void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into);
+
+/* Lists (list, large_list, map) of name and value; in a list the struct's fields are `key` and `value`. A null list has
+ * no pairs. */
+CK_EXPORT ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *headers,
+                                             ck_arrow_problem_t *problem);
+
+/* ---- Building ---- */
+
+/* The columns of Spark's Kafka source, by its names and of its types. */
+typedef enum ck_arrow_name_e {
+        CK_ARROW_KEY = 0,        /* binary */
+        CK_ARROW_VALUE,          /* binary */
+        CK_ARROW_TOPIC,          /* string */
+        CK_ARROW_PARTITION,      /* int32 */
+        CK_ARROW_OFFSET,         /* int64 */
+        CK_ARROW_TIMESTAMP,      /* timestamp[us, tz=UTC]; null if not known */
+        CK_ARROW_TIMESTAMP_TYPE, /* int32: -1 none, 0 the producer's, 1 the broker's */
+        CK_ARROW_HEADERS,        /* list<element: struct<key: string, value: binary>>; null if none */
+        CK_ARROW_NAME__CNT
+} ck_arrow_name_t;
+
+/* The most bytes a column without 64-bit offsets can hold. */
+#define CK_ARROW_MAX_BYTES ((size_t)INT32_MAX)
+
+/* The name of a column, static. */
+CK_EXPORT const char *ck_arrow_name(ck_arrow_name_t name);
+
+/* The struct type with these columns (at most CK_ARROW_NAME__CNT), each of them nullable. 0, or ENOMEM (then *out is
+ * not live). */
+CK_EXPORT int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
+                              struct ArrowSchema *out);
+
+/* Copies the messages start, start + step, ... of a batch (cnt at most, counted as ck_batch_row() counts) into an array: as many
+ * as keep every column within max_bytes. *built says how many; none fit only if one message alone is too
+ * big. 0, or ENOMEM (then *out is not live). */
+CK_EXPORT int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
+                             const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
+                             size_t *built, struct ArrowArray *out);
+
+/* The same as a stream of as many arrays as it takes, all of them built at once, so that the batch may go. 0, ENOMEM, or
+ * EOVERFLOW if a message alone is too big (then *out is not live). */
+CK_EXPORT int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
+                              const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
+                              struct ArrowArrayStream *out);
+
+#endif
