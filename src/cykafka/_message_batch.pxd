@@ -1,9 +1,10 @@
+from cykafka._arrow_export cimport ArrowExport
 from cykafka._batch_storage cimport Storage
 from cykafka._csrc cimport ck_batch_t, ck_loans_t, ck_number_t
 from cykafka._librdkafka cimport rd_kafka_topic_partition_list_t
 from cykafka._message cimport Message
 
-cdef class MessageBatch:
+cdef class MessageBatch(ArrowExport):
     cdef object __weakref__
     cdef Storage _storage
     # The rows: _cnt records of the storage from _start on, _step apart.

@@ -2,10 +2,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Literal, NoReturn, Self, SupportsIndex, final, overload
 
+from cykafka._arrow_export import ArrowExport
 from cykafka._message import Message
 
 @final
-class MessageBatch:
+class MessageBatch(ArrowExport):
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...

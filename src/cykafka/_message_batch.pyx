@@ -9,6 +9,7 @@ from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.ref cimport Py_INCREF
 from cpython.slice cimport PySlice_GetIndicesEx
+from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memchr, strcmp
 
@@ -71,7 +72,7 @@ cdef class Rows:
 # Not cleared by the collector: its methods rely on the attributes, and no cycle needs this one to be broken.
 @cython.final
 @cython.no_gc_clear
-cdef class MessageBatch:
+cdef class MessageBatch(ArrowExport):
     """Records as one object: a sequence of Messages, and columns.
 
     Comes from ``Consumer.consume_batch()`` and ``Consumer.batches()``. The records stay in librdkafka's fetch buffers
@@ -97,6 +98,12 @@ cdef class MessageBatch:
         if self._storage is None or self._storage._ptr is NULL:
             raise ValueError("the batch was released")
         return self._storage._ptr
+
+    cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL:
+        start[0] = self._start
+        step[0] = self._step
+        cnt[0] = self._cnt
+        return self.opened()
 
     cdef object name_of(self, const char *name):
         """The str of a topic's name; equal names are one str."""
