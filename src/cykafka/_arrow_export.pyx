@@ -54,7 +54,7 @@ cdef class ArrowExport:
     def __arrow_c_array__(self, requested_schema=None):
         """A copy of the records as one Arrow array: the capsules of its type and of itself.
 
-        ``pyarrow.record_batch(batch)`` calls it, as do nanoarrow and others.
+        ``pyarrow.record_batch(batch)`` and ``polars.DataFrame(batch)`` call it.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ cdef class ArrowExport:
     def __arrow_c_stream__(self, requested_schema=None):
         """A copy of the records as a stream of Arrow arrays: one, unless a column would hold more than 2 GiB.
 
-        ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB call it.
+        ``pyarrow.table(batch)``, nanoarrow and DuckDB call it.
 
         Parameters
         ----------

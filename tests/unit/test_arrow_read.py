@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,13 +50,13 @@ def arrays(draw: st.DrawFn, values: list[Any], kind: pa.DataType) -> tuple[Any, 
     if draw(st.booleans()):
         cuts = sorted(draw(st.lists(st.integers(0, len(values)), max_size=3)))
         bounds = [0, *cuts, len(values)]
-        chunks = [array.slice(a, b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+        chunks = [array.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
         array = pa.chunked_array(chunks, kind)
     return array, values
 
 
 def as_table(array: Any, draw: Callable[[Any], Any]) -> Any:
-    """The array as a column "x" of something that has columns, a struct in a struct's slice included."""
+    """The array as a column "x" of a table, a stream, or a struct that is a slice of another."""
     table = pa.table({"other": pa.nulls(len(array)), "x": array})
     if draw(st.booleans()) and not isinstance(array, pa.ChunkedArray):
         fields = [pa.concat_arrays([array.slice(0, 1), array])]
@@ -276,7 +277,7 @@ class Raises:
 
 @pytest.mark.parametrize("answer", [None, (), (1,), (1, 2), (1, 2, 3), [1, 2], "ab", b"ab"])
 def test_what_is_no_pair_of_capsules_is_refused(answer: Any) -> None:
-    with pytest.raises(TypeError, match="^data: "):
+    with pytest.raises(TypeError, match=r"^data: "):
         ArrowData(Gives(answer))
     with pytest.raises(TypeError, match="expected a capsule named arrow_array_stream"):
         ArrowData(Streams(answer))
@@ -313,7 +314,7 @@ def test_exceptions_of_a_producer_are_the_callers() -> None:
         ArrowData(Streams(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         ArrowData(Raises())
-    with pytest.raises(TypeError, match="expected Arrow data, .* got int"):
+    with pytest.raises(TypeError, match=r"expected Arrow data, .* got int"):
         ArrowData(1)
     with pytest.raises(TypeError):
         ArrowData(pa.Table)
