@@ -9,8 +9,8 @@
  * Ownership: reading owns and copies nothing; who fills a column in keeps the array live as long as the column is read.
  * What is built belongs to whoever calls its release callback; it refers to no batch, no client and no Python object,
  * so it may be released by any thread at any time, without the GIL.
- * Threads: reading takes no lock. Building reads the batch, which must stay as it is meanwhile; with
- * the headers column it parses those that nobody has asked for yet: one thread at a time then.
+ * Threads: reading takes no lock. Any number of threads may build arrays of one batch, each with a reference to it;
+ * with the headers column that takes the batch's lock for every row.
  *
  * What is checked of a foreign array: that it is live, its numbers of buffers and children, that offset and length are
  * not negative, that a child is as long as its parent says, that buffers which must be there are, and that

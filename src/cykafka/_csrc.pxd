@@ -200,21 +200,21 @@ cdef extern from "ck_column.h" nogil:
         CK_COLUMN_FIXED
         CK_COLUMN_PADDED
 
-    ctypedef struct _ck_column_fixed_t:
+    struct ck_column_fixed:
         const char *base
         ptrdiff_t stride
         size_t width
 
-    ctypedef union _ck_column_union_t:
+    union ck_column_u:
         ck_bytes_t constant
         const ck_bytes_t *items
-        _ck_column_fixed_t fixed
+        ck_column_fixed fixed
 
     ctypedef struct ck_column_t:
         ck_column_kind_t kind
         const uint8_t *validity
         int64_t first
-        _ck_column_union_t u
+        ck_column_u u
 
     ctypedef struct ck_numbers_t:
         int width
