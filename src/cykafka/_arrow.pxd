@@ -25,6 +25,7 @@ cdef class ArrowData:
     cdef int _refuse(self, ck_arrow_result_t result, const ck_arrow_problem_t *problem,
                      const ck_arrow_view_t *view, size_t chunk, object name, str argument,
                      str wanted) except -1
+    cdef void *_block(self, size_t cnt, size_t size) except NULL
 
     cdef bint is_table(self)
     cdef size_t rows(self, size_t chunk)
@@ -33,9 +34,10 @@ cdef class ArrowData:
                      ck_numbers_t *numbers) except -1
     cdef int headers(self, size_t chunk, object name, str argument,
                      ck_headers_t *headers) except -1
-    cdef int whole_column(self, str argument, ck_column_t *column) except -1
-    cdef int whole_numbers(self, str argument, bint times, ck_numbers_t *numbers) except -1
-    cdef int whole_headers(self, str argument, ck_headers_t *headers) except -1
+    cdef int whole_column(self, object name, str argument, ck_column_t *column) except -1
+    cdef int whole_numbers(self, object name, str argument, bint times,
+                           ck_numbers_t *numbers) except -1
+    cdef int whole_headers(self, object name, str argument, ck_headers_t *headers) except -1
 
 cdef bint is_arrow(object data) except -1
 cdef ArrowData arrow_data(object data, str argument)

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.errno cimport EINVAL, ENOMEM, ENOSYS
-from libc.stdint cimport int64_t
+from libc.stdint cimport SIZE_MAX, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
@@ -254,13 +254,12 @@ cdef class ArrowData:
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
-        cdef bytes wide
+        cdef int64_t *wide
         self._view(chunk, name, argument, &view)
         result = ck_arrow_numbers(&view, times, numbers, &problem)
         if result == CK_ARROW_WIDEN:
-            wide = PyBytes_FromStringAndSize(NULL, view.length * sizeof(int64_t))
-            ck_arrow_widen(&view, numbers.missing, <int64_t *>PyBytes_AS_STRING(wide))
-            self._kept.append(wide)
+            wide = <int64_t *>self._block(view.length, sizeof(int64_t))
+            ck_arrow_widen(&view, numbers.missing, wide)
             _set_wide(numbers, wide)
         elif result:
             self._refuse(result, &problem, &view, chunk, name, argument,
@@ -279,106 +278,120 @@ cdef class ArrowData:
             self._refuse(result, &problem, &view, chunk, name, argument, _HEADERS)
         return 0
 
-    cdef int whole_column(self, str argument, ck_column_t *column) except -1:
-        """The byte strings of all chunks of an array."""
+    # All chunks as one: what lies in several is gathered, in memory that lives as long as this object.
+
+    cdef int whole_column(self, object name, str argument, ck_column_t *column) except -1:
         cdef ck_column_t part
         cdef ck_bytes_t *items
-        cdef bytes gathered
         cdef size_t i, j
         if self.cnt <= 1:
-            return self.column(0, None, argument, column)
-        gathered = PyBytes_FromStringAndSize(NULL, self.length * sizeof(ck_bytes_t))
-        items = <ck_bytes_t *>PyBytes_AS_STRING(gathered)
+            return self.column(0, name, argument, column)
+        items = <ck_bytes_t *>self._block(self.length, sizeof(ck_bytes_t))
+        memset(column, 0, sizeof(ck_column_t))
+        column.kind = CK_COLUMN_POINTERS
+        column.u.items = items
         for i in range(self.cnt):
-            self.column(i, None, argument, &part)
+            self.column(i, name, argument, &part)
             for j in range(self.rows(i)):
                 items[j] = ck_column_get(&part, j)
             items += self.rows(i)
-        self._kept.append(gathered)
-        memset(column, 0, sizeof(ck_column_t))
-        column.kind = CK_COLUMN_POINTERS
-        column.u.items = <ck_bytes_t *>PyBytes_AS_STRING(gathered)
         return 0
 
-    cdef int whole_numbers(self, str argument, bint times, ck_numbers_t *numbers) except -1:
-        """The numbers of all chunks of an array. numbers.missing must be set."""
+    cdef int whole_numbers(self, object name, str argument, bint times,
+                           ck_numbers_t *numbers) except -1:
+        """numbers.missing must be set."""
         cdef ck_numbers_t part
         cdef int64_t *into
-        cdef bytes wide
         cdef size_t i, j
         if self.cnt <= 1:
-            return self.numbers(0, None, argument, times, numbers)
-        wide = PyBytes_FromStringAndSize(NULL, self.length * sizeof(int64_t))
-        into = <int64_t *>PyBytes_AS_STRING(wide)
+            return self.numbers(0, name, argument, times, numbers)
+        into = <int64_t *>self._block(self.length, sizeof(int64_t))
+        _set_wide(numbers, into)
         for i in range(self.cnt):
             part.missing = numbers.missing
-            self.numbers(i, None, argument, times, &part)
+            self.numbers(i, name, argument, times, &part)
             for j in range(self.rows(i)):
                 into[j] = ck_numbers_get(&part, j)
             into += self.rows(i)
-        self._kept.append(wide)
-        _set_wide(numbers, wide)
         return 0
 
-    cdef int whole_headers(self, str argument, ck_headers_t *headers) except -1:
-        """The headers of an array, which has one chunk."""
-        if self.cnt > 1:
-            raise ValueError(f"{argument}: the array has {self.cnt} chunks; combine them into one, "
-                             "or give all columns as one table to publish_arrow()")
-        return self.headers(0, None, argument, headers)
+    cdef int whole_headers(self, object name, str argument, ck_headers_t *headers) except -1:
+        cdef ck_headers_t part
+        cdef ck_bytes_t *names
+        cdef ck_bytes_t *values
+        cdef int64_t *starts
+        cdef int64_t used = 0
+        cdef int64_t begin, end
+        cdef size_t i, j
+        if self.cnt <= 1:
+            return self.headers(0, name, argument, headers)
+        starts = <int64_t *>self._block(self.length + 1, sizeof(int64_t))
+        memset(headers, 0, sizeof(ck_headers_t))
+        headers.starts64 = starts
+        for i in range(self.cnt):
+            self.headers(i, name, argument, &part)
+            for j in range(self.rows(i)):
+                starts[j] = used
+                _pairs(&part, j, &begin, &end)
+                used += end - begin
+            starts += self.rows(i)
+        starts[0] = used
+        names = <ck_bytes_t *>self._block(used, sizeof(ck_bytes_t))
+        values = <ck_bytes_t *>self._block(used, sizeof(ck_bytes_t))
+        headers.keys.kind = CK_COLUMN_POINTERS
+        headers.keys.u.items = names
+        headers.values.kind = CK_COLUMN_POINTERS
+        headers.values.u.items = values
+        for i in range(self.cnt):
+            self.headers(i, name, argument, &part)
+            for j in range(self.rows(i)):
+                _pairs(&part, j, &begin, &end)
+                while begin < end:
+                    names[0] = ck_column_get(&part.keys, begin)
+                    values[0] = ck_column_get(&part.values, begin)
+                    names += 1
+                    values += 1
+                    begin += 1
+        return 0
+
+    cdef void *_block(self, size_t cnt, size_t size) except NULL:
+        """Memory for cnt things of a size, as long as this object lives."""
+        cdef bytes block
+        if cnt > SIZE_MAX // 4 // size:
+            raise MemoryError
+        block = PyBytes_FromStringAndSize(NULL, cnt * size)
+        self._kept.append(block)
+        return PyBytes_AS_STRING(block)
 
     # What tests and the curious see of it.
 
     def read_column(self, name=None):
         """The byte strings of a column, or of the array itself: a list of bytes or None."""
         cdef ck_column_t column
-        cdef ck_bytes_t item
-        cdef size_t i, j
-        if name is None:
-            self.whole_column("data", &column)
-            return [_bytes(ck_column_get(&column, j)) for j in range(self.length)]
-        result = []
-        for i in range(max(self.cnt, 1)):
-            self.column(i, name, "data", &column)
-            for j in range(self.rows(i) if self.cnt else 0):
-                item = ck_column_get(&column, j)
-                result.append(_bytes(item))
-        return result
+        cdef size_t i
+        self.whole_column(name, "data", &column)
+        return [_bytes(ck_column_get(&column, i)) for i in range(self.length)]
 
     def read_numbers(self, name=None, *, times=False, missing=-1):
         """The numbers of a column, timestamps in ms, or of the array itself: a list of int."""
         cdef ck_numbers_t numbers
-        cdef size_t i, j
+        cdef size_t i
         numbers.missing = missing
-        if name is None:
-            self.whole_numbers("data", times, &numbers)
-            return [ck_numbers_get(&numbers, j) for j in range(self.length)]
-        result = []
-        for i in range(max(self.cnt, 1)):
-            self.numbers(i, name, "data", times, &numbers)
-            result += [ck_numbers_get(&numbers, j) for j in range(self.rows(i) if self.cnt else 0)]
-        return result
+        self.whole_numbers(name, "data", times, &numbers)
+        return [ck_numbers_get(&numbers, i) for i in range(self.length)]
 
     def read_headers(self, name=None):
-        """The headers of a column, or of the array itself: a list of pairs, or None, for each record."""
+        """The headers of a column, or of the array itself: a list of pairs for each record."""
         cdef ck_headers_t headers
-        cdef int64_t at, k
-        cdef size_t i, j
-        result = []
-        for i in range(max(self.cnt, 1)):
-            if name is None:
-                self.whole_headers("data", &headers)
-            else:
-                self.headers(i, name, "data", &headers)
-            for j in range(self.rows(i) if self.cnt else 0):
-                at = headers.first + j
-                if ((headers.starts32 is NULL and headers.starts64 is NULL)
-                        or not ck_column_valid(headers.validity, at)):
-                    result.append(None)
-                    continue
-                result.append([(_bytes(ck_column_get(&headers.keys, k)),
-                                _bytes(ck_column_get(&headers.values, k)))
-                               for k in range(_start(&headers, at), _start(&headers, at + 1))])
+        cdef int64_t begin, end, k
+        cdef size_t i
+        cdef list result = []
+        self.whole_headers(name, "data", &headers)
+        for i in range(self.length):
+            _pairs(&headers, i, &begin, &end)
+            result.append([(_bytes(ck_column_get(&headers.keys, k)),
+                            _bytes(ck_column_get(&headers.values, k)))
+                           for k in range(begin, end)])
         return result
 
 
@@ -416,18 +429,26 @@ cdef int _raise_stream(ArrowArrayStream *stream, int code, str argument) except 
     raise OSError(code, words)
 
 
-cdef void _set_wide(ck_numbers_t *numbers, bytes wide):
+cdef void _set_wide(ck_numbers_t *numbers, const int64_t *wide) noexcept:
     """Numbers of 64 bits in memory of ours, nulls replaced."""
     cdef int64_t missing = numbers.missing
     memset(numbers, 0, sizeof(ck_numbers_t))
     numbers.missing = missing
     numbers.width = sizeof(int64_t)
     numbers.stride = sizeof(int64_t)
-    numbers.base = PyBytes_AS_STRING(wide)
+    numbers.base = <const char *>wide
 
 
-cdef int64_t _start(const ck_headers_t *headers, int64_t at) noexcept:
-    return headers.starts32[at] if headers.starts32 is not NULL else headers.starts64[at]
+cdef void _pairs(const ck_headers_t *headers, size_t i, int64_t *begin, int64_t *end) noexcept:
+    """The pairs of record i; a null list has none."""
+    cdef int64_t at = headers.first + <int64_t>i
+    begin[0] = end[0] = 0
+    if headers.starts32 is NULL and headers.starts64 is NULL:
+        return
+    if not ck_column_valid(headers.validity, at):
+        return
+    begin[0] = headers.starts64[at] if headers.starts32 is NULL else headers.starts32[at]
+    end[0] = headers.starts64[at + 1] if headers.starts32 is NULL else headers.starts32[at + 1]
 
 
 cdef object _bytes(ck_bytes_t item):

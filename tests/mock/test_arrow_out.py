@@ -310,7 +310,7 @@ def test_the_reading_half_understands_the_other(batch: Any) -> None:
     assert data.read_numbers("offset") == list(batch.offsets)
     assert data.read_numbers("timestamp", times=True) == list(batch.timestamps)
     assert data.read_headers("headers") == [
-        pairs and [(name.encode(), value) for name, value in pairs] for pairs in batch.headers()
+        [(name.encode(), value) for name, value in pairs or []] for pairs in batch.headers()
     ]
     assert ArrowData(batch).read_column("topic") == [name.encode() for name in batch.topics]
 
