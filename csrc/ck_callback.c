@@ -8,6 +8,8 @@
 static _Thread_local bool ck_may_yield;
 /* Whether this thread runs code inside of a librdkafka call. */
 static _Thread_local bool ck_inside;
+/* The delivery this thread waits for, if any: its last report ends the wait. */
+static _Thread_local const ck_delivery_t *ck_goal;
 /* Whether this thread is librdkafka's background thread, inside a callback of ours. */
 static _Thread_local bool ck_background;
 
@@ -26,12 +28,16 @@ static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *even
 
 void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, void *opaque) {
         ck_report_t *report = rkmessage->_private;
-        (void)rk;
 
+        if (ck_delivery_is_opaque(report)) {
+                if (ck_delivery_report(rkmessage, ck_goal) && ck_may_yield && !ck_inside)
+                        rd_kafka_yield(rk);
+                return;
+        }
         if (!report) {
                 if (rkmessage->err)
                         ck_queue_untold((ck_queue_t *)opaque, rd_kafka_topic_name(rkmessage->rkt),
-                                        rkmessage->err);
+                                        rkmessage->err, 1);
                 return;
         }
         report->event.kind = CK_EVENT_REPORT;
@@ -135,6 +141,8 @@ typedef struct ck_doomed_s {
 static void ck_callback_end(const ck_doomed_t *doomed) {
         ck_loans_wait(doomed->loans);
         rd_kafka_destroy_flags(doomed->rk, doomed->flags);
+        if (doomed->queue)
+                ck_delivery_abandon_all(doomed->queue);
         ck_queue_destroy(doomed->queue);
         ck_loans_destroy(doomed->loans);
 }
@@ -178,6 +186,25 @@ int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
         int served = rd_kafka_poll(rk, timeout_ms);
 
         ck_set_may_yield(before);
+        return served;
+}
+
+int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
+                      int timeout_ms, bool any) {
+        ck_turn_t *turn = ck_queue_turn(queue);
+        int64_t started = ck_runtime_now_ms();
+        int served;
+
+        if (!ck_turn_take(turn, timeout_ms, any, goal ? ck_delivery_has_come : NULL, goal))
+                return 0;
+        if (timeout_ms > 0) { /* what taking the turn has left of it */
+                int64_t left = started + timeout_ms - ck_runtime_now_ms();
+                timeout_ms = left > 0 ? (int)left : 0;
+        }
+        ck_goal = goal;
+        served = ck_callback_poll(rk, timeout_ms);
+        ck_goal = NULL;
+        ck_turn_give(turn);
         return served;
 }
 

@@ -11,11 +11,12 @@
 #ifndef CK_CALLBACK_H
 #define CK_CALLBACK_H
 
+#include "ck_delivery.h"
 #include "ck_loans.h"
 #include "ck_queue.h"
 
-/* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it. Messages without one
- * that failed are counted in the queue, see ck_queue_take_untold(). */
+/* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or the place in a delivery's
+ * ledger. Messages without either that failed are counted in the queue, see ck_queue_take_untold(). */
 CK_EXPORT void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
                                   void *opaque);
 
@@ -79,6 +80,12 @@ CK_EXPORT bool ck_callback_inside(bool inside);
 
 /* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
+
+/* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to timeout_ms (-1: for
+ * ever), or until goal is done (NULL: no such). With `any` also when another thread's turn has ended. Returns
+ * how many operations were served. Takes the turn's lock, and does not hold it while it serves. */
+CK_EXPORT int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
+                                int timeout_ms, bool any);
 
 /* rd_kafka_flush. */
 CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 struct ck_queue_s {
+        ck_turn_t *turn;
         void *slots[CK_SLOT__CNT];
         /* Pushed events, newest first. */
         _Atomic(ck_event_t *) incoming;
@@ -15,7 +16,17 @@ struct ck_queue_s {
 };
 
 ck_queue_t *ck_queue_new(void) {
-        return calloc(1, sizeof(ck_queue_t));
+        ck_queue_t *queue = calloc(1, sizeof(*queue));
+
+        if (queue && !(queue->turn = ck_turn_new())) {
+                free(queue);
+                return NULL;
+        }
+        return queue;
+}
+
+ck_turn_t *ck_queue_turn(const ck_queue_t *queue) {
+        return queue->turn;
 }
 
 void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object) {
@@ -34,6 +45,7 @@ void ck_queue_destroy(ck_queue_t *queue) {
         while ((event = ck_queue_pop(queue)))
                 ck_event_destroy(event);
         ck_event_destroy(queue->first_untold);
+        ck_turn_destroy(queue->turn);
         free(queue);
 }
 
@@ -88,11 +100,12 @@ int64_t ck_queue_length(const ck_queue_t *queue) {
         return length;
 }
 
-void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err) {
+void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
+                     int64_t cnt) {
         ck_event_t *none = NULL;
         ck_notice_t *notice;
 
-        if (atomic_fetch_add_explicit(&queue->untold, 1, memory_order_relaxed) > 0)
+        if (atomic_fetch_add_explicit(&queue->untold, cnt, memory_order_relaxed) > 0)
                 return;
         if (!(notice = ck_event_new(CK_EVENT_ERROR, topic)))
                 return;
@@ -129,7 +142,7 @@ ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text) {
 void ck_event_destroy(ck_event_t *event) {
         ck_notice_t *notice;
 
-        if (!event || event->kind == CK_EVENT_REPORT)
+        if (!event || event->kind == CK_EVENT_REPORT || event->kind == CK_EVENT_DELIVERY)
                 return; /* embedded: its owner frees it */
         notice = (ck_notice_t *)event;
         free(notice->text);

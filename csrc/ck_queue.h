@@ -6,8 +6,8 @@
  * pops them afterwards, with the GIL, and runs the Python callbacks.
  *
  * Ownership: a pushed event belongs to the queue until ck_queue_pop() hands it to the caller.
- * An event of kind CK_EVENT_REPORT is embedded in a record the caller knows; all others are
- * freed with ck_event_destroy().
+ * Events of the kinds CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a message or a delivery that
+ * the caller knows; all others are freed with ck_event_destroy().
  * Threads: push from any thread, lock-free; all else from one thread at a time (for us: the one that
  * holds the GIL).
  */
@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "ck_runtime.h"
+#include "ck_turn.h"
 
 typedef enum ck_event_kind_e {
         CK_EVENT_REPORT = 1, /* ck_report_t: a message reached its end */
@@ -28,6 +29,7 @@ typedef enum ck_event_kind_e {
         CK_EVENT_STATS,      /* text: JSON */
         CK_EVENT_LOG,        /* code: syslog level, facility, text */
         CK_EVENT_COMMIT,     /* code, partitions */
+        CK_EVENT_DELIVERY,   /* ck_delivery_t: a batch reached its end */
 } ck_event_kind_t;
 
 /* The head of every event: small, for it is in every record in flight. */
@@ -78,7 +80,10 @@ CK_EXPORT void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object);
 /* What ck_queue_attach() was given, or NULL. */
 CK_EXPORT void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot);
 
-/* Frees the queue and the events left in it, except reports: pop those first. NULL is fine. */
+/* Whose turn it is to serve the queue's handle. Lives as long as the queue. */
+CK_EXPORT ck_turn_t *ck_queue_turn(const ck_queue_t *queue);
+
+/* Frees the queue and the events left in it, except embedded ones: pop those first. NULL is fine. */
 CK_EXPORT void ck_queue_destroy(ck_queue_t *queue);
 
 /* Appends an event. Any thread; takes no lock. */
@@ -93,8 +98,10 @@ CK_EXPORT bool ck_queue_is_empty(const ck_queue_t *queue);
 /* How many events wait; counts them one by one, for a counter would cost more than the push. */
 CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 
-/* Notes a message that failed and had no callback to hear of it. Any thread. */
-CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err);
+/* Notes cnt messages that failed and had no callback to hear of it; topic and err are the first one's. Any
+ * thread. */
+CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
+                               int64_t cnt);
 
 /* How many such messages there were since the last call. *first becomes the first one's error, a
  * ck_notice_t with the topic as text, which the caller destroys; NULL if there was none or memory was short. */
@@ -103,7 +110,7 @@ CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first);
 /* A zeroed notice of a kind with a copy of text (or none), or NULL if memory is short. */
 CK_EXPORT ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text);
 
-/* Frees the event and what it owns, unless it is embedded in a record. NULL is fine. */
+/* Frees what the event owns and, unless it is embedded, the event. NULL is fine. */
 CK_EXPORT void ck_event_destroy(ck_event_t *event);
 
 #endif

@@ -2,6 +2,7 @@
 
 from cykafka import admin, error, serialization
 from cykafka._consumer import Consumer
+from cykafka._delivery import Delivery, DeliveryError
 from cykafka._errors import (
     ConcurrentModificationException,
     IllegalStateException,
@@ -64,6 +65,8 @@ __all__ = [
     "ConsumerGroupState",
     "ConsumerGroupTopicPartitions",
     "ConsumerGroupType",
+    "Delivery",
+    "DeliveryError",
     "DeserializingConsumer",
     "DeserializingShareConsumer",
     "ElectionType",

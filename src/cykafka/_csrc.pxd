@@ -22,6 +22,7 @@ cdef extern from "ck_runtime.h" nogil:
         CK_KIND_TOPIC
         CK_KIND_EVENT
         CK_KIND_FETCHED
+        CK_KIND_DELIVERY
 
     void ck_runtime_count(ck_kind_t kind, int64_t delta)
     int64_t ck_runtime_alive(ck_kind_t kind)
@@ -35,6 +36,13 @@ cdef extern from "ck_bell.h" nogil:
     void ck_bell_ring(ck_bell_t *bell)
     void ck_bell_wait(ck_bell_t *bell, int timeout_ms)
 
+cdef extern from "ck_turn.h" nogil:
+    ctypedef struct ck_turn_t
+
+    void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu)
+    void ck_turn_leave(ck_turn_t *turn)
+    void ck_turn_kick(ck_turn_t *turn)
+
 cdef extern from "ck_queue.h" nogil:
     ctypedef enum ck_event_kind_t:
         CK_EVENT_REPORT
@@ -43,6 +51,7 @@ cdef extern from "ck_queue.h" nogil:
         CK_EVENT_STATS
         CK_EVENT_LOG
         CK_EVENT_COMMIT
+        CK_EVENT_DELIVERY
 
     ctypedef struct ck_event_t:
         ck_event_kind_t kind
@@ -75,10 +84,13 @@ cdef extern from "ck_queue.h" nogil:
     ck_queue_t *ck_queue_new()
     void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object)
     void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot)
+    ck_turn_t *ck_queue_turn(const ck_queue_t *queue)
     void ck_queue_destroy(ck_queue_t *queue)
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
     bint ck_queue_is_empty(const ck_queue_t *queue)
     int64_t ck_queue_length(const ck_queue_t *queue)
+    void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
+                         int64_t cnt)
     int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first)
     void ck_event_destroy(ck_event_t *event)
 
@@ -88,6 +100,42 @@ cdef extern from "ck_loans.h" nogil:
     ck_loans_t *ck_loans_new()
     void ck_loans_destroy(ck_loans_t *loans)
     bint ck_loans_settle(ck_loans_t *loans)
+
+cdef extern from "ck_delivery.h" nogil:
+    ctypedef struct ck_delivery_t
+
+    int64_t CK_OUTCOME_IN_FLIGHT
+
+    struct ck_outcome_values:
+        int32_t partition
+        int32_t err
+
+    union ck_outcome_u:
+        ck_outcome_values outcome
+
+    ctypedef struct ck_outcome_t:
+        int64_t offset
+        ck_outcome_u u
+
+    int CK_DELIVERY_RELEASE
+    int CK_DELIVERY_TELL
+    int CK_DELIVERY_DONE
+
+    ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt)
+    void ck_delivery_keep(ck_delivery_t *delivery)
+    void ck_delivery_release(ck_delivery_t *delivery)
+    size_t ck_delivery_cnt(const ck_delivery_t *delivery)
+    ck_outcome_t *ck_delivery_slots(ck_delivery_t *delivery)
+    size_t ck_delivery_taken(const ck_delivery_t *delivery)
+    void ck_delivery_close(ck_delivery_t *delivery, rd_kafka_resp_err_t err)
+    int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner)
+    void *ck_delivery_of_event(ck_event_t *event, bint give_back)
+    void ck_delivery_again(ck_event_t *event)
+    bint ck_delivery_is_done(const ck_delivery_t *delivery)
+    int64_t ck_delivery_failed(const ck_delivery_t *delivery)
+    int64_t ck_delivery_drop(ck_delivery_t *delivery)
+    void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery, int timeout_ms)
+    void ck_delivery_abandon_all(ck_queue_t *queue)
 
 cdef extern from "ck_callback.h" nogil:
     void ck_callback_report(rd_kafka_t *, const rd_kafka_message_t *, void *) noexcept
@@ -110,6 +158,8 @@ cdef extern from "ck_callback.h" nogil:
                              bint later)
     bint ck_callback_inside(bint inside)
     int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
+    int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
+                          int timeout_ms, bint any)
     rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
 
@@ -126,6 +176,70 @@ cdef extern from "ck_produce.h" nogil:
 
     rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                                  const ck_record_t *record)
+
+cdef extern from "ck_column.h" nogil:
+    ctypedef struct ck_bytes_t:
+        const void *ptr
+        size_t len
+
+    ctypedef enum ck_column_kind_t:
+        CK_COLUMN_NONE
+        CK_COLUMN_CONSTANT
+        CK_COLUMN_POINTERS
+        CK_COLUMN_FIXED
+        CK_COLUMN_PADDED
+
+    struct ck_column_fixed:
+        const char *base
+        ptrdiff_t stride
+        size_t width
+
+    union ck_column_u:
+        ck_bytes_t constant
+        const ck_bytes_t *items
+        ck_column_fixed fixed
+
+    ctypedef struct ck_column_t:
+        ck_column_kind_t kind
+        const uint8_t *validity
+        int64_t first
+        ck_column_u u
+
+    ctypedef struct ck_numbers_t:
+        int width
+        const char *base
+        ptrdiff_t stride
+        const uint8_t *validity
+        int64_t first
+        int64_t missing
+
+    ctypedef struct ck_headers_t:
+        size_t named_cnt
+        const ck_bytes_t *names
+        const ck_column_t *named
+        const int64_t *starts64
+        ck_column_t keys
+        ck_column_t values
+
+    int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
+    ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
+
+cdef extern from "ck_publish.h" nogil:
+    ctypedef struct ck_publish_t:
+        size_t cnt
+        size_t next
+        rd_kafka_topic_t *rkt
+        rd_kafka_topic_t **rkts
+        ck_column_t values
+        ck_column_t keys
+        const ck_headers_t *headers
+        ck_numbers_t timestamps
+        ck_numbers_t partitions
+        bint borrow
+        int64_t room
+
+    rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
+                                   ck_delivery_t *delivery, int slice_ms)
 
 cdef extern from "ck_batch.h" nogil:
     ctypedef struct ck_row_t:

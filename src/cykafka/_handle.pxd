@@ -1,7 +1,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._csrc cimport ck_bell_t, ck_loans_t, ck_notice_t, ck_queue_t, ck_report_t
+from cykafka._csrc cimport ck_bell_t, ck_event_t, ck_loans_t, ck_notice_t, ck_queue_t, ck_report_t
 from cykafka._librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_queue_t,
@@ -41,6 +41,8 @@ cdef class Handle:
     cdef object _logger
     cdef object _on_commit
     cdef TokenSource _tokens
+    # What serves the handle from asyncio's loops, see _watch; made when it is first wanted.
+    cdef object _watch
 
     cdef int check_new(self) except -1
     cdef int open(self, rd_kafka_type_t kind, dict config) except -1
@@ -51,6 +53,7 @@ cdef class Handle:
     cdef int dispatch(self, int64_t deadline) except -1
     cdef int serve(self, ck_notice_t *notice) except -1
     cdef int deliver(self, ck_report_t *report) except -1
+    cdef int tell(self, ck_event_t *event) except -1
     cdef int slice_ms(self, int64_t deadline) noexcept
     cdef bint begin_close(self) except -1
     cdef int stop(self, int64_t deadline) except -1

@@ -21,11 +21,13 @@ from cykafka._config cimport conf_from, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
     CK_EVENT_COMMIT,
+    CK_EVENT_DELIVERY,
     CK_EVENT_ERROR,
     CK_EVENT_LOG,
     CK_EVENT_REPORT,
     CK_EVENT_STATS,
     CK_EVENT_THROTTLE,
+    CK_KIND_DELIVERY,
     CK_KIND_EVENT,
     CK_KIND_FETCHED,
     CK_KIND_HANDLE,
@@ -41,6 +43,8 @@ from cykafka._csrc cimport (
     ck_callback_log,
     ck_callback_stats,
     ck_callback_throttle,
+    ck_delivery_abandon_all,
+    ck_delivery_of_event,
     ck_event_destroy,
     ck_event_kind_t,
     ck_event_t,
@@ -124,12 +128,14 @@ def live_handles():
     -------
     dict of str to int
         ``handles``, ``topics``, ``events`` (waiting for a callback), ``reports`` (messages in flight
-        with a delivery callback) and ``fetched`` (messages librdkafka has lent us).
+        with a delivery callback), ``fetched`` (messages librdkafka has lent us) and ``deliveries`` (batches
+        in flight, or whose outcomes someone holds).
     """
     return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
             "events": ck_runtime_alive(CK_KIND_EVENT),
             "reports": runtime.ck_runtime_reports,
-            "fetched": ck_runtime_alive(CK_KIND_FETCHED)}
+            "fetched": ck_runtime_alive(CK_KIND_FETCHED),
+            "deliveries": ck_runtime_alive(CK_KIND_DELIVERY)}
 
 
 cdef object _logger_of(object logger):
@@ -150,6 +156,8 @@ cdef class Handle:
         # For handles whose class hides __del__; the attributes may be gone by now.
         cdef bint later
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
+            if ck_callback_is_background():
+                _drain(self._events)
             with nogil:
                 rd_kafka_queue_destroy(self._wait_queue)
                 later = ck_callback_is_background() or not ck_loans_settle(self._loans)
@@ -161,6 +169,7 @@ cdef class Handle:
             ck_runtime_count(CK_KIND_HANDLE, -1)
             if self._events is not NULL:
                 Py_XDECREF(self._kept)
+                ck_delivery_abandon_all(self._events)
         if self._ptr is NULL and self._events is not NULL:
             _drain(self._events)
             ck_queue_destroy(self._events)
@@ -353,6 +362,8 @@ cdef class Handle:
                         break
                     if event.kind == CK_EVENT_REPORT:
                         self.deliver(<ck_report_t *>event)
+                    elif event.kind == CK_EVENT_DELIVERY:
+                        self.tell(event)
                     else:
                         self.serve(<ck_notice_t *>event)
                     if self._generation != ck_runtime_generation:
@@ -407,6 +418,10 @@ cdef class Handle:
             in_flight_destroy(sent)
         if on_delivery is not None:
             on_delivery(error, message)
+        return 0
+
+    cdef int tell(self, ck_event_t *event) except -1:
+        """A batch has reached its end: a publisher's."""
         return 0
 
     # -- closing
@@ -489,6 +504,7 @@ cdef class Handle:
                 later = ck_callback_is_background() or not ck_loans_settle(self._loans)
             if later:
                 handed_on = self._events
+                _drain(handed_on)
             self._ptr = NULL
             with nogil:
                 rd_kafka_queue_destroy(self._wait_queue)
@@ -496,7 +512,8 @@ cdef class Handle:
             self._loans = NULL
             if not done:
                 self._events = NULL
-            elif self._kept is not NULL:
+            else:
+                ck_delivery_abandon_all(self._events)
                 Py_XDECREF(self._kept)
                 self._kept = NULL
             ck_runtime_count(CK_KIND_HANDLE, -1)
@@ -525,6 +542,8 @@ cdef void _drain(ck_queue_t *events) noexcept:
             return
         if event.kind == CK_EVENT_REPORT:
             in_flight_destroy(<in_flight_t *>event)
+        elif event.kind == CK_EVENT_DELIVERY:
+            Py_XDECREF(<PyObject *>ck_delivery_of_event(event, True))
         else:
             ck_event_destroy(event)
 

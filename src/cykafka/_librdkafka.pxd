@@ -39,6 +39,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
         RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS
         RD_KAFKA_RESP_ERR__STATE
+        RD_KAFKA_RESP_ERR__IN_PROGRESS
         RD_KAFKA_RESP_ERR__CONFLICT
         RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
         RD_KAFKA_RESP_ERR__NOT_CONFIGURED
@@ -212,6 +213,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *rk)
     size_t rd_kafka_queue_length(rd_kafka_queue_t *rkqu)
     void rd_kafka_queue_yield(rd_kafka_queue_t *rkqu)
+    void rd_kafka_queue_io_event_enable(rd_kafka_queue_t *rkqu, int fd, const void *payload,
+                                        size_t size)
     int rd_kafka_queue_poll_callback(rd_kafka_queue_t *rkqu, int timeout_ms)
     rd_kafka_resp_err_t rd_kafka_set_log_queue(rd_kafka_t *rk, rd_kafka_queue_t *rkqu)
 

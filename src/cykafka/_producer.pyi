@@ -6,14 +6,14 @@ from typing_extensions import disjoint_base
 
 from cykafka._errors import KafkaError
 from cykafka._message import Message
-from cykafka._transaction import Transactional
+from cykafka._publisher import Publisher
 
 _Data: TypeAlias = bytes | str | bytearray | memoryview
 _Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 
 @disjoint_base
-class Producer(Transactional):
+class Producer(Publisher):
     def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
     def produce(
         self,

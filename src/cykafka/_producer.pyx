@@ -12,24 +12,28 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
-    CK_KIND_TOPIC,
+    CK_KIND_DELIVERY,
     PyThread_get_thread_ident,
     ck_callback_flush,
     ck_callback_poll,
     ck_callback_report,
+    ck_callback_serve,
     ck_event_destroy,
     ck_event_t,
     ck_notice_t,
     ck_produce,
     ck_queue_length,
     ck_queue_take_untold,
+    ck_queue_turn,
     ck_record_t,
-    ck_runtime_count,
+    ck_runtime_alive,
     ck_runtime_generation,
     ck_runtime_now_ms,
+    ck_turn_enter,
+    ck_turn_leave,
 )
 from cykafka._errors cimport check_doing, error_from, take_error
-from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, plain_str, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_PRODUCER,
@@ -47,36 +51,29 @@ from cykafka._librdkafka cimport (
     rd_kafka_error_destroy,
     rd_kafka_error_t,
     rd_kafka_headers_destroy,
-    rd_kafka_last_error,
     rd_kafka_outq_len,
     rd_kafka_purge,
     rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
-    rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
 from cykafka._message cimport headers_to, in_flight_destroy, in_flight_new, in_flight_t
-from cykafka._partition cimport c_name
+from cykafka._publisher cimport Publisher
 from cykafka._record cimport (
-    Topic,
     check_data,
     data_of,
     frozen,
     headers_copy,
     produce_error,
 )
-from cykafka._transaction cimport Transactional
 
 from cykafka._errors import KafkaError, KafkaException
-
-# What no argument is: produce() compares its topic by identity first.
-_NO_NAME = object()
 
 _log = logging.getLogger("cykafka")
 
 
-cdef class Producer(Transactional):
+cdef class Producer(Publisher):
     """Sends records, asynchronously.
 
     Parameters
@@ -118,8 +115,6 @@ cdef class Producer(Transactional):
             config = merged_config(args, kwargs, type(self).__name__)
             self._on_delivery = take_callable(config, "on_delivery")
             self._only_errors = take_bool(config, "delivery.report.only.error", False)
-            self._topics = {}
-            self._last_name = _NO_NAME
             self.open(RD_KAFKA_PRODUCER, config)
         finally:
             self._opening = False
@@ -132,7 +127,7 @@ cdef class Producer(Transactional):
                 self.release_topics()
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
-        Transactional.set_callbacks(self, conf)
+        Publisher.set_callbacks(self, conf)
         # Always: without reports flush() waits in steps of 10 ms, and costs more, not less.
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
         return 0
@@ -144,59 +139,23 @@ cdef class Producer(Transactional):
         return rd_kafka_outq_len(self._ptr) - <int64_t>rd_kafka_queue_length(self._wait_queue)
 
     cdef int release(self) noexcept:
+        if self._watch is not None:
+            self._watch.end()
         self.drop_reports()
         self.release_topics()
         return 0
 
     cdef void drop_reports(self) noexcept:
         """Have librdkafka give back every message in flight: it forgets them when it is destroyed, and
-        with them the reference that each one with a callback holds."""
+        with them the reference that each one with a callback holds, and the outcomes of batches."""
         cdef int64_t deadline = ck_runtime_now_ms() + 1000
         cdef rd_kafka_t *rk = self._ptr
-        if runtime.ck_runtime_reports == 0:
+        if runtime.ck_runtime_reports == 0 and ck_runtime_alive(CK_KIND_DELIVERY) == 0:
             return
         with nogil:
             rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
             while rd_kafka_outq_len(rk) > 0 and ck_runtime_now_ms() < deadline:
                 ck_callback_poll(rk, 10)
-
-    cdef void release_topics(self) noexcept:
-        cdef Topic topic
-        self._last_name = _NO_NAME
-        self._last_topic = None
-        for topic in self._topics.values():
-            topic.release()
-        self._topics.clear()
-
-    cdef rd_kafka_topic_t *topic_of(self, object name) except NULL:
-        """The handle of a topic, made at its first use."""
-        cdef Topic topic
-        cdef rd_kafka_resp_err_t err
-        cdef rd_kafka_topic_t *rkt
-        cdef const char *text
-        if not isinstance(name, str):
-            raise TypeError(f"topic: expected a str, got {type(name).__name__}")
-        key = plain_str(name)  # a subclass's __hash__ may close the producer
-        topic = self._topics.get(key)
-        if topic is None:
-            text = c_name(key)
-            rk = self.enter()
-            with nogil:
-                rkt = rd_kafka_topic_new(rk, text, NULL)
-                err = rd_kafka_last_error()
-            self.leave()
-            if rkt is NULL:
-                check_doing(err, f"topic {name!r}")
-            # Another thread may have been quicker; librdkafka counts the references.
-            topic = Topic()
-            topic._ptr = rkt
-            ck_runtime_count(CK_KIND_TOPIC, 1)
-            if self._topics.setdefault(key, topic) is not topic:
-                topic.release()
-                topic = self._topics[key]
-        self._last_name = name
-        self._last_topic = topic
-        return topic._ptr
 
     def produce(self, topic, value=None, key=None, partition=-1, callback=None,
                 on_delivery=None, timestamp=0, headers=None, timeout=0):
@@ -301,7 +260,7 @@ cdef class Producer(Transactional):
             rk = self.enter()
             try:
                 with nogil:
-                    ck_callback_poll(rk, ms)
+                    ck_callback_serve(rk, self._events, NULL, ms, True)
             finally:
                 self.leave()
             self.dispatch(NOW)
@@ -391,7 +350,7 @@ cdef class Producer(Transactional):
             if ms or rd_kafka_queue_length(self._wait_queue):
                 try:
                     with nogil:
-                        served += ck_callback_poll(rk, ms)
+                        served += ck_callback_serve(rk, self._events, NULL, ms, False)
                 finally:
                     self.leave()
             else:
@@ -428,7 +387,9 @@ cdef class Producer(Transactional):
                 ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             rk = self.enter()
             with nogil:
+                ck_turn_enter(ck_queue_turn(self._events), self._wait_queue)
                 ck_callback_flush(rk, ms)
+                ck_turn_leave(ck_queue_turn(self._events))
             self.leave()
             self.dispatch(deadline)
             if self._ptr is NULL:
@@ -506,6 +467,8 @@ cdef class Producer(Transactional):
                     raised = another
         self._tell_untold()
         self.destroy(0)
+        if raised is None:
+            self.dispatch(NOW)  # batches that had their end only now
         if raised is not None:
             raise raised
         return True
@@ -531,8 +494,8 @@ cdef class Producer(Transactional):
             topic = (<ck_notice_t *>first).text.decode()
             error = error_from(<rd_kafka_resp_err_t>first.code, NULL)
             ck_event_destroy(first)
-            _log.warning("%s: %d record(s) without a delivery callback were not delivered, the first "
-                         "one to %s: %s", self._label, untold, topic, error.str())
+            _log.warning("%s: %d record(s) whose outcome nobody has asked for were not delivered, the "
+                         "first one to %s: %s", self._label, untold, topic, error.str())
         return 0
 
     def __enter__(self):

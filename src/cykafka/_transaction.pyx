@@ -1,6 +1,13 @@
 """Transactions (KIP-98, KIP-447): the part of a producer that makes its records atomic."""
 from cykafka._config cimport int_conf
-from cykafka._csrc cimport ck_callback_poll, ck_runtime_generation, ck_runtime_now_ms
+from cykafka._csrc cimport (
+    ck_callback_serve,
+    ck_queue_turn,
+    ck_runtime_generation,
+    ck_runtime_now_ms,
+    ck_turn_enter,
+    ck_turn_leave,
+)
 from cykafka._errors cimport check_error
 from cykafka._client cimport Client
 from cykafka._util cimport NOW, SLICE, deadline_after, int_ms, timeout_ms
@@ -56,7 +63,9 @@ cdef class Transactional(Client):
             rk = self.enter()
             try:
                 with nogil:
+                    ck_turn_enter(ck_queue_turn(self._events), self._wait_queue)
                     error = step(rk, slice)
+                    ck_turn_leave(ck_queue_turn(self._events))
             finally:
                 self.leave()
             if error is NULL:
@@ -74,7 +83,7 @@ cdef class Transactional(Client):
             slice = <int>max(0, min(started + SLICE, deadline) - ck_runtime_now_ms())
             try:
                 with nogil:
-                    ck_callback_poll(rk, slice)
+                    ck_callback_serve(rk, self._events, NULL, slice, True)
             finally:
                 self.leave()
             PyErr_CheckSignals()

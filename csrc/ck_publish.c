@@ -1,0 +1,222 @@
+#include "ck_publish.h"
+
+/* Records for one rd_kafka_produce_batch(): few enough for a small stack and the first-level cache, enough that
+ * what is done once per call no longer counts. */
+#define CK_PUBLISH_RUN 256
+
+static inline rd_kafka_topic_t *ck_publish_rkt(const ck_publish_t *publish, size_t i) {
+        return publish->rkts ? publish->rkts[i] : publish->rkt;
+}
+
+/* The numbers are checked where they come from, or here: what is no partition has none. */
+static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i) {
+        int64_t partition = ck_numbers_get(&publish->partitions, i);
+
+        return partition < INT32_MAX ? (int32_t)partition : INT32_MAX;
+}
+
+/* The pairs of record i: those from *start on; returns how many, -1 for a record without headers. */
+static int64_t ck_publish_pairs(const ck_headers_t *headers, size_t i, int64_t *start) {
+        int64_t at = headers->first + (int64_t)i;
+
+        *start = 0;
+        if ((!headers->starts32 && !headers->starts64) ||
+            !ck_column_valid(headers->validity, at))
+                return -1;
+        if (headers->starts32) {
+                *start = headers->starts32[at];
+                return headers->starts32[at + 1] - *start;
+        }
+        *start = headers->starts64[at];
+        return headers->starts64[at + 1] - *start;
+}
+
+static inline void ck_publish_header(rd_kafka_headers_t *hdrs, ck_bytes_t name,
+                                     ck_bytes_t value) {
+        rd_kafka_header_add(hdrs, name.ptr ? name.ptr : "", (ssize_t)name.len, value.ptr,
+                            (ssize_t)value.len);
+}
+
+/* The headers of record i, or NULL. */
+static rd_kafka_headers_t *ck_publish_headers(const ck_headers_t *headers, size_t i) {
+        rd_kafka_headers_t *hdrs;
+        int64_t start, cnt = ck_publish_pairs(headers, i, &start);
+        int64_t k;
+        size_t n;
+
+        if (cnt <= 0 && !headers->named_cnt)
+                return NULL;
+        hdrs = rd_kafka_headers_new(headers->named_cnt + (size_t)(cnt > 0 ? cnt : 0));
+        for (n = 0; n < headers->named_cnt; n++)
+                ck_publish_header(hdrs, headers->names[n],
+                                  ck_column_get(&headers->named[n], i));
+        for (k = start; k < start + cnt; k++)
+                ck_publish_header(hdrs, ck_column_get(&headers->keys, (size_t)k),
+                                  ck_column_get(&headers->values, (size_t)k));
+        return hdrs;
+}
+
+/* One record the long way. */
+static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *publish, size_t i,
+                                          rd_kafka_headers_t *hdrs, int64_t timestamp,
+                                          ck_outcome_t *slot) {
+        ck_bytes_t value = ck_column_get(&publish->values, i);
+        ck_bytes_t key = ck_column_get(&publish->keys, i);
+        rd_kafka_vu_t vus[8];
+        rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+        rd_kafka_error_t *error;
+        size_t cnt = 0;
+
+        vus[cnt].vtype = RD_KAFKA_VTYPE_RKT;
+        vus[cnt++].u.rkt = ck_publish_rkt(publish, i);
+        vus[cnt].vtype = RD_KAFKA_VTYPE_PARTITION;
+        vus[cnt++].u.i32 = ck_publish_partition(publish, i);
+        vus[cnt].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
+        vus[cnt++].u.i = publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_VALUE;
+        vus[cnt].u.mem.ptr = (void *)value.ptr;
+        vus[cnt++].u.mem.size = value.len;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_KEY;
+        vus[cnt].u.mem.ptr = (void *)key.ptr;
+        vus[cnt++].u.mem.size = key.len;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_OPAQUE;
+        vus[cnt++].u.ptr = ck_delivery_opaque(slot);
+        if (timestamp) {
+                vus[cnt].vtype = RD_KAFKA_VTYPE_TIMESTAMP;
+                vus[cnt++].u.i64 = timestamp;
+        }
+        if (hdrs) {
+                vus[cnt].vtype = RD_KAFKA_VTYPE_HEADERS;
+                vus[cnt++].u.headers = hdrs;
+        }
+        if ((error = rd_kafka_produceva(rk, vus, cnt))) {
+                err = rd_kafka_error_code(error);
+                rd_kafka_error_destroy(error);
+                if (hdrs)
+                        rd_kafka_headers_destroy(hdrs);
+        }
+        return err;
+}
+
+/* Whether record i can never have room, however empty the queue. */
+static bool ck_publish_never_fits(const ck_publish_t *publish, size_t i) {
+        return publish->room > 0 &&
+               ck_column_get(&publish->values, i).len > (size_t)publish->room;
+}
+
+/* Records from publish->next on that go to the same topic and partition, without headers and timestamps, at
+ * most up to `until`. NO_ERROR, or _QUEUE_FULL. */
+static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *delivery,
+                                          size_t until) {
+        rd_kafka_message_t rkmessages[CK_PUBLISH_RUN];
+        ck_outcome_t *slots = ck_delivery_slots(delivery);
+        size_t first = publish->next, cnt = until - first, i;
+        rd_kafka_topic_t *rkt = ck_publish_rkt(publish, first);
+        int32_t partition = ck_publish_partition(publish, first);
+
+        for (i = 0; i < cnt; i++) {
+                rd_kafka_message_t *rkmessage = &rkmessages[i];
+                ck_bytes_t value = ck_column_get(&publish->values, first + i);
+                ck_bytes_t key = ck_column_get(&publish->keys, first + i);
+
+                rkmessage->payload = (void *)value.ptr;
+                rkmessage->len = value.len;
+                rkmessage->key = (void *)key.ptr;
+                rkmessage->key_len = key.len;
+                rkmessage->_private = ck_delivery_opaque(&slots[first + i]);
+        }
+        ck_delivery_take(delivery, until);
+        publish->next = until;
+        if (rd_kafka_produce_batch(rkt, partition, publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY,
+                                   rkmessages, (int)cnt) == (int)cnt)
+                return RD_KAFKA_RESP_ERR_NO_ERROR;
+        for (i = 0; i < cnt; i++) {
+                rd_kafka_resp_err_t err = rkmessages[i].err;
+
+                if (!err)
+                        continue;
+                if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
+                        bool never = ck_publish_never_fits(publish, first + i);
+
+                        /* All behind it were refused with it. */
+                        publish->next = first + i + never;
+                        ck_delivery_untake(delivery, publish->next);
+                        if (never)
+                                ck_delivery_refuse(delivery, first + i, partition, err);
+                        return never ? RD_KAFKA_RESP_ERR_NO_ERROR : err;
+                }
+                ck_delivery_refuse(delivery, first + i, partition, err);
+        }
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+/* How far the run reaches that starts at publish->next; nowhere, if its first record has headers or a timestamp,
+ * which are returned in their places. */
+static size_t ck_publish_reach(const ck_publish_t *publish, rd_kafka_headers_t **hdrs,
+                               int64_t *timestamp) {
+        size_t first = publish->next, end = publish->cnt, i;
+        bool one_topic = !publish->rkts, one_partition = !publish->partitions.width;
+        bool no_timestamps = !publish->timestamps.width && !publish->timestamps.missing;
+
+        *hdrs = publish->headers ? ck_publish_headers(publish->headers, first) : NULL;
+        *timestamp = ck_numbers_get(&publish->timestamps, first);
+        if (*hdrs || *timestamp)
+                return first;
+        if (end - first > CK_PUBLISH_RUN)
+                end = first + CK_PUBLISH_RUN;
+        if (one_topic && one_partition && no_timestamps && !publish->headers)
+                return end;
+        for (i = first + 1; i < end; i++) {
+                int64_t start;
+
+                if (!one_topic && publish->rkts[i] != publish->rkts[first])
+                        break;
+                if (!one_partition && ck_publish_partition(publish, i) !=
+                                          ck_publish_partition(publish, first))
+                        break;
+                if (!no_timestamps && ck_numbers_get(&publish->timestamps, i))
+                        break;
+                if (publish->headers && (publish->headers->named_cnt ||
+                                         ck_publish_pairs(publish->headers, i, &start) > 0))
+                        break;
+        }
+        return i;
+}
+
+rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish, ck_delivery_t *delivery,
+                               int slice_ms) {
+        int64_t end = ck_runtime_now_ms() + slice_ms;
+        size_t looked = publish->next;
+
+        while (publish->next < publish->cnt) {
+                size_t i = publish->next, until;
+                rd_kafka_headers_t *hdrs;
+                rd_kafka_resp_err_t err;
+                int64_t timestamp;
+
+                /* At the clock, that is, and not for every record. */
+                if (i - looked >= CK_PUBLISH_RUN) {
+                        if (ck_runtime_now_ms() >= end)
+                                return RD_KAFKA_RESP_ERR__IN_PROGRESS;
+                        looked = i;
+                }
+                if ((until = ck_publish_reach(publish, &hdrs, &timestamp)) > i) {
+                        if ((err = ck_publish_run(publish, delivery, until)))
+                                return err;
+                        continue;
+                }
+                ck_delivery_take(delivery, i + 1);
+                publish->next = i + 1;
+                err = ck_publish_one(rk, publish, i, hdrs, timestamp,
+                                     &ck_delivery_slots(delivery)[i]);
+                if (!err)
+                        continue;
+                if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL && !ck_publish_never_fits(publish, i)) {
+                        ck_delivery_untake(delivery, i);
+                        publish->next = i;
+                        return err;
+                }
+                ck_delivery_refuse(delivery, i, ck_publish_partition(publish, i), err);
+        }
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+}

@@ -1,0 +1,154 @@
+#include "ck_turn.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* How long any sleep lasts at most, ms: a net for wake-ups that went wrong, and for signals. */
+#define CK_TURN_SLEEP_MS 100
+/* How soon a guest asks again for the turn, ms: one waiting call eats a yield, and one that was about
+ * to wait may miss it. */
+#define CK_TURN_ASK_MS 5
+
+struct ck_turn_s {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        bool taken;
+        int guests;
+        int sleepers; /* on `changed` */
+        unsigned kicks;
+        ck_link_t list; /* of what is waited for, in a ring */
+};
+
+ck_turn_t *ck_turn_new(void) {
+        ck_turn_t *turn = calloc(1, sizeof(*turn));
+        pthread_condattr_t attr;
+
+        if (!turn)
+                return NULL;
+        turn->list.next = turn->list.before = &turn->list;
+        pthread_mutex_init(&turn->lock, NULL);
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&turn->changed, &attr);
+        pthread_condattr_destroy(&attr);
+        return turn;
+}
+
+void ck_turn_destroy(ck_turn_t *turn) {
+        if (!turn)
+                return;
+        pthread_cond_destroy(&turn->changed);
+        pthread_mutex_destroy(&turn->lock);
+        free(turn);
+}
+
+/* Sleeps, with the lock. */
+static void ck_turn_wait(ck_turn_t *turn, int64_t ms) {
+        struct timespec until;
+
+        if (ms > CK_TURN_SLEEP_MS)
+                ms = CK_TURN_SLEEP_MS;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)ms * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+                until.tv_sec++;
+                until.tv_nsec -= 1000000000;
+        }
+        turn->sleepers++;
+        pthread_cond_timedwait(&turn->changed, &turn->lock, &until);
+        turn->sleepers--;
+}
+
+static void ck_turn_wake(ck_turn_t *turn) {
+        if (turn->sleepers)
+                pthread_cond_broadcast(&turn->changed);
+}
+
+bool ck_turn_take(ck_turn_t *turn, int timeout_ms, bool any, bool (*done)(const void *),
+                  const void *arg) {
+        int64_t deadline = ck_runtime_now_ms() + timeout_ms;
+        bool slept = false, mine = false;
+        unsigned kicks;
+
+        pthread_mutex_lock(&turn->lock);
+        kicks = turn->kicks;
+        while (!(done && done(arg))) {
+                int64_t left;
+
+                if (!turn->taken && !turn->guests) {
+                        mine = turn->taken = true;
+                        break;
+                }
+                if (slept && (any || kicks != turn->kicks))
+                        break;
+                left = timeout_ms < 0 ? CK_TURN_SLEEP_MS : deadline - ck_runtime_now_ms();
+                if (left <= 0)
+                        break;
+                ck_turn_wait(turn, left);
+                slept = true;
+        }
+        pthread_mutex_unlock(&turn->lock);
+        return mine;
+}
+
+void ck_turn_give(ck_turn_t *turn) {
+        pthread_mutex_lock(&turn->lock);
+        turn->taken = false;
+        ck_turn_wake(turn);
+        pthread_mutex_unlock(&turn->lock);
+}
+
+void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu) {
+        pthread_mutex_lock(&turn->lock);
+        turn->guests++;
+        while (turn->taken) {
+                rd_kafka_queue_yield(rkqu);
+                ck_turn_wait(turn, CK_TURN_ASK_MS);
+        }
+        pthread_mutex_unlock(&turn->lock);
+}
+
+void ck_turn_leave(ck_turn_t *turn) {
+        pthread_mutex_lock(&turn->lock);
+        turn->guests--;
+        ck_turn_wake(turn);
+        pthread_mutex_unlock(&turn->lock);
+}
+
+void ck_turn_kick(ck_turn_t *turn) {
+        pthread_mutex_lock(&turn->lock);
+        turn->kicks++;
+        ck_turn_wake(turn);
+        pthread_mutex_unlock(&turn->lock);
+}
+
+void ck_turn_join(ck_turn_t *turn, ck_link_t *link) {
+        pthread_mutex_lock(&turn->lock);
+        link->before = turn->list.before;
+        link->next = &turn->list;
+        link->before->next = link->next->before = link;
+        pthread_mutex_unlock(&turn->lock);
+}
+
+void ck_turn_part(ck_turn_t *turn, ck_link_t *link) {
+        pthread_mutex_lock(&turn->lock);
+        link->before->next = link->next;
+        link->next->before = link->before;
+        ck_turn_wake(turn);
+        pthread_mutex_unlock(&turn->lock);
+}
+
+ck_link_t *ck_turn_next(ck_turn_t *turn, const ck_link_t *link) {
+        ck_link_t *next = link ? link->next : turn->list.next;
+
+        return next == &turn->list ? NULL : next;
+}
+
+void ck_turn_sleep(ck_turn_t *turn, int timeout_ms, bool (*done)(const void *),
+                   const void *arg) {
+        pthread_mutex_lock(&turn->lock);
+        if (!done(arg) && timeout_ms > 0)
+                ck_turn_wait(turn, timeout_ms);
+        pthread_mutex_unlock(&turn->lock);
+}

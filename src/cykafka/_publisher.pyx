@@ -1,0 +1,267 @@
+"""Publisher: whole batches of records, given as columns."""
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT32_MAX, INT64_MAX
+from libc.string cimport memset
+
+from cykafka._columns cimport Columns, items_of
+from cykafka._config cimport int_conf
+from cykafka._csrc cimport (
+    CK_DELIVERY_RELEASE,
+    CK_KIND_TOPIC,
+    ck_bytes_t,
+    ck_callback_serve,
+    ck_delivery_close,
+    ck_event_t,
+    ck_publish,
+    ck_publish_t,
+    ck_queue_turn,
+    ck_runtime_count,
+    ck_runtime_generation,
+    ck_turn_kick,
+)
+from cykafka._delivery cimport Delivery, delivery_new, delivery_tell
+from cykafka._errors cimport check_doing
+from cykafka._handle cimport Handle
+from cykafka._librdkafka cimport (
+    RD_KAFKA_PARTITION_UA,
+    RD_KAFKA_RESP_ERR__DESTROY,
+    RD_KAFKA_RESP_ERR__QUEUE_FULL,
+    rd_kafka_conf_t,
+    rd_kafka_last_error,
+    rd_kafka_queue_yield,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_new,
+    rd_kafka_topic_t,
+)
+from cykafka._partition cimport c_name
+from cykafka._record cimport Topic
+from cykafka._transaction cimport Transactional
+from cykafka._util cimport NOW, SLICE, deadline_after, plain_str, timeout_ms
+
+from cykafka._handle import ClosedError
+
+cdef enum:
+    # Values of this many bytes and more on average are not copied when they cannot change.
+    BORROW_FROM = 64
+    # As many records are handed over with the GIL: letting go of it would cost as much again.
+    FEW = 4
+    # How long records are handed over before signals get their turn, ms.
+    HAND_OVER_MS = 50
+
+# What no argument is: topics are compared by identity first.
+_NO_NAME = object()
+
+
+cdef class Publisher(Transactional):
+    """A producer's topics, and the records it sends by the batch."""
+
+    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
+        Transactional.set_callbacks(self, conf)
+        self._topics = {}
+        self._last_name = _NO_NAME
+        self._room = 1024 * <int64_t>int_conf(conf, "queue.buffering.max.kbytes", 0)
+        return 0
+
+    cdef void wake(self) noexcept nogil:
+        rd_kafka_queue_yield(self._wait_queue)
+        ck_turn_kick(ck_queue_turn(self._events))
+
+    cdef int tell(self, ck_event_t *event) except -1:
+        return delivery_tell(self, event)
+
+    # -- topics
+
+    cdef void release_topics(self) noexcept:
+        cdef Topic topic
+        self._last_name = _NO_NAME
+        self._last_topic = None
+        for topic in self._topics.values():
+            topic.release()
+        self._topics.clear()
+
+    cdef rd_kafka_topic_t *topic_of(self, object name) except NULL:
+        """The handle of a topic, made at its first use."""
+        cdef Topic topic
+        cdef rd_kafka_resp_err_t err
+        cdef rd_kafka_topic_t *rkt
+        cdef const char *text
+        if not isinstance(name, str):
+            raise TypeError(f"topic: expected a str, got {type(name).__name__}")
+        key = plain_str(name)  # a subclass's __hash__ may close the producer
+        topic = self._topics.get(key)
+        if topic is None:
+            text = c_name(key)
+            rk = self.enter()
+            with nogil:
+                rkt = rd_kafka_topic_new(rk, text, NULL)
+                err = rd_kafka_last_error()
+            self.leave()
+            if rkt is NULL:
+                check_doing(err, f"topic {name!r}")
+            # Another thread may have been quicker; librdkafka counts the references.
+            topic = Topic()
+            topic._ptr = rkt
+            ck_runtime_count(CK_KIND_TOPIC, 1)
+            if self._topics.setdefault(key, topic) is not topic:
+                topic.release()
+                topic = self._topics[key]
+        self._last_name = name
+        self._last_topic = topic
+        return topic._ptr
+
+    cdef object topics_column(self, object topic, Columns columns, ck_publish_t *publish):
+        """The topic handles of the records; returns the names that a Delivery keeps."""
+        cdef rd_kafka_topic_t **rkts
+        cdef rd_kafka_topic_t *rkt = NULL
+        cdef tuple names
+        cdef Py_ssize_t i = 0
+        if isinstance(topic, str):
+            publish.rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
+            return plain_str(topic)
+        names = items_of(topic, "topic", "str")
+        columns.count("topic", len(names))
+        rkts = <rd_kafka_topic_t **>columns.block(len(names), sizeof(rd_kafka_topic_t *))
+        last = _NO_NAME
+        for name in names:
+            if name is not last:
+                if not isinstance(name, str):
+                    raise TypeError(f"topic[{i}]: expected a str, got {type(name).__name__}")
+                rkt = self.topic_of(name)
+                last = name
+            rkts[i] = rkt
+            i += 1
+        publish.rkts = rkts
+        return names
+
+    # -- batches
+
+    def publish(self, topic, values, *, keys=None, headers=None, timestamps=None, partitions=None,
+                timeout=None):
+        """Send a batch of records, given as columns: one item for each record in each of them.
+
+        Parameters
+        ----------
+        topic : str or sequence of str
+            Of all records, or of each.
+        values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
+            A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python object for each record: a
+            numpy array of fixed-width bytes (dtype ``S``, which cannot tell trailing NULs from padding: they are
+            lost), or a two-dimensional contiguous buffer of single bytes (numpy ``uint8``, one row for each record).
+            Without values, but with keys, all records are tombstones.
+        headers : sequence or mapping, optional
+            For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of name to column,
+            whose forms are those of values; a bytes or str there is the same for every record.
+        timestamps : int, sequence of (int or None) or integer buffer, optional
+            ms since the epoch; None and 0 are now.
+        partitions : int, sequence of (int or None) or integer buffer, optional
+            None and -1 leave the choice to the ``partitioner``.
+        timeout : float, optional
+            Seconds to wait for room in the queue, serving callbacks; None: for ever, 0: not at all. Records for
+            which there was no room in time have failed with ``_QUEUE_FULL``.
+
+        Returns
+        -------
+        Delivery
+            What becomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a partition the
+            records keep their order. A record that cannot be queued (too large, no such partition, no transaction
+            begun, ...) has failed, and the others go their way.
+
+        Raises
+        ------
+        ValueError
+            Columns of different lengths, or a number out of range.
+        TypeError
+            Something that is no column.
+
+        Notes
+        -----
+        Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a callback
+        that raises, another thread that closes the producer) has the Delivery as its attribute ``delivery``;
+        the records not taken up by then have failed with ``_QUEUE_FULL``, or ``_DESTROY`` when it was closed.
+        """
+        cdef ck_publish_t publish
+        cdef Columns columns
+        cdef tuple kept
+        cdef int64_t ms
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        columns = Columns.__new__(Columns)
+        memset(&publish, 0, sizeof(publish))
+        kept = columns.bytes_column(values, "values", &publish.values)
+        columns.bytes_column(keys, "keys", &publish.keys)
+        if columns._cnt < 0:
+            raise TypeError("values: expected a sequence, got None, and no keys either")
+        publish.headers = columns.headers_column(headers)
+        columns.numbers_column(timestamps, "timestamps", &publish.timestamps, 0, 0, INT64_MAX)
+        columns.numbers_column(partitions, "partitions", &publish.partitions,
+                               RD_KAFKA_PARTITION_UA, -1, INT32_MAX)
+        names = self.topics_column(topic, columns, &publish)
+        publish.cnt = columns._cnt
+        return self.send(&publish, names, kept if _is_large(kept, &publish) else None, ms)
+
+    cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms):
+        """Publish what C has in columns. `kept` keeps values that are borrowed; None: they are copied."""
+        cdef Delivery delivery
+        cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
+        # Any of the columns may have run code of others, and so closed the producer.
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        publish.room = self._room
+        publish.borrow = kept is not None
+        delivery = delivery_new(self, publish.cnt, topic)
+        if kept is not None:
+            delivery._ledger._kept = kept
+            delivery._ledger.lend(CK_DELIVERY_RELEASE)
+        try:
+            self._hand_over(publish, delivery, deadline_after(ms))
+        except BaseException as exception:
+            if isinstance(exception, ClosedError):
+                err = RD_KAFKA_RESP_ERR__DESTROY
+            ck_delivery_close(delivery._ledger._ptr, err)
+            try:
+                exception.delivery = delivery
+            except Exception:  # a foreign exception may refuse it
+                pass
+            raise
+        ck_delivery_close(delivery._ledger._ptr, err)
+        return delivery
+
+    cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1:
+        cdef rd_kafka_resp_err_t err
+        cdef rd_kafka_t *rk
+        cdef int ms
+        if publish.cnt <= FEW:
+            err = ck_publish(self._ptr, publish, delivery._ledger._ptr, HAND_OVER_MS)
+            if not err:
+                return 0
+        while True:
+            rk = self.enter()
+            with nogil:
+                err = ck_publish(rk, publish, delivery._ledger._ptr, HAND_OVER_MS)
+            self.leave()
+            if not err:
+                return 0
+            if err == RD_KAFKA_RESP_ERR__QUEUE_FULL:
+                ms = self.slice_ms(deadline)
+                if ms == 0:
+                    return 0
+                rk = self.enter()
+                with nogil:
+                    ck_callback_serve(rk, self._events, NULL, ms, True)
+                self.leave()
+                self.dispatch(NOW)
+            PyErr_CheckSignals()
+
+
+cdef bint _is_large(tuple kept, ck_publish_t *publish) noexcept:
+    """Whether the values that `kept` keeps are worth to be borrowed rather than copied."""
+    cdef const ck_bytes_t *items = publish.values.u.items
+    cdef size_t size = 0
+    cdef size_t i
+    if kept is None:
+        return False
+    for i in range(publish.cnt):
+        size += items[i].len
+    return size >= publish.cnt * BORROW_FROM and publish.cnt > 0

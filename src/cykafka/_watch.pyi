@@ -1,0 +1,9 @@
+from asyncio import AbstractEventLoop
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Watch:
+    def add(self, loop: AbstractEventLoop) -> None: ...
+    def remove(self, loop: AbstractEventLoop) -> None: ...
+    def end(self) -> None: ...
