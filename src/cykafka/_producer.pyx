@@ -141,6 +141,7 @@ cdef class Producer(Publisher):
     cdef int release(self) noexcept:
         if self._watch is not None:
             self._watch.end()
+            self._watch = None
         self.drop_reports()
         self.release_topics()
         return 0

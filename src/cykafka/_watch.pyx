@@ -105,12 +105,14 @@ cdef class Watch:
                 return
             if handle is not None and handle._ptr is not NULL:
                 rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
-            # The pipe is closed with the watch, which the loop holds until it no longer reads.
             try:
-                loop.call_soon_threadsafe(loop.remove_reader, self._read)
-                loop.call_soon_threadsafe(self._readable)
+                loop.call_soon_threadsafe(self._unread, loop)
             except RuntimeError:
                 pass
+
+    def _unread(self, loop):
+        # The pipe is closed with the watch, which this call has kept until now.
+        loop.remove_reader(self._read)
 
     def _readable(self):
         cdef Handle handle = self._handle()

@@ -1,0 +1,151 @@
+"""What publish() refuses: before anything is sent, naming the column."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import pytest
+
+from cykafka._handle import live_handles
+
+pytestmark = pytest.mark.ours
+
+
+class Index:
+    def __index__(self) -> int:
+        return 1
+
+
+REFUSED: list[Any] = [
+    (dict(values="abc"), TypeError, "values: expected one item for each record, got str"),
+    (dict(values=b"abc"), TypeError, "values: expected one item for each record, got bytes"),
+    (dict(values=bytearray(b"abc")), TypeError, "put it into a list"),
+    (dict(values=memoryview(b"abc")), TypeError, "put it into a list"),
+    (dict(values={"a": 1}), TypeError, "values: expected a sequence of bytes, .*got dict"),
+    (dict(values={"a"}), TypeError, "values: expected a sequence of bytes, .*got set"),
+    (dict(values=iter(["a"])), TypeError, "values: expected a sequence"),
+    (dict(values=1), TypeError, "values: expected a sequence .*got int"),
+    (dict(values=None), TypeError, "values: expected a sequence, got None, and no keys either"),
+    (dict(values=["a", 1]), TypeError, r"values\[1\]: expected bytes, str, a buffer or None, got int"),
+    (dict(values=["a", "\ud800"]), UnicodeEncodeError, r"values\[1\]"),
+    (dict(values=[memoryview(b"abcd")[::2]]), TypeError, r"values\[0\]: expected a contiguous"),
+    (dict(values=array.array("i", [1])), TypeError, "values: expected a buffer of byte strings .*'i'"),
+    (dict(values=memoryview(b"abcd").cast("B", (1, 2, 2))), TypeError, r"3 dimension\(s\)"),
+    (dict(keys=["a", 1, "c"]), TypeError, r"keys\[1\]: expected bytes"),
+    (dict(keys="abc"), TypeError, "keys: expected one item for each record"),
+    (dict(keys=["a"]), ValueError, r"keys has 1 item\(s\), but values has 3"),
+    (dict(headers="abc"), TypeError, "headers: expected one item for each record"),
+    (dict(headers=[{}]), ValueError, r"headers has 1 item\(s\), but values has 3"),
+    (dict(headers=[{}, 1, None]), TypeError, r"headers\[1\]: expected a dict, a list .*got int"),
+    (dict(headers=[None, None, [("a",)]]), TypeError, r"headers\[2\]: expected \(name, value\)"),
+    (dict(headers=[None, None, [(1, "a")]]), TypeError, "headers: expected a str as name, got int"),
+    (dict(headers=[None, None, [("a", 1)]]), TypeError, r"the headers\[2\]: expected bytes"),
+    (dict(headers=[None, None, [("a\0", "1")]]), ValueError, "NUL"),
+    (dict(headers=[None, None, [("a", "\udc80")]]), UnicodeEncodeError, r"the headers\[2\]"),
+    (dict(headers={"a": ["1"]}), ValueError, r"headers\['a'\] has 1 item\(s\), but values has 3"),
+    (dict(headers={"a\0": "1"}), ValueError, "NUL"),
+    (dict(headers={1: "1"}), TypeError, "headers: expected a str as name, got int"),
+    (dict(headers={"a": 1}), TypeError, r"headers\['a'\]: expected a sequence .*got int"),
+    (dict(timestamps=[1, 2]), ValueError, r"timestamps has 2 item\(s\), but values has 3"),
+    (dict(timestamps=-1), ValueError, "timestamps: expected 0 to"),
+    (dict(timestamps=[0, -1, 0]), ValueError, r"timestamps\[1\]: expected 0 to"),
+    (dict(timestamps=array.array("q", [0, 0, -5])), ValueError, r"timestamps\[2\]: expected 0 to .*-5"),
+    (dict(timestamps=[0, 2**63, 0]), ValueError, r"timestamps\[1\]: .*out of range"),
+    (dict(timestamps="now"), TypeError, "timestamps: expected an int, or a sequence"),
+    (dict(timestamps=1.5), TypeError, "timestamps: expected an int, got float"),
+    (dict(timestamps=[0, 1.5, 0]), TypeError, r"timestamps\[1\]: expected an int, got float"),
+    (dict(timestamps=array.array("d", [0, 0, 0])), TypeError, "timestamps: expected a buffer of integers"),
+    (dict(partitions=-2), ValueError, "partitions: expected -1 to"),
+    (dict(partitions=2**31), ValueError, "partitions: expected -1 to"),
+    (dict(partitions=array.array("q", [0, 2**31, 0])), ValueError, r"partitions\[1\]: expected -1 to"),
+    (dict(partitions={0: 1}), TypeError, "partitions: expected an int, got dict"),
+    (dict(topic=None), TypeError, "topic: expected a sequence of str, got NoneType"),
+    (dict(topic=b"t"), TypeError, "topic: .*got bytes"),
+    (dict(topic=["t"]), ValueError, r"topic has 1 item\(s\), but values has 3"),
+    (dict(topic=["t", 1, "t"]), TypeError, r"topic\[1\]: expected a str, got int"),
+    (dict(timeout="1"), TypeError, "timeout: expected a number of seconds"),
+    (dict(timeout=float("nan")), ValueError, "timeout: nan"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "error", "words"), REFUSED)
+def test_what_is_no_column_is_refused_and_nothing_sent(
+    producer: Any, topic: str, arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    before = live_handles()["deliveries"]
+
+    with pytest.raises(error, match=words):
+        producer.publish(**{"topic": topic, "values": ["a", "b", "c"], **arguments})
+
+    assert len(producer) == 0
+    assert live_handles()["deliveries"] == before
+
+
+def test_integers_are_what_has_an_index(producer: Any, topic: str) -> None:
+    delivery = producer.publish(topic, ["a", "b"], partitions=[Index(), True], timestamps=Index())
+
+    delivery.wait(10)
+    assert list(delivery.partitions) == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float64", ">i8", "M8[ms]", "c16", "?"])
+def test_arrays_of_other_kinds_are_no_numbers(producer: Any, topic: str, dtype: str) -> None:
+    np = pytest.importorskip("numpy")
+
+    with pytest.raises(TypeError, match="timestamps: "):
+        producer.publish(topic, ["a"], timestamps=np.zeros(1, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "M8[ms]", "V3"])
+def test_arrays_of_other_kinds_are_no_byte_strings(
+    producer: Any, topic: str, dtype: str
+) -> None:
+    np = pytest.importorskip("numpy")
+
+    with pytest.raises(TypeError, match="values: "):
+        producer.publish(topic, np.zeros(1, dtype=dtype))
+
+
+def test_columns_are_read_before_the_producer_is_looked_at(make_producer: Any, topic: str) -> None:
+    producer = make_producer()
+
+    class Closing:
+        def __index__(self) -> int:
+            producer.close()
+            return 0
+
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.publish(topic, ["a"], partitions=[Closing()])
+
+    class ClosingList(list[str]):
+        def __iter__(self) -> Any:
+            producer.close()
+            return super().__iter__()
+
+    producer = make_producer()
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.publish(topic, ClosingList(["a"]))
+
+
+def test_lists_that_lie_are_taken_by_what_they_yield(producer: Any, topic: str) -> None:
+    class Lying(list[str]):
+        def __len__(self) -> int:
+            return 1_000_000
+
+    assert len(producer.publish(topic, Lying(["a", "b"]))) == 2
+
+
+def test_values_that_change_meanwhile_are_copied_first(
+    producer: Any, topic: str, make_consumer: Any, read: Any
+) -> None:
+    value = bytearray(b"a" * 1000)
+    values = [value]
+    delivery = producer.publish(topic, values, partitions=0)
+    value[:] = b"b" * 1000
+    values.clear()
+    delivery.wait(10)
+
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+    assert read(consumer, 1)[0].value() == b"a" * 1000

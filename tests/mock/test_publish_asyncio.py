@@ -1,0 +1,283 @@
+"""Awaiting a delivery: the event loop serves the producer, beside other threads and other loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cykafka import Delivery, DeliveryError, KafkaError
+from cykafka._handle import live_handles
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+
+
+def run(coroutine: Any) -> Any:
+    """Run it in a loop of its own; a hang fails."""
+    return asyncio.run(asyncio.wait_for(coroutine, WAIT_S))
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_await_serves_the_producer(producer: Any, topic: str) -> None:
+    async def main() -> Delivery:
+        before = threading.active_count()
+        delivery = producer.publish(topic, ["a"] * 100, partitions=0)
+        await delivery
+        assert threading.active_count() == before
+        return delivery
+
+    delivery = run(main())
+    assert list(delivery.offsets) == list(range(100))
+
+
+def test_await_of_what_is_done_returns_at_once(producer: Any, topic: str) -> None:
+    delivery = producer.publish(topic, ["a"])
+    delivery.wait(WAIT_S)
+
+    async def main() -> None:
+        assert await delivery is None
+        assert await delivery is None
+
+    run(main())
+
+
+def test_await_raises_as_wait_does(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+
+    async def main() -> None:
+        delivery = producer.publish(topic, ["a"] * 3)
+        asyncio.get_running_loop().call_later(0.05, producer.purge)
+        with pytest.raises(DeliveryError) as raised:
+            await delivery
+        assert raised.value.delivery is delivery
+        assert {error.code() for error in raised.value.failures.values()} == {
+            KafkaError._PURGE_QUEUE
+        }
+
+    run(main())
+
+
+def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
+    async def one() -> float:
+        started = time.perf_counter()
+        await producer.publish(topic, ["a"])
+        return time.perf_counter() - started
+
+    async def main() -> list[float]:
+        await one()
+        return [await one() for _ in range(30)] + await asyncio.gather(*[one() for _ in range(200)])
+
+    times = run(main())
+    assert sorted(times)[len(times) // 2] < 0.05
+
+
+def test_await_beside_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.is_set():
+            producer.poll(1)
+
+    poller = threading.Thread(target=poll)
+    poller.start()
+
+    async def main() -> list[float]:
+        times = []
+        for _ in range(30):
+            started = time.perf_counter()
+            await producer.publish(topic, ["a"])
+            times.append(time.perf_counter() - started)
+        return times
+
+    try:
+        assert sorted(run(main()))[15] < 0.05
+    finally:
+        over.set()
+        poller.join()
+
+
+def test_loops_of_several_threads_await_one_producer(producer: Any, topic: str) -> None:
+    failures: list[BaseException] = []
+
+    async def main() -> None:
+        for number in range(30):
+            await producer.publish(topic, ["a"] * (number + 1))
+
+    def work() -> None:
+        try:
+            run(main())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+
+
+def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 400})
+    first = producer.publish(topic, ["a"])
+    waiting = threading.Event()
+    failures: list[BaseException] = []
+
+    async def second() -> None:
+        waiting.set()
+        await producer.publish(topic, ["b"])
+
+    def work() -> None:
+        try:
+            run(second())
+        except BaseException as error:
+            failures.append(error)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(first)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        thread.start()
+        await asyncio.to_thread(waiting.wait)
+        await asyncio.sleep(0.1)
+        task.cancel()
+
+    thread = threading.Thread(target=work)
+    run(main())
+    thread.join(WAIT_S)
+
+    assert not thread.is_alive()
+    assert failures == []
+
+
+def test_cancelled_await_leaves_nothing(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+    gc.collect()
+    before = live_handles()["deliveries"]
+
+    async def main() -> None:
+        delivery = producer.publish(topic, ["a"])
+        for _ in range(50):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(delivery, 0.001)
+        files = open_files()
+        for _ in range(50):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(delivery, 0.001)
+        assert open_files() == files
+
+    run(main())
+    producer.purge()
+    producer.flush(WAIT_S)
+    gc.collect()
+    assert live_handles()["deliveries"] == before
+
+
+def test_callbacks_run_while_the_loop_serves(make_producer: Any, topic: str) -> None:
+    told: list[Any] = []
+    producer = make_producer(on_delivery=lambda error, message: told.append(message.value()))
+
+    async def main() -> None:
+        producer.produce(topic, "single", partition=0)
+        await producer.publish(topic, ["a"], partitions=0)
+
+    run(main())
+    assert told == [b"single"]
+
+
+def test_callback_that_raises_does_not_keep_the_loop_from_serving(
+    make_producer: Any, topic: str
+) -> None:
+    def fail(error: Any, message: Any) -> None:
+        raise ArithmeticError("mine")
+
+    producer = make_producer(on_delivery=fail)
+    told: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        for _ in range(5):
+            producer.produce(topic, "single", partition=0)
+        await producer.publish(topic, ["a"], partitions=0)
+        await producer.publish(topic, ["a"], partitions=0)
+
+    run(main())
+    with pytest.raises(ArithmeticError):
+        while True:  # those that came behind the last await
+            producer.flush(WAIT_S)
+            if len(told) == 5:
+                raise ArithmeticError
+    assert {type(context["exception"]) for context in told} == {ArithmeticError}
+
+
+def test_producer_closed_by_another_thread_ends_the_await(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 300})
+
+    async def main() -> None:
+        delivery = producer.publish(topic, ["a"] * 3)
+        closer = threading.Thread(target=producer.close)
+        asyncio.get_running_loop().call_later(0.05, closer.start)
+        await delivery
+        await asyncio.to_thread(closer.join)
+        assert delivery.failed == 0
+
+    run(main())
+
+
+def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 300})
+
+    async def main() -> None:
+        delivery = producer.publish(topic, ["a"] * 3)
+        asyncio.get_running_loop().call_later(0.05, producer.close)
+        await delivery
+
+    run(main())
+
+
+def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> None:
+    producer = make_producer()
+    files = open_files()
+
+    async def main(producer: Any) -> None:
+        await producer.publish(topic, ["a"])
+
+    for _ in range(5):
+        other = make_producer()
+        run(main(other))
+        other.close()
+        del other
+    del producer
+    gc.collect()
+
+    assert open_files() == files
+
+
+def test_loop_that_was_closed_does_not_matter(producer: Any, topic: str) -> None:
+    loop = asyncio.new_event_loop()
+    stuck = producer.publish(topic, ["a"]).__await__()
+
+    async def begin() -> None:
+        stuck.send(None)
+
+    loop.run_until_complete(begin())
+    loop.close()
+
+    async def main() -> None:
+        await producer.publish(topic, ["b"])
+
+    run(main())
+    producer.flush(WAIT_S)
+    stuck.close()
+    run(main())
