@@ -6,7 +6,7 @@
  * pops them afterwards, with the GIL, and runs the Python callbacks.
  *
  * Ownership: a pushed event belongs to the queue until ck_queue_pop() hands it to the caller.
- * Events of the kinds CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a message or a delivery that
+ * Events of the kinds CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery that
  * the caller knows; all others are freed with ck_event_destroy().
  * Threads: push from any thread, lock-free; all else from one thread at a time (for us: the one that
  * holds the GIL).

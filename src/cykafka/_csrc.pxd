@@ -212,17 +212,23 @@ cdef extern from "ck_column.h" nogil:
         const uint8_t *validity
         int64_t first
         int64_t missing
+        int64_t divide
+        int64_t multiply
 
     ctypedef struct ck_headers_t:
         size_t named_cnt
         const ck_bytes_t *names
         const ck_column_t *named
+        const int32_t *starts32
         const int64_t *starts64
+        const uint8_t *validity
+        int64_t first
         ck_column_t keys
         ck_column_t values
 
-    int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
+    bint ck_column_valid(const uint8_t *validity, int64_t i)
     ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
+    int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
 
 cdef extern from "ck_publish.h" nogil:
     ctypedef struct ck_publish_t:
@@ -301,59 +307,6 @@ cdef extern from "ck_batch.h" nogil:
     const void *ck_batch_value(const ck_batch_t *batch, size_t i, size_t *len)
     const void *ck_batch_key(const ck_batch_t *batch, size_t i, size_t *len)
     const char *ck_batch_topic(const ck_batch_t *batch, size_t i)
-
-cdef extern from "ck_column.h" nogil:
-    ctypedef struct ck_bytes_t:
-        const void *ptr
-        size_t len
-
-    ctypedef enum ck_column_kind_t:
-        CK_COLUMN_NONE
-        CK_COLUMN_CONSTANT
-        CK_COLUMN_POINTERS
-        CK_COLUMN_FIXED
-        CK_COLUMN_PADDED
-
-    struct ck_column_fixed:
-        const char *base
-        ptrdiff_t stride
-        size_t width
-
-    union ck_column_u:
-        ck_bytes_t constant
-        const ck_bytes_t *items
-        ck_column_fixed fixed
-
-    ctypedef struct ck_column_t:
-        ck_column_kind_t kind
-        const uint8_t *validity
-        int64_t first
-        ck_column_u u
-
-    ctypedef struct ck_numbers_t:
-        int width
-        const char *base
-        ptrdiff_t stride
-        const uint8_t *validity
-        int64_t first
-        int64_t missing
-        int64_t divide
-        int64_t multiply
-
-    ctypedef struct ck_headers_t:
-        size_t named_cnt
-        const ck_bytes_t *names
-        const ck_column_t *named
-        const int32_t *starts32
-        const int64_t *starts64
-        const uint8_t *validity
-        int64_t first
-        ck_column_t keys
-        ck_column_t values
-
-    bint ck_column_valid(const uint8_t *validity, int64_t i)
-    ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
-    int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
 
 cdef extern from "ck_arrow.h" nogil:
     struct ArrowSchema:
