@@ -8,11 +8,12 @@ static inline rd_kafka_topic_t *ck_publish_rkt(const ck_publish_t *publish, size
         return publish->rkts ? publish->rkts[i] : publish->rkt;
 }
 
-/* The numbers are checked where they come from, or here: what is no partition has none. */
+/* What can be no partition's number is one that no topic has: librdkafka refuses the record. */
 static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i) {
         int64_t partition = ck_numbers_get(&publish->partitions, i);
 
-        return partition < INT32_MAX ? (int32_t)partition : INT32_MAX;
+        return partition >= RD_KAFKA_PARTITION_UA && partition < INT32_MAX ? (int32_t)partition
+                                                                           : INT32_MAX;
 }
 
 /* The pairs of record i: those from *start on; returns how many, -1 for a record without headers. */

@@ -2,6 +2,14 @@ from libc.stdint cimport int64_t
 
 from cykafka._csrc cimport ck_bytes_t, ck_column_t, ck_headers_t, ck_numbers_t
 
+cdef class Pairs:
+    cdef ck_bytes_t *_names
+    cdef ck_bytes_t *_values
+    cdef size_t _cnt
+    cdef size_t _size
+
+    cdef int reserve(self) except -1
+
 cdef class Columns:
     cdef ck_headers_t _headers
     # What the columns point to: what was allocated, buffers, objects.
@@ -32,6 +40,7 @@ cdef class Columns:
     cdef const ck_headers_t *headers_column(self, object headers) except? NULL
     cdef int _named(self, object headers) except -1
     cdef int _listed(self, tuple entries) except -1
+    cdef int _pairs_of(self, object entry, Pairs pairs, Py_ssize_t i) except -1
     cdef int _header(self, object name, object value, ck_bytes_t *names, ck_bytes_t *values,
                      Py_ssize_t record) except -1
 

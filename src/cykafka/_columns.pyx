@@ -18,7 +18,7 @@ from cpython.long cimport PyLong_Check
 from cpython.sequence cimport PySequence_Check
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memset
 
 from cykafka._csrc cimport (
     CK_COLUMN_CONSTANT,
@@ -31,6 +31,32 @@ from cykafka._csrc cimport (
 from cykafka._util cimport int_argument
 
 cdef const char *EMPTY = b""
+
+
+cdef class Pairs:
+    """Headers one after the other, as many as there will be."""
+
+    def __dealloc__(self):
+        free(self._names)
+        free(self._values)
+
+    cdef int reserve(self) except -1:
+        """Make room for one more."""
+        cdef size_t size
+        cdef void *more
+        if self._cnt < self._size:
+            return 0
+        size = 2 * self._size + 64
+        more = realloc(self._names, size * sizeof(ck_bytes_t))
+        if more is NULL:
+            raise MemoryError
+        self._names = <ck_bytes_t *>more
+        more = realloc(self._values, size * sizeof(ck_bytes_t))
+        if more is NULL:
+            raise MemoryError
+        self._values = <ck_bytes_t *>more
+        self._size = size
+        return 0
 
 
 cdef class Columns:
@@ -295,49 +321,57 @@ cdef class Columns:
         return 0
 
     cdef int _listed(self, tuple entries) except -1:
-        cdef ck_bytes_t *names = NULL
-        cdef ck_bytes_t *values = NULL
-        cdef ck_bytes_t *more
+        cdef Pairs pairs = Pairs.__new__(Pairs)
         cdef int64_t *starts
-        cdef int64_t used = 0
-        cdef Py_ssize_t size = 0
         cdef Py_ssize_t i = 0
+        cdef list kept = self._objects
         self.count("headers", len(entries))
         starts = <int64_t *>self.block(len(entries) + 1, sizeof(int64_t))
+        self._objects.append(entries)
+        self._objects.append(pairs)
         for entry in entries:
-            starts[i] = used
-            if entry is None:
-                pairs = ()
-            elif isinstance(entry, dict):
-                pairs = tuple(entry.items())
-            elif isinstance(entry, (list, tuple)):
-                pairs = tuple(entry)
-            else:
-                raise TypeError(f"headers[{i}]: expected a dict, a list of (name, value) or None, "
-                                f"got {type(entry).__name__}")
-            self._objects.append(pairs)
-            if used + len(pairs) > size:
-                size = 2 * size + len(pairs) + len(entries)
-                more = <ck_bytes_t *>self.block(size, 2 * sizeof(ck_bytes_t))
-                memcpy(more, names, used * sizeof(ck_bytes_t))
-                memcpy(more + size, values, used * sizeof(ck_bytes_t))
-                names = more
-                values = more + size
-            for pair in <tuple>pairs:
-                if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                    raise TypeError(f"headers[{i}]: expected (name, value) pairs, found {pair!r}")
-                name, value = pair
-                if not isinstance(pair, tuple):
-                    self._objects.append((name, value))
-                self._header(name, value, &names[used], &values[used], i)
-                used += 1
+            starts[i] = pairs._cnt
+            if type(entry) is dict:
+                for name, value in (<dict>entry).items():
+                    # The dict may change once the GIL is let go.
+                    kept.append(name)
+                    kept.append(value)
+                    pairs.reserve()
+                    self._header(name, value, &pairs._names[pairs._cnt],
+                                 &pairs._values[pairs._cnt], i)
+                    pairs._cnt += 1
+            elif entry is not None:
+                self._pairs_of(entry, pairs, i)
             i += 1
-        starts[i] = used
+        starts[i] = pairs._cnt
         self._headers.starts64 = starts
         self._headers.keys.kind = CK_COLUMN_POINTERS
-        self._headers.keys.u.items = names
+        self._headers.keys.u.items = pairs._names
         self._headers.values.kind = CK_COLUMN_POINTERS
-        self._headers.values.u.items = values
+        self._headers.values.u.items = pairs._values
+        return 0
+
+    cdef int _pairs_of(self, object entry, Pairs pairs, Py_ssize_t i) except -1:
+        """The headers of record i, given as pairs."""
+        if isinstance(entry, dict):
+            entry = entry.items()
+        elif not isinstance(entry, (list, tuple)):
+            raise TypeError(f"headers[{i}]: expected a dict, a list of (name, value) or None, "
+                            f"got {type(entry).__name__}")
+        entry = tuple(entry)  # a copy, which keeps the pairs
+        self._objects.append(entry)
+        for pair in <tuple>entry:
+            if type(pair) is not tuple:
+                if not isinstance(pair, (tuple, list)):
+                    raise TypeError(f"headers[{i}]: expected (name, value) pairs, found {pair!r}")
+                pair = tuple(pair)
+                self._objects.append(pair)
+            if len(<tuple>pair) != 2:
+                raise TypeError(f"headers[{i}]: expected (name, value) pairs, found {pair!r}")
+            pairs.reserve()
+            self._header((<tuple>pair)[0], (<tuple>pair)[1], &pairs._names[pairs._cnt],
+                         &pairs._values[pairs._cnt], i)
+            pairs._cnt += 1
         return 0
 
     cdef int _header(self, object name, object value, ck_bytes_t *names, ck_bytes_t *values,

@@ -9,9 +9,7 @@ from cykafka._transaction import Transactional
 _Data: TypeAlias = bytes | str | Buffer
 _Column: TypeAlias = Sequence[_Data | None] | Buffer
 _RecordHeaders: TypeAlias = Mapping[str, _Data | None] | Sequence[tuple[str, _Data | None]]
-_Headers: TypeAlias = (
-    Sequence[_RecordHeaders | None] | Mapping[str, bytes | str | _Column | None]
-)
+_Headers: TypeAlias = Sequence[_RecordHeaders | None] | Mapping[str, bytes | str | _Column | None]
 _Numbers: TypeAlias = int | Sequence[int | None] | Buffer
 
 @disjoint_base

@@ -42,7 +42,9 @@ from cykafka._util cimport NOW, SLICE, deadline_after, plain_str, timeout_ms
 from cykafka._handle import ClosedError
 
 cdef enum:
-    # Values of this many bytes and more on average are not copied when they cannot change.
+    # Values of this many bytes and more on average are not copied when they cannot change. Measured with
+    # the mock cluster, CPU of the process for each record: nothing between 16 and 64 bytes, 0 to 10 % saved at
+    # 100, 10 % at 300, 40 % at 1000 and more. Below, giving them back costs what the copy does.
     BORROW_FROM = 64
     # As many records are handed over with the GIL: letting go of it would cost as much again.
     FEW = 4

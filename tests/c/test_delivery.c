@@ -1,0 +1,246 @@
+#include <pthread.h>
+
+#include "check.h"
+#include "ck_callback.h"
+#include "ck_delivery.h"
+
+/* A report as librdkafka would bring it. */
+static const ck_delivery_t *report(ck_delivery_t *delivery, size_t i, int32_t partition,
+                                   int64_t offset, rd_kafka_resp_err_t err,
+                                   const ck_delivery_t *goal) {
+        rd_kafka_message_t rkmessage = {.err = err,
+                                        .partition = partition,
+                                        .offset = offset,
+                                        ._private =
+                                            ck_delivery_opaque(&ck_delivery_slots(delivery)[i])};
+
+        CHECK(ck_delivery_is_opaque(rkmessage._private));
+        return ck_delivery_report(&rkmessage, goal);
+}
+
+static void test_delivery_is_done_with_its_last_report(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *delivery = ck_delivery_new(queue, 3);
+        ck_outcome_t *slots = ck_delivery_slots(delivery);
+
+        CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 1);
+        CHECK(ck_delivery_cnt(delivery) == 3 && ck_delivery_taken(delivery) == 0);
+        ck_delivery_take(delivery, 3);
+        CHECK(!report(delivery, 2, 7, 100, 0, delivery));
+        CHECK(!report(delivery, 0, 8, 200, 0, delivery));
+        CHECK(slots[1].offset == CK_OUTCOME_IN_FLIGHT && slots[2].offset == 100);
+        CHECK(!report(delivery, 1, 9, 300, 0, delivery));
+        CHECK(!ck_delivery_is_done(delivery)); /* the publisher may have more */
+        ck_delivery_close(delivery, 0);
+        CHECK(ck_delivery_is_done(delivery) && ck_delivery_failed(delivery) == 0);
+        CHECK(slots[1].u.outcome.partition == 9 && slots[1].u.outcome.err == 0);
+        CHECK(ck_queue_is_empty(queue)); /* nobody asked for an event */
+        ck_delivery_release(delivery);
+        CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 0);
+        ck_queue_destroy(queue);
+}
+
+static void test_last_report_tells_who_waits_for_it(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *delivery = ck_delivery_new(queue, 2), *other = ck_delivery_new(queue, 1);
+
+        ck_delivery_take(delivery, 2);
+        ck_delivery_take(other, 1);
+        ck_delivery_close(delivery, 0);
+        ck_delivery_close(other, 0);
+        CHECK(!report(delivery, 0, 0, 0, 0, delivery));
+        CHECK(!report(other, 0, 0, 0, 0, delivery)); /* done, but not what was waited for */
+        CHECK(report(delivery, 1, 0, 1, 0, delivery) == delivery);
+        ck_delivery_release(delivery);
+        ck_delivery_release(other);
+        ck_queue_destroy(queue);
+}
+
+static void test_untaken_and_refused_records_fail(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *delivery = ck_delivery_new(queue, 5);
+        ck_outcome_t *slots = ck_delivery_slots(delivery);
+        size_t i;
+
+        ck_delivery_take(delivery, 4);
+        ck_delivery_refuse(delivery, 0, 3, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+        ck_delivery_untake(delivery, 2);
+        CHECK(!report(delivery, 1, 0, 5, 0, NULL));
+        ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__QUEUE_FULL);
+        CHECK(ck_delivery_is_done(delivery) && ck_delivery_failed(delivery) == 4);
+        CHECK(slots[0].u.outcome.err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+        CHECK(slots[0].u.outcome.partition == 3 && slots[1].offset == 5);
+        for (i = 2; i < 5; i++)
+                CHECK(slots[i].u.outcome.err == RD_KAFKA_RESP_ERR__QUEUE_FULL);
+        ck_delivery_release(delivery);
+        ck_queue_destroy(queue);
+}
+
+static void test_event_comes_once_to_who_asked_in_time(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *delivery = ck_delivery_new(queue, 1);
+        int owner;
+        ck_event_t *event;
+
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_RELEASE, &owner) == 0);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, NULL) == CK_DELIVERY_RELEASE);
+        ck_delivery_take(delivery, 1);
+        ck_delivery_close(delivery, 0);
+        CHECK(report(delivery, 0, 0, 0, 0, NULL) == delivery); /* ends the wait */
+        event = ck_queue_pop(queue);
+        CHECK(event && event->kind == CK_EVENT_DELIVERY);
+        CHECK(ck_delivery_of_event(event, false) == &owner);
+        ck_delivery_again(event);
+        CHECK(ck_queue_pop(queue) == event);
+        CHECK(ck_delivery_of_event(event, true) == &owner);
+        CHECK(ck_delivery_of_event(event, true) == NULL);
+        ck_event_destroy(event); /* which is embedded */
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) & CK_DELIVERY_DONE);
+        CHECK(ck_queue_is_empty(queue));
+        ck_delivery_release(delivery);
+
+        delivery = ck_delivery_new(queue, 0);
+        ck_delivery_close(delivery, 0);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) == CK_DELIVERY_DONE);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) == CK_DELIVERY_DONE);
+        CHECK(ck_queue_is_empty(queue));
+        ck_delivery_release(delivery);
+        ck_queue_destroy(queue);
+}
+
+static void test_size_that_overflows_is_no_delivery(void) {
+        ck_queue_t *queue = ck_queue_new();
+
+        CHECK(ck_delivery_new(queue, SIZE_MAX / 16) == NULL);
+        CHECK(ck_delivery_new(queue, SIZE_MAX) == NULL);
+        CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 0);
+        ck_queue_destroy(queue);
+}
+
+static void test_what_is_in_flight_at_the_end_fails(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *one = ck_delivery_new(queue, 3), *two = ck_delivery_new(queue, 2);
+        ck_delivery_t *open = ck_delivery_new(queue, 2), *done = ck_delivery_new(queue, 1);
+
+        ck_delivery_take(one, 3);
+        ck_delivery_take(two, 2);
+        ck_delivery_take(open, 1);
+        ck_delivery_take(done, 1);
+        ck_delivery_close(one, 0);
+        ck_delivery_close(two, 0);
+        ck_delivery_close(done, 0);
+        report(one, 1, 0, 11, 0, NULL);
+        report(done, 0, 0, 12, 0, NULL);
+        ck_delivery_abandon_all(queue);
+        CHECK(ck_delivery_is_done(one) && ck_delivery_failed(one) == 2);
+        CHECK(ck_delivery_is_done(two) && ck_delivery_failed(two) == 2);
+        CHECK(ck_delivery_slots(one)[0].u.outcome.err == RD_KAFKA_RESP_ERR__DESTROY);
+        CHECK(ck_delivery_slots(one)[1].offset == 11);
+        CHECK(!ck_delivery_is_done(open) && ck_delivery_failed(open) == 1);
+        ck_delivery_close(open, RD_KAFKA_RESP_ERR__DESTROY);
+        CHECK(ck_delivery_is_done(open) && ck_delivery_failed(open) == 2);
+        CHECK(ck_delivery_failed(done) == 0);
+        ck_delivery_release(one);
+        ck_delivery_release(two);
+        ck_delivery_release(open);
+        ck_delivery_release(done);
+        CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 0);
+        ck_queue_destroy(queue);
+}
+
+#define THREADS 4
+#define RECORDS 100000
+
+typedef struct reporter_s {
+        ck_delivery_t *delivery;
+        size_t first;
+        _Atomic int *told;
+} reporter_t;
+
+static void *reporter_main(void *arg) {
+        reporter_t *reporter = arg;
+        size_t i;
+
+        for (i = reporter->first; i < RECORDS; i += THREADS)
+                if (report(reporter->delivery, i, 0, (int64_t)i, 0, reporter->delivery))
+                        (*reporter->told)++;
+        return NULL;
+}
+
+static void test_reports_of_many_threads_end_it_once(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *delivery = ck_delivery_new(queue, RECORDS);
+        reporter_t reporters[THREADS];
+        pthread_t threads[THREADS];
+        _Atomic int told = 0;
+        size_t i;
+
+        ck_delivery_take(delivery, RECORDS);
+        ck_delivery_close(delivery, 0);
+        for (i = 0; i < THREADS; i++) {
+                reporters[i] = (reporter_t) {delivery, i, &told};
+                CHECK(pthread_create(&threads[i], NULL, reporter_main, &reporters[i]) == 0);
+        }
+        while (!ck_delivery_is_done(delivery))
+                ck_delivery_sleep(queue, delivery, 10);
+        for (i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        CHECK(told == 1);
+        ck_delivery_release(delivery);
+        CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 0);
+        ck_queue_destroy(queue);
+}
+
+typedef struct taker_s {
+        ck_turn_t *turn;
+        _Atomic int inside;
+        _Atomic int most;
+} taker_t;
+
+static void *taker_main(void *arg) {
+        taker_t *taker = arg;
+        int i;
+
+        for (i = 0; i < 2000;) {
+                int inside;
+
+                if (!ck_turn_take(taker->turn, 1000, false, NULL, NULL))
+                        continue;
+                inside = ++taker->inside;
+                if (inside > taker->most)
+                        taker->most = inside;
+                taker->inside--;
+                ck_turn_give(taker->turn);
+                i++;
+        }
+        return NULL;
+}
+
+static void test_turn_is_one_threads(void) {
+        taker_t taker = {.turn = ck_turn_new()};
+        pthread_t threads[THREADS];
+        size_t i;
+
+        for (i = 0; i < THREADS; i++)
+                CHECK(pthread_create(&threads[i], NULL, taker_main, &taker) == 0);
+        for (i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        CHECK(taker.most == 1);
+        CHECK(ck_turn_take(taker.turn, 0, false, NULL, NULL));
+        CHECK(!ck_turn_take(taker.turn, 0, false, NULL, NULL));
+        CHECK(!ck_turn_take(taker.turn, 20, true, NULL, NULL));
+        ck_turn_give(taker.turn);
+        ck_turn_destroy(taker.turn);
+}
+
+int main(void) {
+        test_delivery_is_done_with_its_last_report();
+        test_last_report_tells_who_waits_for_it();
+        test_untaken_and_refused_records_fail();
+        test_event_comes_once_to_who_asked_in_time();
+        test_size_that_overflows_is_no_delivery();
+        test_what_is_in_flight_at_the_end_fails();
+        test_reports_of_many_threads_end_it_once();
+        test_turn_is_one_threads();
+        return 0;
+}
