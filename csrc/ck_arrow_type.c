@@ -117,10 +117,8 @@ static int ck_arrow_queue_next(struct ArrowArrayStream *stream, struct ArrowArra
 
         queue->error = NULL;
         memset(out, 0, sizeof(*out)); /* not live: the end */
-        if (queue->next < queue->cnt) {
-                *out = queue->arrays[queue->next];
-                queue->arrays[queue->next++].release = NULL;
-        }
+        if (queue->next < queue->cnt)
+                *out = queue->arrays[queue->next++];
         return 0;
 }
 

@@ -321,6 +321,34 @@ static void test_what_is_not_known_is_null(void) {
         array.release(&array);
 }
 
+/* The bitmap of what is in lists grows after its last null, too. */
+static void test_values_behind_the_last_null_are_there(void) {
+        enum { ROWS = 2000 };
+        static ck_row_t rows[ROWS];
+        static rd_kafka_headers_t *headers[ROWS];
+        const ck_arrow_name_t names[] = {CK_ARROW_HEADERS};
+        ck_batch_t batch = {.rows = rows, .headers = headers, .cnt = ROWS, .refs = 1};
+        const struct ArrowArray *values;
+        struct ArrowArray array;
+        size_t built;
+        int i;
+
+        for (i = 0; i < ROWS; i++) {
+                rows[i].topic = "t";
+                headers[i] = rd_kafka_headers_new(1);
+                rd_kafka_header_add(headers[i], "n", 1, i == 1 ? NULL : "v", i == 1 ? 0 : 1);
+        }
+        CHECK(ck_arrow_build(&batch, 0, 1, ROWS, names, 1, CK_ARROW_MAX_BYTES, &built, &array) ==
+              0);
+        values = array.children[0]->children[0]->children[1];
+        CHECK(values->length == ROWS && values->null_count == 1);
+        for (i = 0; i < ROWS; i++) {
+                CHECK(ck_column_valid(values->buffers[0], i) == (i != 1));
+                rd_kafka_headers_destroy(headers[i]);
+        }
+        array.release(&array);
+}
+
 int main(void) {
         source_t source = new_source();
 
@@ -331,5 +359,6 @@ int main(void) {
         destroy_source(&source);
         CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
         test_what_is_not_known_is_null();
+        test_values_behind_the_last_null_are_there();
         return 0;
 }
