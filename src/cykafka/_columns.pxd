@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 
+from cykafka._arrow cimport ArrowData
 from cykafka._csrc cimport ck_bytes_t, ck_column_t, ck_headers_t, ck_numbers_t
 
 cdef class Pairs:
@@ -27,6 +28,7 @@ cdef class Columns:
     cdef void *block(self, size_t cnt, size_t size) except NULL
     cdef Py_buffer *hold(self, object exporter, int flags) except NULL
     cdef int count(self, str name, Py_ssize_t cnt) except -1
+    cdef ArrowData _arrow(self, object data, str name)
     cdef tuple bytes_column(self, object data, str name, ck_column_t *column)
     cdef tuple _gathered(self, tuple items, str name, ck_column_t *column)
     cdef int _other(self, object item, str name, Py_ssize_t i, ck_bytes_t *into) except -1
@@ -44,4 +46,6 @@ cdef class Columns:
     cdef int _header(self, object name, object value, ck_bytes_t *names, ck_bytes_t *values,
                      Py_ssize_t record) except -1
 
+cdef int check_range(const ck_numbers_t *numbers, size_t cnt, str name, int64_t low,
+                     int64_t high) except -1
 cdef tuple items_of(object data, str name, str what)

@@ -20,6 +20,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memset
 
+from cykafka._arrow cimport ArrowData, arrow_data, is_arrow
 from cykafka._csrc cimport (
     CK_COLUMN_CONSTANT,
     CK_COLUMN_FIXED,
@@ -120,19 +121,27 @@ cdef class Columns:
             raise ValueError(f"{name} has {cnt} item(s), but {self._told_by} has {self._cnt}: expected one for each record")
         return 0
 
+    cdef ArrowData _arrow(self, object data, str name):
+        """Arrow's data, kept: one item for each record."""
+        cdef ArrowData arrow = arrow_data(data, name)
+        self._objects.append(arrow)
+        self.count(name, arrow.length)
+        return arrow
+
     # -- byte strings
 
     cdef tuple bytes_column(self, object data, str name, ck_column_t *column):
         """A column of byte strings. Returns the tuple that keeps them, if none of them can change; else None."""
-        cdef bint done
+        cdef ArrowData arrow
         memset(column, 0, sizeof(ck_column_t))
         column.kind = CK_COLUMN_NONE
         if data is None:
             return None
         if not isinstance(data, (list, tuple)):
-            if hasattr(type(data), "__arrow_c_array__"):
-                arrow_column(self, data, name, column)
-                return None
+            if is_arrow(data):
+                arrow = self._arrow(data, name)
+                arrow.whole_column(None, name, column)
+                return (arrow,)
             if PyObject_CheckBuffer(data) and not isinstance(data, (bytes, bytearray)):
                 if self._buffer_column(data, name, column):
                     return None
@@ -212,6 +221,7 @@ cdef class Columns:
     cdef int numbers_column(self, object data, str name, ck_numbers_t *numbers, int64_t missing,
                             int64_t low, int64_t high) except -1:
         """An integer for all records, or one for each."""
+        cdef ArrowData arrow
         memset(numbers, 0, sizeof(ck_numbers_t))
         numbers.missing = missing
         if data is None:
@@ -223,6 +233,11 @@ cdef class Columns:
             if isinstance(data, (str, bytes, bytearray)):
                 raise TypeError(f"{name}: expected an int, or a sequence or buffer of int, "
                                 f"got {type(data).__name__}")
+            if is_arrow(data):
+                arrow = self._arrow(data, name)
+                arrow.whole_numbers(None, name, name == "timestamps", numbers)
+                check_range(numbers, arrow.length, name, low, high)
+                return 0
             if PyObject_CheckBuffer(data) and self._buffer_of_numbers(data, name, numbers, low, high):
                 return 0
             if not PySequence_Check(data) or isinstance(data, (Mapping, Set)):
@@ -234,8 +249,7 @@ cdef class Columns:
                                  int64_t high) except -1:
         """A buffer of signed integers. False if it is to be read item by item."""
         cdef Py_buffer *buffer
-        cdef int64_t number
-        cdef Py_ssize_t i, cnt, wrong = -1
+        cdef Py_ssize_t cnt
         cdef str kind
         try:
             buffer = self.hold(data, PyBUF_FORMAT | PyBUF_STRIDES)
@@ -255,14 +269,7 @@ cdef class Columns:
         numbers.width = buffer.itemsize
         numbers.base = <const char *>buffer.buf
         numbers.stride = buffer.strides[0]
-        with nogil:
-            for i in range(cnt):
-                number = ck_numbers_get(numbers, i)
-                if not low <= number <= high:
-                    wrong = i
-                    break
-        if wrong >= 0:
-            raise ValueError(f"{name}[{wrong}]: expected {low} to {high}, got {number}")
+        check_range(numbers, cnt, name, low, high)
         return True
 
     cdef int _list_of_numbers(self, tuple items, str name, ck_numbers_t *numbers, int64_t low,
@@ -286,11 +293,16 @@ cdef class Columns:
 
     cdef const ck_headers_t *headers_column(self, object headers) except? NULL:
         """The headers of every record; NULL if there are none."""
+        cdef ArrowData arrow
         if headers is None:
             return NULL
         if isinstance(headers, dict) or isinstance(headers, Mapping):
             self._named(headers)
             return &self._headers if self._headers.named_cnt else NULL
+        if not isinstance(headers, (list, tuple)) and is_arrow(headers):
+            arrow = self._arrow(headers, "headers")
+            arrow.whole_headers(None, "headers", &self._headers)
+            return &self._headers
         self._listed(items_of(headers, "headers", "a dict, a list of pairs or None"))
         return &self._headers
 
@@ -454,7 +466,17 @@ cdef tuple items_of(object data, str name, str what):
     return tuple(data)
 
 
-cdef int arrow_column(Columns columns, object data, str name, ck_column_t *column) except -1:
-    """HOOK: an object with __arrow_c_array__ -> a column. The Arrow reader is to be connected here: it fills
-    `column`, calls columns.count(name, length), and keeps the array alive in columns._objects."""
-    raise TypeError(f"{name}: Arrow data is not supported yet, got {type(data).__name__}")
+cdef int check_range(const ck_numbers_t *numbers, size_t cnt, str name, int64_t low,
+                     int64_t high) except -1:
+    """Refuse a column of numbers that has one out of bounds."""
+    cdef int64_t number = low
+    cdef size_t i = 0
+    with nogil:
+        while i < cnt:
+            number = ck_numbers_get(numbers, i)
+            if not low <= number <= high:
+                break
+            i += 1
+    if i < cnt:
+        raise ValueError(f"{name}[{i}]: expected {low} to {high}, got {number}")
+    return 0

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 
+from cykafka._arrow cimport ArrowData
 from cykafka._columns cimport Columns
 from cykafka._csrc cimport ck_publish_t
 from cykafka._delivery cimport Delivery
@@ -17,5 +18,6 @@ cdef class Publisher(Transactional):
     cdef rd_kafka_topic_t *topic_of(self, object name) except NULL
     cdef void release_topics(self) noexcept
     cdef object topics_column(self, object topic, Columns columns, ck_publish_t *publish)
+    cdef tuple arrow_topics(self, ArrowData arrow, Columns columns, ck_publish_t *publish)
     cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms)
     cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1

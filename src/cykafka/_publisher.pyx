@@ -1,17 +1,21 @@
 """Publisher: whole batches of records, given as columns."""
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT32_MAX, INT64_MAX
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
-from cykafka._columns cimport Columns, items_of
+from cykafka._arrow cimport ArrowData, arrow_data
+from cykafka._columns cimport Columns, check_range, items_of
 from cykafka._config cimport int_conf
 from cykafka._csrc cimport (
     CK_DELIVERY_RELEASE,
     CK_KIND_TOPIC,
     ck_bytes_t,
     ck_callback_serve,
+    ck_column_get,
+    ck_column_t,
     ck_delivery_close,
     ck_event_t,
+    ck_headers_t,
     ck_publish,
     ck_publish_t,
     ck_queue_turn,
@@ -203,6 +207,106 @@ cdef class Publisher(Transactional):
         publish.cnt = columns._cnt
         return self.send(&publish, names, kept if _is_large(kept, &publish) else None, ms)
 
+    def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
+                      partition=None, timeout=None):
+        """Send the rows of Arrow data as records, without a Python object for each.
+
+        Parameters
+        ----------
+        topic : str or None
+            Of all records; None: the column named ``topic`` has it for each.
+        data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
+            A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...), whose columns are
+            given by name; or an array of byte strings, which are the values. A stream is read to its end first: give a
+            large one batch by batch.
+        key, value : str, optional
+            Columns of binary or string, also large, view and fixed-size ones. None: no keys; no values (tombstones).
+        headers : str, optional
+            A column of list<struct<name, value>> or map, with names of string and values of binary or string.
+        timestamp : str, optional
+            A column of timestamps, or of integers in ms; nulls are now.
+        partition : str, optional
+            A column of integers; nulls and -1 leave the choice to the ``partitioner``.
+        timeout : float, optional
+            As for :meth:`publish`.
+
+        Returns
+        -------
+        Delivery
+            As :meth:`publish` returns it.
+
+        Raises
+        ------
+        TypeError
+            Data that is not Arrow's, or a column of another type; it names the cast to make.
+        ValueError
+            No such column, or a number out of range.
+        """
+        cdef ck_publish_t publish
+        cdef ck_headers_t c_headers
+        cdef ArrowData arrow
+        cdef Columns columns
+        cdef object names
+        cdef int64_t ms
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        arrow = arrow_data(data, "data")
+        columns = Columns.__new__(Columns)
+        memset(&publish, 0, sizeof(publish))
+        publish.timestamps.missing = 0
+        publish.partitions.missing = RD_KAFKA_PARTITION_UA
+        publish.cnt = arrow.length
+        if not arrow.is_table():
+            arrow.whole_column(None, "data", &publish.values)
+        elif value is not None:
+            arrow.whole_column(value, "value", &publish.values)
+        if key is not None:
+            arrow.whole_column(key, "key", &publish.keys)
+        if headers is not None:
+            arrow.whole_headers(headers, "headers", &c_headers)
+            publish.headers = &c_headers
+        if timestamp is not None:
+            arrow.whole_numbers(timestamp, "timestamp", True, &publish.timestamps)
+            check_range(&publish.timestamps, publish.cnt, "timestamp", 0, INT64_MAX)
+        if partition is not None:
+            arrow.whole_numbers(partition, "partition", False, &publish.partitions)
+            check_range(&publish.partitions, publish.cnt, "partition", -1, INT32_MAX)
+        if topic is None:
+            names = self.arrow_topics(arrow, columns, &publish)
+        else:
+            if not isinstance(topic, str):
+                raise TypeError("topic: expected a str, or None for the column of that name, "
+                                f"got {type(topic).__name__}")
+            names = self.topics_column(topic, columns, &publish)
+        return self.send(&publish, names, arrow if _is_large(arrow, &publish) else None, ms)
+
+    cdef tuple arrow_topics(self, ArrowData arrow, Columns columns, ck_publish_t *publish):
+        """As topics_column, of the column `topic`."""
+        cdef rd_kafka_topic_t **rkts
+        cdef rd_kafka_topic_t *rkt = NULL
+        cdef ck_column_t column
+        cdef ck_bytes_t last, item
+        cdef size_t i
+        cdef list names = []
+        arrow.whole_column("topic", "topic", &column)
+        rkts = <rd_kafka_topic_t **>columns.block(arrow.length, sizeof(rd_kafka_topic_t *))
+        last.ptr = NULL
+        last.len = 0
+        name = None
+        for i in range(arrow.length):
+            item = ck_column_get(&column, i)
+            if item.ptr is NULL:
+                raise ValueError(f"topic: row {i} is null")
+            if last.ptr is NULL or item.len != last.len or memcmp(item.ptr, last.ptr, item.len):
+                name = (<const char *>item.ptr)[:item.len].decode()
+                rkt = self.topic_of(name)
+                last = item
+            rkts[i] = rkt
+            names.append(name)
+        publish.rkts = rkts
+        return tuple(names)
+
     cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms):
         """Publish what C has in columns. `kept` keeps values that are borrowed; None: they are copied."""
         cdef Delivery delivery
@@ -257,13 +361,13 @@ cdef class Publisher(Transactional):
             PyErr_CheckSignals()
 
 
-cdef bint _is_large(tuple kept, ck_publish_t *publish) noexcept:
+cdef bint _is_large(object kept, ck_publish_t *publish) noexcept:
     """Whether the values that `kept` keeps are worth to be borrowed rather than copied."""
-    cdef const ck_bytes_t *items = publish.values.u.items
     cdef size_t size = 0
     cdef size_t i
-    if kept is None:
+    if kept is None or publish.cnt == 0:
         return False
-    for i in range(publish.cnt):
-        size += items[i].len
-    return size >= publish.cnt * BORROW_FROM and publish.cnt > 0
+    with nogil:
+        for i in range(publish.cnt):
+            size += ck_column_get(&publish.values, i).len
+    return size >= publish.cnt * BORROW_FROM
