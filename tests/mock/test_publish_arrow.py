@@ -1,0 +1,284 @@
+"""Arrow data goes out as records: tables by the names of their columns, arrays as columns."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import nanoarrow
+import polars
+import pyarrow as pa
+import pytest
+
+from cykafka import DeliveryError, KafkaError
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def records(make_consumer: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Read that many records of a topic, in the order of partitions and offsets."""
+
+    def records(topic: str, count: int) -> list[Any]:
+        consumer = make_consumer()
+        consumer.subscribe([topic])
+        batch = consumer.consume_batch(count, WAIT_S)
+        return sorted(batch, key=lambda message: (message.partition(), message.offset()))
+
+    return records
+
+
+def table() -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array(["k0", None, "k2"]),
+            "value": pa.array([b"v0", b"", None], pa.binary()),
+            "headers": pa.array(
+                [[("a", b"1"), ("a", None)], None, []],
+                HEADERS,
+            ),
+            "timestamp": pa.array([1_000, None, 3_000], pa.timestamp("ms", tz="UTC")),
+            "partition": pa.array([2, 0, 1], pa.int32()),
+        }
+    )
+
+
+def publish_all(producer: Any, topic: str, data: Any) -> Any:
+    return producer.publish_arrow(
+        topic,
+        data,
+        key="key",
+        headers="headers",
+        timestamp="timestamp",
+        partition="partition",
+    )
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda table: table,
+        lambda table: table.to_reader(1),
+        lambda table: table.combine_chunks().to_batches()[0],
+        lambda table: pa.concat_tables([table.slice(0, 1), table.slice(1)]),
+        nanoarrow.ArrayStream,
+    ],
+    ids=["table", "stream of chunks", "record batch", "chunked table", "nanoarrow"],
+)
+def test_rows_arrive_with_all_their_columns(
+    producer: Any, topic: str, records: Callable[..., list[Any]], form: Callable[[Any], Any]
+) -> None:
+    delivery = publish_all(producer, topic, form(table()))
+    delivery.wait(WAIT_S)
+
+    assert list(delivery.partitions) == [2, 0, 1]
+    second, third, first = records(topic, 3)
+    assert (first.key(), first.value()) == (b"k0", b"v0")
+    assert first.headers() == [("a", b"1"), ("a", None)]
+    assert first.timestamp()[1] == 1_000
+    assert (second.key(), second.value(), second.headers()) == (None, b"", None)
+    assert second.timestamp()[1] > 10**12  # now
+    assert (third.key(), third.value(), third.headers()) == (b"k2", None, None)
+    assert third.timestamp()[1] == 3_000
+
+
+def test_a_polars_frame_and_a_series(
+    producer: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    frame = polars.DataFrame({"body": ["one", None], "part": [1, 1]})
+
+    producer.publish_arrow(topic, frame, value="body", partition="part").wait(WAIT_S)
+    producer.publish_arrow(topic, polars.Series(["three"])).wait(WAIT_S)
+
+    assert sorted(str(message.value()) for message in records(topic, 3)) == [
+        "None",
+        "b'one'",
+        "b'three'",
+    ]
+
+
+def test_what_was_consumed_goes_out_again_as_it_came(
+    producer: Any,
+    make_consumer: Callable[..., Any],
+    cluster: Any,
+    topic: str,
+    records: Callable[..., list[Any]],
+) -> None:
+    copy = f"{topic}-copy"
+    cluster.create_topic(copy, 4)
+    publish_all(producer, topic, table()).wait(WAIT_S)
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+    batch = consumer.consume_batch(3, WAIT_S)
+
+    names = ["key", "value", "headers", "timestamp", "partition"]
+    publish_all(producer, copy, batch.select(names)).wait(WAIT_S)
+
+    again = records(copy, 3)
+    rows = [
+        sorted(
+            (m.partition(), m.offset(), m.key() or b"", m.value(), m.headers(), m.timestamp())
+            for m in part
+        )
+        for part in (batch, again)
+    ]
+    assert len(rows[0]) == 3
+    assert rows[0] == rows[1]
+
+
+def test_topic_of_each_row(
+    producer: Any, cluster: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    other = f"{topic}-other"
+    cluster.create_topic(other, 1)
+    rows = pa.table(
+        {
+            "topic": pa.chunked_array([[topic, other], [other]]),
+            "value": pa.chunked_array([[b"1", b"2"], [b"3"]]),
+        }
+    )
+
+    producer.publish_arrow(None, rows).wait(WAIT_S)
+
+    assert [message.value() for message in records(other, 2)] == [b"2", b"3"]
+    assert [message.value() for message in records(topic, 1)] == [b"1"]
+
+
+def test_without_values_they_are_tombstones(
+    producer: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    producer.publish_arrow(topic, table(), key="key", value=None).wait(WAIT_S)
+
+    assert [message.value() for message in records(topic, 3)] == [None] * 3
+
+
+def test_data_may_go_while_its_records_are_on_their_way(
+    producer: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    # Large enough to be borrowed from the Arrow buffers until they are delivered.
+    values = [bytes([65 + i]) * 5_000 for i in range(20)]
+    rows = pa.table({"value": pa.array(values, pa.large_binary())})
+
+    delivery = producer.publish_arrow(topic, rows)
+    allocated = pa.total_allocated_bytes()
+    del rows
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    delivery.wait(WAIT_S)
+
+    assert sorted(message.value() for message in records(topic, 20)) == values
+    assert pa.total_allocated_bytes() <= allocated - 100_000
+
+
+def test_columns_of_publish_may_be_arrow_arrays(
+    producer: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    producer.publish(
+        topic,
+        pa.chunked_array([[b"a"], [None]], pa.binary()),
+        keys=pa.array(["x", "y"], pa.string_view()),
+        headers=pa.array([[("h", b"1")], None], HEADERS),
+        timestamps=pa.array([5, 6], pa.timestamp("s")),
+        partitions=pa.array([0, None], pa.int8()),
+    ).wait(WAIT_S)
+    producer.publish(topic, [b"c"], headers={"n": pa.array(["v"])}, partitions=1).wait(WAIT_S)
+
+    found = {message.key(): message for message in records(topic, 3)}
+    assert found[b"x"].value() == b"a"
+    assert found[b"x"].partition() == 0
+    assert found[b"x"].headers() == [("h", b"1")]
+    assert found[b"x"].timestamp()[1] == 5_000
+    assert found[b"y"].value() is None
+    assert found[b"y"].headers() is None
+    assert found[None].headers() == [("n", b"v")]
+
+
+def test_each_row_that_cannot_be_sent_has_failed(producer: Any, topic: str) -> None:
+    rows = table().set_column(4, "partition", pa.array([2, 77, 1]))
+
+    delivery = publish_all(producer, topic, rows)
+
+    with pytest.raises(DeliveryError) as raised:
+        delivery.wait(WAIT_S)
+    assert {index: error.code() for index, error in raised.value.failures.items()} == {
+        1: KafkaError._UNKNOWN_PARTITION
+    }
+
+
+def test_empty_data_is_done_at_once(producer: Any, topic: str) -> None:
+    for data in (table().slice(0, 0), table().schema.empty_table(), table().to_reader(1)):
+        rows = len(data) if isinstance(data, pa.Table) else 3
+        delivery = publish_all(producer, topic, data)
+        delivery.wait(WAIT_S)
+        assert len(delivery) == rows
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "error", "words"),
+    [
+        ([b"x"], {}, TypeError, "data: expected .*Arrow"),
+        (pa.table({"value": [1]}), {}, TypeError, "value: .*'value'.*int64; cast it to"),
+        (pa.table({"v": ["a"]}), {}, ValueError, "value: .*no column 'value'.*v"),
+        (pa.table({"value": ["a"]}), {"key": "k"}, ValueError, "key: .*no column 'k'"),
+        (pa.table({"value": ["a"]}), {"key": 3}, TypeError, "key: expected the name"),
+        (pa.array(["a"]), {"key": "k"}, TypeError, "key: there is no column 'k'"),
+        (
+            pa.table({"value": ["a"], "t": [-5]}),
+            {"timestamp": "t"},
+            ValueError,
+            r"timestamp\[0\]: expected 0 to",
+        ),
+        (
+            pa.table({"value": ["a", "b"], "p": [0, 2**31]}),
+            {"partition": "p"},
+            ValueError,
+            r"partition\[1\]: expected -1 to",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    producer: Any,
+    topic: str,
+    data: Any,
+    columns: dict[str, Any],
+    error: type[Exception],
+    words: str,
+) -> None:
+    with pytest.raises(error, match=words):
+        producer.publish_arrow(topic, data, **columns)
+    assert len(producer) == 0
+
+
+@pytest.mark.parametrize(
+    ("topic_argument", "data", "error", "words"),
+    [
+        (None, pa.table({"value": ["a"]}), ValueError, "topic: .*no column 'topic'"),
+        (
+            None,
+            pa.table({"value": ["a"], "topic": pa.array([None], pa.string())}),
+            ValueError,
+            "topic: row 0 is null",
+        ),
+        (7, pa.table({"value": ["a"]}), TypeError, "topic: expected a str, or None"),
+        (["t"], pa.table({"value": ["a"]}), TypeError, "topic: expected a str, or None"),
+    ],
+)
+def test_topic_must_be_known(
+    producer: Any, topic_argument: Any, data: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        producer.publish_arrow(topic_argument, data)
+
+
+def test_reading_the_data_may_close_the_producer(producer: Any, topic: str) -> None:
+    class Closing:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            producer.close()
+            return table().__arrow_c_stream__()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.publish_arrow(topic, Closing())
