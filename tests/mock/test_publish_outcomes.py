@@ -1,0 +1,345 @@
+"""What becomes of the records of a batch: outcomes, errors, callbacks, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cykafka
+from cykafka import Delivery, DeliveryError, KafkaError
+from cykafka._handle import live_handles
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def deliveries() -> Callable[[], int]:
+    """Count the deliveries that are alive since the test began."""
+    gc.collect()
+    before = live_handles()["deliveries"]
+    return lambda: live_handles()["deliveries"] - before
+
+
+def values_of(messages: list[Any]) -> list[bytes | None]:
+    return [message.value() for message in messages]
+
+
+def flush_until_raised(producer: Any) -> None:
+    """Flush again and again: what a callback raises ends a flush, which one is a race."""
+    for _ in range(100):
+        producer.flush(WAIT_S)
+
+
+def test_delivery_describes_itself(producer: Any, topic: str) -> None:
+    delivery = producer.publish(topic, ["a", "b"])
+
+    delivery.wait(WAIT_S)
+    assert repr(delivery) == f"<Delivery of 2 record(s) to {topic}, done, 0 failed>"
+    assert len(delivery) == delivery.count == 2
+    assert (delivery.failed, delivery.errors) == (0, {})
+
+
+def test_records_in_flight_have_no_offset_yet(
+    cluster: Any, make_producer: Any, topic: str
+) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+    delivery = producer.publish(topic, ["a", "b"], partitions=0)
+
+    assert not delivery.done
+    assert list(delivery.offsets) == [-1001, -1001]
+    assert list(delivery.partitions) == [-1, -1]
+    with pytest.raises(TimeoutError):
+        delivery.wait(0.01)
+    producer.flush(WAIT_S)
+    assert delivery.done
+    assert list(delivery.offsets) == [0, 1]
+
+
+def test_outcomes_are_read_only_and_outlive_the_delivery(
+    producer: Any, topic: str, deliveries: Callable[[], int]
+) -> None:
+    delivery = producer.publish(topic, ["a", "b"], partitions=0)
+    delivery.wait(WAIT_S)
+    offsets, partitions = delivery.offsets, delivery.partitions
+    del delivery
+
+    assert (offsets.format, partitions.format) == ("q", "i")
+    assert (offsets.tolist(), partitions.tolist()) == ([0, 1], [0, 0])
+    with pytest.raises(TypeError):
+        offsets[0] = 1
+    assert deliveries() == 1
+    del offsets, partitions
+    assert deliveries() == 0
+
+
+def test_records_that_are_refused_fail_alone(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"message.max.bytes": 2000})
+    producer.list_topics(topic)  # partitions are known: an unknown one is refused at once
+
+    delivery = producer.publish(
+        topic, ["a", b"x" * 5000, "c", "d"], partitions=[0, 0, 17, 0], headers=None
+    )
+
+    with pytest.raises(DeliveryError) as raised:
+        delivery.wait(WAIT_S)
+    error = raised.value
+    assert error.delivery is delivery
+    assert error.failures == delivery.errors
+    assert {index: failure.code() for index, failure in error.failures.items()} == {
+        1: KafkaError.MSG_SIZE_TOO_LARGE,
+        2: KafkaError._UNKNOWN_PARTITION,
+    }
+    assert error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert "2 of 4 record(s) failed, the first at index 1" in str(error)
+    assert delivery.failed == 2
+    assert list(delivery.offsets) == [0, -1001, -1001, 1]
+
+
+@pytest.mark.parametrize("headers", [None, {"h": "x"}])
+def test_unknown_topic_is_every_records_error(
+    cluster: Any, make_producer: Any, unique: Callable[[str], str], headers: Any
+) -> None:
+    topic = unique("missing")
+    cluster.set_topic_error(topic, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    producer = make_producer({"topic.metadata.propagation.max.ms": 0})
+
+    delivery = producer.publish(topic, ["a"] * 3, headers=headers)
+
+    with pytest.raises(DeliveryError):
+        delivery.wait(WAIT_S)
+    assert [error.code() for error in delivery.errors.values()] == [
+        KafkaError.UNKNOWN_TOPIC_OR_PART
+    ] * 3
+
+
+def test_error_outlives_pickling() -> None:
+    error = DeliveryError(
+        KafkaError(KafkaError._TRANSPORT), {3: KafkaError(KafkaError._TRANSPORT)}
+    )
+
+    again = pickle.loads(pickle.dumps(error))
+
+    assert (again.args, again.failures, again.delivery) == (error.args, error.failures, None)
+    assert isinstance(error, cykafka.KafkaException)
+
+
+def test_purged_records_fail(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+    delivery = producer.publish(topic, ["a"] * 1000, partitions=0)
+
+    producer.purge()
+    with pytest.raises(DeliveryError):
+        delivery.wait(WAIT_S)
+
+    assert delivery.failed == 1000
+    assert {error.code() for error in delivery.errors.values()} == {KafkaError._PURGE_QUEUE}
+
+
+def test_transaction_state_is_every_records_error(
+    make_producer: Any, unique: Callable[[str], str], topic: str, records: Any
+) -> None:
+    producer = make_producer({"transactional.id": unique("tx")})
+    producer.init_transactions(WAIT_S)
+
+    refused = producer.publish(topic, ["outside"] * 3)
+    refused_with_headers = producer.publish(topic, ["outside"] * 3, headers={"h": "x"})
+    producer.begin_transaction()
+    inside = producer.publish(topic, ["inside"] * 3, partitions=0)
+    producer.commit_transaction(WAIT_S)
+
+    for delivery in (refused, refused_with_headers):
+        assert delivery.done
+        assert [error.code() for error in delivery.errors.values()] == [KafkaError._STATE] * 3
+    assert inside.done
+    assert inside.failed == 0
+    assert values_of(records(topic, 3)) == [b"inside"] * 3
+
+
+def test_borrowed_values_are_let_go_when_delivered(producer: Any, topic: str) -> None:
+    class Large(str):  # a subclass can be referred to weakly
+        pass
+
+    freed = []
+
+    def make() -> list[str]:
+        value = Large("x" * 20_000)
+        weakref.finalize(value, freed.append, True)
+        return [value]
+
+    delivery = producer.publish(topic, make())
+    assert freed == []
+    delivery.wait(WAIT_S)
+
+    assert freed == [True]
+
+
+def test_dropped_deliveries_leave_nothing(
+    producer: Any, topic: str, deliveries: Callable[[], int]
+) -> None:
+    for size in (1, 1000):
+        for _ in range(50):
+            producer.publish(topic, [b"x" * size] * 10)
+    producer.flush(WAIT_S)
+
+    assert deliveries() == 0
+    assert len(producer) == 0
+
+
+def test_failures_nobody_asked_for_are_counted(
+    make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make_producer({"linger.ms": 60_000, "message.max.bytes": 2000})
+    producer.publish(topic, ["a"] * 3)  # dropped, and then failing
+    producer.publish(topic, [b"x" * 5000] * 4)  # failed, and then dropped
+    asked = producer.publish(topic, [b"x" * 5000] * 5)
+    assert asked.failed == 5
+    del asked
+
+    producer.purge()
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        producer.close()
+
+    assert [record.args[1] for record in caplog.records if "nobody has asked" in record.msg] == [7]
+
+
+def test_callback_gets_the_delivery_once(producer: Any, topic: str) -> None:
+    told: list[tuple[Delivery, bool]] = []
+    delivery = producer.publish(topic, [b"x" * 1000] * 3)
+
+    delivery.add_done_callback(lambda done: told.append((done, done.done)))
+    producer.flush(WAIT_S)
+    delivery.add_done_callback(lambda done: told.append((done, done.done)))
+
+    assert told == [(delivery, True), (delivery, True)]
+
+
+def test_callback_of_a_dropped_delivery_is_called(
+    producer: Any, topic: str, deliveries: Callable[[], int]
+) -> None:
+    told: list[Any] = []
+    producer.publish(topic, ["a"] * 3, partitions=0).add_done_callback(
+        lambda delivery: told.append((list(delivery.offsets), repr(delivery)))
+    )
+
+    producer.flush(WAIT_S)
+
+    assert told == [([0, 1, 2], f"<Delivery of 3 record(s) to {topic}, done, 0 failed>")]
+    assert deliveries() == 0
+
+
+def test_callback_that_raises_loses_no_other(
+    producer: Any, topic: str, deliveries: Callable[[], int]
+) -> None:
+    told = []
+
+    def fail(_: Delivery) -> None:
+        told.append("fail")
+        raise ArithmeticError("mine")
+
+    delivery = producer.publish(topic, ["a"])
+    delivery.add_done_callback(fail)
+    delivery.add_done_callback(lambda _: told.append("second"))
+    delivery.add_done_callback(fail)
+    other = producer.publish(topic, ["b"])
+    other.add_done_callback(lambda _: told.append("other"))
+
+    with pytest.raises(ArithmeticError, match="mine"):
+        producer.flush(WAIT_S)
+    with pytest.raises(ArithmeticError, match="mine"):
+        flush_until_raised(producer)
+    producer.flush(WAIT_S)
+
+    assert sorted(told) == ["fail", "fail", "other", "second"]
+    assert told.index("second") < len(told)
+    del delivery, other
+    gc.collect()
+    assert deliveries() == 0
+
+
+def test_callback_may_publish_and_wait(producer: Any, topic: str) -> None:
+    second: list[Delivery] = []
+
+    def again(_: Delivery) -> None:
+        second.append(producer.publish(topic, ["b"], partitions=0))
+        second[0].wait(WAIT_S)
+
+    first = producer.publish(topic, ["a"], partitions=0)
+    first.add_done_callback(again)
+    first.wait(WAIT_S)
+    producer.poll(0)
+
+    assert list(second[0].offsets) == [1]
+
+
+def test_callback_may_close_the_producer(make_producer: Any, topic: str) -> None:
+    producer = make_producer()
+    delivery = producer.publish(topic, ["a"])
+    delivery.add_done_callback(lambda _: producer.close())
+
+    delivery.wait(WAIT_S)
+    producer.close()
+
+    assert delivery.done
+    assert delivery.failed == 0
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.publish(topic, ["b"])
+
+
+def test_outcomes_are_readable_after_close(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+    delivery = producer.publish(topic, ["a", "b"], partitions=0)
+
+    producer.close()
+
+    assert delivery.done
+    delivery.wait()
+    assert list(delivery.offsets) == [0, 1]
+
+
+def test_cycle_through_a_callback_is_collected(
+    make_producer: Any, topic: str, deliveries: Callable[[], int]
+) -> None:
+    producer = make_producer()
+    delivery = producer.publish(topic, [b"x" * 1000])
+    delivery.add_done_callback(lambda _, me=delivery: repr(me))
+    cycle: list[Any] = [producer.publish(topic, ["a"])]
+    cycle.append(cycle)
+    producer.flush(WAIT_S)
+    del delivery, cycle
+
+    gc.collect()
+
+    assert deliveries() == 0
+
+
+def test_deliveries_can_only_be_made_by_publishing() -> None:
+    with pytest.raises(TypeError, match="publish"):
+        Delivery()
+    empty = Delivery.__new__(Delivery)
+    for use in (
+        lambda: empty.done, lambda: empty.count, lambda: len(empty), lambda: empty.failed,
+        lambda: empty.errors, lambda: empty.offsets, lambda: empty.wait(0),
+        lambda: empty.__await__(), lambda: empty.add_done_callback(print),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="publish"):
+            use()
+    assert repr(empty) == "<Delivery>"
+
+
+def test_serializing_producer_publishes_as_it_is_given(
+    cluster: Any, topic: str, records: Any
+) -> None:
+    with cykafka.SerializingProducer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0}
+    ) as producer:
+        producer.publish(topic, ["a"]).wait(WAIT_S)
+
+    assert values_of(records(topic, 1)) == [b"a"]
