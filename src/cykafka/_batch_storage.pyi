@@ -1,3 +1,4 @@
+import sys
 from typing import final
 
 @final
@@ -5,8 +6,10 @@ class Storage: ...
 
 @final
 class Payloads:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Column:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...

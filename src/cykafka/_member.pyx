@@ -62,9 +62,9 @@ from cykafka._errors import KafkaException
 _log = logging.getLogger("cykafka")
 
 cdef enum:
-    # How long a partition is not fetched once the queue of fetched messages was full. With librdkafka's 1000 a
-    # fast reader has emptied the queue long before, and waits for the rest of the second.
-    FULL_QUEUE_MS = 10
+    # How long a partition is not fetched once the queue of fetched messages was full, ms. With librdkafka's
+    # 1000 a fast reader has emptied the queue long before, and waits for the rest of the second.
+    FULL_QUEUE_MS = 20
 
 
 cdef class Member(Client):

@@ -129,7 +129,9 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             "the deserializers"
         )
 
-    def consume_batch(self, max_messages: int = 10_000, timeout: float | None = None) -> MessageBatch:
+    def consume_batch(
+        self, max_messages: int = 10_000, timeout: float | None = None
+    ) -> MessageBatch:
         """There is none: a batch is bytes."""
         raise NotImplementedError(
             f"{type(self).__name__} has no consume_batch(): use Consumer.consume_batch()"
@@ -139,7 +141,9 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         self, max_messages: int = 10_000, timeout: float | None = 1.0
     ) -> Iterator[MessageBatch]:
         """There are none: a batch is bytes."""
-        raise NotImplementedError(f"{type(self).__name__} has no batches(): use Consumer.batches()")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no batches(): use Consumer.batches()"
+        )
 
     def close(self) -> None:
         """Close the consumer, then the deserializers that builders made."""

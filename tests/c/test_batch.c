@@ -1,3 +1,6 @@
+#include <pthread.h>
+#include <unistd.h>
+
 #include "check.h"
 #include "ck_batch.h"
 
@@ -27,8 +30,18 @@ static source_t new_source(void) {
         rkt = rd_kafka_topic_new(source.producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++) {
                 snprintf(value, sizeof(value), "%d", i);
-                CHECK(rd_kafka_produce(rkt, i % PARTITIONS, RD_KAFKA_MSG_F_COPY, value,
-                                       strlen(value), NULL, 0, NULL) == 0);
+                /* Some with headers, without a value, with an empty one, with a key. */
+                rd_kafka_headers_t *headers = i % 3 ? NULL : rd_kafka_headers_new(2);
+                size_t len = i % 7 ? strlen(value) : 0;
+
+                if (headers)
+                        rd_kafka_header_add(headers, "number", -1, value, -1);
+                CHECK(rd_kafka_producev(
+                          source.producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(i % PARTITIONS),
+                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_VALUE((i % 5 ? value : NULL), (i % 5 ? len : 0)),
+                          RD_KAFKA_V_KEY((i % 2 ? value : NULL), (i % 2 ? strlen(value) : 0)),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == 0);
         }
         rd_kafka_topic_destroy(rkt);
         CHECK(rd_kafka_flush(source.producer, 10000) == 0);
@@ -152,7 +165,166 @@ static void test_skip_destroys_what_comes(void) {
         destroy_source(&source);
 }
 
+/* Two batches have the same rows. */
+static void check_same(const ck_batch_t *batch, const ck_batch_t *other) {
+        size_t i;
+
+        CHECK(batch->cnt - batch->head == other->cnt - other->head);
+        for (i = 0; i < batch->cnt - batch->head; i++) {
+                rd_kafka_headers_t *headers = ck_batch_headers(batch, i);
+                rd_kafka_headers_t *others = ck_batch_headers(other, i);
+                const void *value, *other_value;
+                size_t len, other_len;
+                ck_row_t row, same;
+
+                ck_batch_row(batch, i, &row);
+                ck_batch_row(other, i, &same);
+                CHECK(strcmp(row.topic, same.topic) == 0);
+                CHECK(row.partition == same.partition && row.offset == same.offset);
+                CHECK(row.timestamp == same.timestamp && row.timestamp > 0);
+                CHECK(row.timestamp_type == same.timestamp_type);
+                CHECK(row.leader_epoch == same.leader_epoch && !same.err);
+                CHECK(!row.value == !same.value && row.value_len == same.value_len);
+                CHECK(!row.key == !same.key && row.key_len == same.key_len);
+                CHECK(memcmp(row.value ? row.value : "", same.value ? same.value : "",
+                             row.value_len) == 0);
+                CHECK(memcmp(row.key ? row.key : "", same.key ? same.key : "", row.key_len) == 0);
+                CHECK(ck_batch_value(other, i, &len) == same.value && len == same.value_len);
+                CHECK(ck_batch_key(other, i, &len) == same.key && len == same.key_len);
+                CHECK(strcmp(ck_batch_topic(other, i), same.topic) == 0);
+                CHECK(!headers == !others);
+                if (!headers)
+                        continue;
+                CHECK(headers != others && rd_kafka_header_cnt(others) == 1);
+                CHECK(!rd_kafka_header_get_last(headers, "number", &value, &len));
+                CHECK(!rd_kafka_header_get_last(others, "number", &other_value, &other_len));
+                CHECK(len == other_len && memcmp(value, other_value, len) == 0);
+        }
+}
+
+static void test_copy_has_the_same_rows_and_outlives_the_consumer(void) {
+        source_t source = new_source();
+        ck_loans_t *loans = ck_loans_new();
+        ck_batch_t *gathered = filled_batch(&source);
+        ck_batch_t *batch = ck_batch_take(gathered, TOTAL, loans);
+        ck_batch_t *copy = ck_batch_copy(batch);
+        ck_batch_t *again = ck_batch_copy(copy);
+        rd_kafka_topic_partition_list_t *positions;
+        int64_t offsets[TOTAL], copied[TOTAL];
+        int32_t partitions[TOTAL];
+        size_t i;
+
+        CHECK(batch->cnt == TOTAL && gathered->cnt == gathered->head);
+        check_same(batch, copy);
+        check_same(copy, again);
+        ck_batch_numbers(batch, 0, 1, TOTAL, CK_NUMBER_OFFSET, offsets);
+        ck_batch_numbers(copy, TOTAL - 1, -1, TOTAL, CK_NUMBER_OFFSET, copied);
+        ck_batch_numbers(copy, 0, 1, TOTAL, CK_NUMBER_PARTITION, partitions);
+        for (i = 0; i < TOTAL; i++) {
+                CHECK(offsets[i] == copied[TOTAL - 1 - i]);
+                CHECK(partitions[i] == batch->rkmessages[i]->partition);
+        }
+        positions = ck_batch_positions(copy, TOTAL - 1, -1, TOTAL);
+        CHECK(positions->cnt == PARTITIONS);
+        for (i = 0; i < PARTITIONS; i++)
+                CHECK(positions->elems[i].offset == PER_PARTITION);
+        rd_kafka_topic_partition_list_destroy(positions);
+        ck_batch_unref(copy);
+        ck_batch_unref(batch);
+        ck_batch_destroy(gathered);
+        CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
+        CHECK(ck_loans_settle(loans));
+        ck_loans_destroy(loans);
+        destroy_source(&source);
+        CHECK(strcmp(ck_batch_topic(again, 0), "topic") == 0);
+        ck_batch_unref(again);
+        ck_batch_unref(NULL);
+}
+
+static void test_take_leaves_the_rest(void) {
+        source_t source = new_source();
+        ck_batch_t *gathered = filled_batch(&source);
+        rd_kafka_message_t *next = gathered->rkmessages[7];
+        ck_batch_t *batch = ck_batch_take(gathered, 7, NULL);
+
+        CHECK(batch->cnt == 7);
+        ck_batch_compact(gathered);
+        CHECK(gathered->rkmessages[gathered->head] == next);
+        CHECK(ck_batch_find_error(gathered) == TOTAL - 7);
+        ck_batch_unref(batch);
+        CHECK(ck_runtime_alive(CK_KIND_FETCHED) == TOTAL - 7);
+        ck_batch_destroy(gathered);
+        destroy_source(&source);
+}
+
+static void *unpin(void *arg) {
+        usleep(20000);
+        ck_batch_unpin(arg);
+        return NULL;
+}
+
+static void test_loans_are_waited_for(void) {
+        source_t source = new_source();
+        ck_loans_t *loans = ck_loans_new();
+        ck_batch_t *gathered = filled_batch(&source);
+        ck_batch_t *batch = ck_batch_take(gathered, TOTAL, loans);
+        pthread_t thread;
+
+        CHECK(ck_loans_settle(NULL));
+        ck_batch_pin(batch);
+        ck_batch_unref(batch);
+        CHECK(ck_runtime_alive(CK_KIND_FETCHED) == TOTAL);
+        CHECK(!ck_loans_settle(loans)); /* pinned: does not wait */
+        CHECK(!pthread_create(&thread, NULL, unpin, batch));
+        ck_loans_wait(loans);
+        CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
+        CHECK(!pthread_join(thread, NULL));
+        CHECK(ck_loans_settle(loans));
+        ck_loans_destroy(loans);
+        ck_loans_destroy(NULL);
+        ck_batch_destroy(gathered);
+        destroy_source(&source);
+}
+
+/* All threads must be given the same headers, whoever has them parsed. */
+static void *read_headers(void *arg) {
+        rd_kafka_headers_t **seen = calloc(TOTAL, sizeof(*seen));
+        size_t i;
+
+        for (i = 0; i < TOTAL; i++)
+                seen[i] = ck_batch_headers(arg, i);
+        return seen;
+}
+
+static void test_headers_are_parsed_once_by_many_threads(void) {
+        enum { THREADS = 4 };
+        source_t source = new_source();
+        ck_batch_t *gathered = filled_batch(&source);
+        ck_batch_t *batch = ck_batch_take(gathered, TOTAL, NULL);
+        pthread_t threads[THREADS];
+        void *seen[THREADS];
+        int i;
+
+        for (i = 0; i < THREADS; i++)
+                CHECK(!pthread_create(&threads[i], NULL, read_headers, batch));
+        for (i = 0; i < THREADS; i++)
+                CHECK(!pthread_join(threads[i], &seen[i]));
+        for (i = 0; i < THREADS; i++) {
+                CHECK(memcmp(seen[i], seen[0], TOTAL * sizeof(rd_kafka_headers_t *)) == 0);
+                if (i)
+                        free(seen[i]);
+        }
+        free(seen[0]);
+        ck_batch_unref(batch);
+        ck_batch_destroy(gathered);
+        destroy_source(&source);
+}
+
 int main(void) {
+        test_copy_has_the_same_rows_and_outlives_the_consumer();
+        test_take_leaves_the_rest();
+        test_loans_are_waited_for();
+        test_headers_are_parsed_once_by_many_threads();
         test_drop_takes_the_partitions_named_and_no_others();
         test_move_keeps_the_order_and_what_was_there();
         test_only_what_is_handed_over_counts_as_read();
