@@ -73,15 +73,18 @@ class Worker(threading.Thread):
                 [self.topic], on_assign=self.on_assign, on_revoke=self.on_revoke
             )
             while not self.stopping.is_set():
-                for message in self.consumer.consume(20, 0.1):
-                    if message.error():
-                        raise self.kafka.KafkaException(message.error())
-                    self.ledger.handle(self.name, message.partition(), message.offset())
-                    self.done[message.partition()] = message.offset() + 1
+                self.handle()
                 self.commit()
             self.consumer.close()
         except BaseException as exception:
             self.error = exception
+
+    def handle(self) -> None:
+        for message in self.consumer.consume(20, 0.1):
+            if message.error():
+                raise self.kafka.KafkaException(message.error())
+            self.ledger.handle(self.name, message.partition(), message.offset())
+            self.done[message.partition()] = message.offset() + 1
 
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self.assigned.set()
@@ -92,11 +95,10 @@ class Worker(threading.Thread):
     def commit(self) -> None:
         if not self.done:
             return
-        offsets = [self.kafka.TopicPartition(self.topic, p, o) for p, o in self.done.items()]
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                results = self.consumer.commit(offsets=offsets, asynchronous=False)
+                results = self.commit_handled()
                 break
             except self.kafka.KafkaException as exception:
                 # The group has gone on to its next generation (KIP-848: epoch) while the request
@@ -114,7 +116,33 @@ class Worker(threading.Thread):
             self.ledger.commit(result.partition, result.offset)
         self.done.clear()
 
+    def commit_handled(self) -> list[Any]:
+        offsets = [self.kafka.TopicPartition(self.topic, p, o) for p, o in self.done.items()]
+        results: list[Any] = self.consumer.commit(offsets=offsets, asynchronous=False)
+        return results
 
+
+class BatchWorker(Worker):
+    """The same by batches, each of which is committed as it is."""
+
+    batch: Any = None
+
+    def handle(self) -> None:
+        self.batch = self.consumer.consume_batch(20, 0.1)
+        assert self.batch.errors == []
+        for partition, offset in zip(self.batch.partitions, self.batch.offsets, strict=True):
+            self.ledger.handle(self.name, partition, offset)
+            self.done[partition] = offset + 1
+
+    def commit_handled(self) -> list[Any]:
+        results: list[Any] = self.consumer.commit(self.batch, asynchronous=False)
+        assert {result.partition: result.offset for result in results} == self.done
+        return results
+
+
+@pytest.mark.parametrize(
+    "worker_class", [Worker, pytest.param(BatchWorker, marks=pytest.mark.ours)]
+)
 def test_members_coming_and_going_share_every_record_once(
     kafka: Any,
     cluster: Any,
@@ -122,6 +150,7 @@ def test_members_coming_and_going_share_every_record_once(
     make_consumer: Callable[..., Any],
     unique: Callable[[str], str],
     protocol: dict[str, Any],
+    worker_class: type[Worker],
 ) -> None:
     topic, group = unique("topic"), unique("group")
     cluster.create_topic(topic, PARTITIONS)
@@ -139,7 +168,7 @@ def test_members_coming_and_going_share_every_record_once(
 
     def join(name: str) -> Worker:
         config = {"group.id": group, **protocol}
-        worker = Worker(name, make_consumer(config), kafka, topic, ledger)
+        worker = worker_class(name, make_consumer(config), kafka, topic, ledger)
         worker.start()
         return worker
 

@@ -125,7 +125,9 @@ def test_open_transaction_holds_back_what_is_behind_it(
 
 
 @pytest.mark.ours
-@pytest.mark.parametrize("method", ["poll", "consume"])
+@pytest.mark.parametrize(
+    "method", ["poll", "consume", pytest.param("consume_batch", marks=pytest.mark.ours)]
+)
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
 def test_commit_covers_the_marker_behind_the_last_record(
     kafka: Any,
@@ -149,7 +151,7 @@ def test_commit_covers_the_marker_behind_the_last_record(
     seen: list[bytes] = []
 
     def serve() -> None:
-        messages = consumer.consume(10, 0.2) if method == "consume" else [consumer.poll(0.2)]
+        messages = [consumer.poll(0.2)] if method == "poll" else getattr(consumer, method)(10, 0.2)
         seen.extend(message.value() for message in messages if message)
 
     # Three records and two markers. Only then is the reader's lag zero.

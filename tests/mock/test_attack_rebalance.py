@@ -23,11 +23,15 @@ PROTOCOLS = {
 
 
 class Member(threading.Thread):
-    """Reads with consume() until told to leave; notes records of partitions it does not own."""
+    """Reads until told to leave, with consume() or by batches; notes records of partitions it does
+    not own."""
 
-    def __init__(self, consumer: Any, topic: str, most: int, read: dict[int, int]) -> None:
+    def __init__(
+        self, consumer: Any, method: str, topic: str, most: int, read: dict[int, int]
+    ) -> None:
         super().__init__(daemon=True)
         self.consumer = consumer
+        self.method = method
         self.most = most
         self.read = read  # partition -> the offset behind the last record anybody was handed
         self.owned: set[int] = set()
@@ -52,7 +56,7 @@ class Member(threading.Thread):
                 [self.topic], on_assign=self.on_assign, on_revoke=self.on_revoke
             )
             while not self.leave.is_set():
-                for message in self.consumer.consume(self.most, 0.02):
+                for message in getattr(self.consumer, self.method)(self.most, 0.02):
                     if message.error() is not None:
                         continue
                     number, offset = message.partition(), message.offset()
@@ -64,6 +68,7 @@ class Member(threading.Thread):
             self.failure = exception
 
 
+@pytest.mark.parametrize("method", ["consume", "consume_batch"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_records_of_revoked_partitions_are_not_handed_over(
     kafka: Any,
@@ -72,6 +77,7 @@ def test_records_of_revoked_partitions_are_not_handed_over(
     topic: str,
     unique: Callable[[str], str],
     protocol: str,
+    method: str,
 ) -> None:
     producer = make_producer()
     for number in range(RECORDS):
@@ -90,7 +96,7 @@ def test_records_of_revoked_partitions_are_not_handed_over(
     if protocol == "consumer":
         # The broker says them.
         del config["heartbeat.interval.ms"], config["session.timeout.ms"]
-    members = [Member(make_consumer(config), topic, most, read) for most in (7, 3)]
+    members = [Member(make_consumer(config), method, topic, most, read) for most in (7, 3)]
     first, second = members
     first.start()
     assert first.assigned.wait(WAIT_S)

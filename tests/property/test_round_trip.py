@@ -108,3 +108,43 @@ def test_batches_of_any_size_lose_nothing(wire: Wire, values: list[Any], most: i
         assert messages
         read += [message.value() for message in messages]
     assert read == [as_bytes(value) for value in values]
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(records=records, detached=st.booleans(), rows=st.slices(20))
+def test_columns_of_a_batch_are_the_records_that_went_out(
+    wire: Wire, records: list[Any], detached: bool, rows: slice
+) -> None:
+    for value, key, pairs, timestamp in records:
+        wire.producer.produce(TOPIC, value, key, 0, timestamp=timestamp, headers=pairs)
+    assert wire.producer.flush(WAIT_S) == 0
+    batch = wire.consumer.consume_batch(len(records), WAIT_S)
+    if detached:
+        batch.detach()
+
+    assert len(batch) == len(records)
+    wanted = [
+        (
+            as_bytes(value),
+            as_bytes(key),
+            [(name, as_bytes(item)) for name, item in pairs] if pairs else None,
+            timestamp,
+        )
+        for value, key, pairs, timestamp in records
+    ][rows]
+    part = batch[rows]
+    columns = (part.values(), part.keys(), part.headers(), part.timestamps)
+    assert list(zip(*columns, strict=True)) == wanted
+    assert [
+        (message.value(), message.key(), message.headers(), message.timestamp()[1])
+        for message in part
+    ] == wanted
+    views = zip(part.values(copy=False), part.keys(copy=False), strict=True)
+    assert [tuple(None if v is None else bytes(v) for v in pair) for pair in views] == [
+        want[:2] for want in wanted
+    ]
+    for name in {name for _, _, pairs, _ in wanted for name, _ in pairs or ()}:
+        last = [dict(pairs or ()).get(name) for _, _, pairs, _ in wanted]
+        assert part.header(name) == last
