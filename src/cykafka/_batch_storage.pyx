@@ -132,6 +132,8 @@ cdef class Column:
         return 0
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
+        if self._numbers is NULL:
+            raise BufferError("a column of numbers comes from a batch")
         if flags & PyBUF_WRITABLE:
             raise BufferError("a batch's columns are read-only")
         buffer.buf = self._numbers

@@ -173,6 +173,7 @@ cdef class Handle:
         if self._ptr is NULL and self._events is not NULL:
             _drain(self._events)
             ck_queue_destroy(self._events)
+        if self._ptr is NULL:
             ck_bell_destroy(self._bell)
         # A child's is its parent's, and may be locked.
         if self._generation in (0, ck_runtime_generation):

@@ -447,7 +447,7 @@ def test_interrupt_leaves_the_batch_for_the_next_call(
         process.stdout.close()
 
 
-def test_memory_stays_flat(
+def test_batches_do_not_grow_the_process(
     run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
 ) -> None:
     done = run_script(

@@ -120,17 +120,34 @@ def open_deserializing() -> Any:
     return consumer
 
 
+# The consumer of the last batch: alive, so that its records are librdkafka's.
+batch_sources: list[Any] = []
+
+
+def open_batch() -> Any:
+    while batch_sources:
+        batch_sources.pop().close()
+    with open_producer() as producer:
+        for number in range(10):
+            producer.produce(
+                "t", str(number), partition=0, headers={"h": b"1"} if number else None
+            )
+    batch_sources.append(open_consumer())
+    return batch_sources[-1].consume_batch(10, 5)
+
+
 def open_admin() -> Any:
     return cykafka.admin.AdminClient({**servers, "socket.timeout.ms": 1000})
 
 
-# How a handle is opened whose methods are to be called.
+# How a handle, or what it hands out, is opened whose methods are to be called.
 HANDLES: dict[str, tuple[type, Callable[[], Any]]] = {
     "producer": (cykafka.Producer, open_producer),
     "transactional producer": (cykafka.Producer, open_transactional),
     "consumer": (cykafka.Consumer, open_consumer),
     "serializing producer": (cykafka.SerializingProducer, open_serializing),
     "deserializing consumer": (cykafka.DeserializingConsumer, open_deserializing),
+    "batch": (cykafka.MessageBatch, open_batch),
     "admin client": (cykafka.admin.AdminClient, open_admin),
     "mock cluster": (MockCluster, MockCluster),
 }
@@ -245,7 +262,8 @@ def call_methods(
 
     @given(st.data())
     def test(data: st.DataObject) -> None:
-        if world.subject is None or "open" not in repr(world.subject):
+        state = repr(world.subject)
+        if world.subject is None or not ("open" in state or "MessageBatch of" in state):
             world.subject = None
             world.subject = make()
         name = data.draw(st.sampled_from(names))
@@ -260,6 +278,8 @@ def call_methods(
     with contextlib.suppress(ZeroDivisionError):  # a delivery callback of the test's
         world.close()
     world.subject = None
+    while batch_sources:
+        batch_sources.pop().close()
 
 
 def call_values(caller: Caller, count: int, number: int) -> None:

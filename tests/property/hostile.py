@@ -22,8 +22,9 @@ class World:
         self.subject: Any = None
 
     def close(self) -> None:
-        if hasattr(self.subject, "close"):
-            self.subject.close()
+        for name in ("close", "release"):
+            if hasattr(self.subject, name):
+                getattr(self.subject, name)()
 
 
 world = World()
