@@ -54,6 +54,8 @@ def test_handle_never_initialized_refuses_every_call(kafka: ModuleType, name: st
         "position": ([],),
         "produce": ("t", b"value"),
         "produce_batch": ("t", [{"value": b"value"}]),
+        "publish": ("t", [b"value"]),
+        "publish_arrow": ("t", b"value"),
         "resume": ([],),
         "seek": (kafka.TopicPartition("t", 0),),
         "send_offsets_to_transaction": ([], b""),
