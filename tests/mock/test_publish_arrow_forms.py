@@ -1,8 +1,7 @@
-"""Arrow data goes out as records: tables by the names of their columns, arrays as columns."""
+"""publish_arrow(): the forms Arrow data may come in, and what is refused, by name."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -101,100 +100,12 @@ def test_a_polars_frame_and_a_series(
     ]
 
 
-def test_what_was_consumed_goes_out_again_as_it_came(
-    producer: Any,
-    make_consumer: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    records: Callable[..., list[Any]],
-) -> None:
-    copy = f"{topic}-copy"
-    cluster.create_topic(copy, 4)
-    publish_all(producer, topic, table()).wait(WAIT_S)
-    consumer = make_consumer()
-    consumer.subscribe([topic])
-    batch = consumer.consume_batch(3, WAIT_S)
-
-    names = ["key", "value", "headers", "timestamp", "partition"]
-    publish_all(producer, copy, batch.select(names)).wait(WAIT_S)
-
-    again = records(copy, 3)
-    rows = [
-        sorted(
-            (m.partition(), m.offset(), m.key() or b"", m.value(), m.headers(), m.timestamp())
-            for m in part
-        )
-        for part in (batch, again)
-    ]
-    assert len(rows[0]) == 3
-    assert rows[0] == rows[1]
-
-
-def test_topic_of_each_row(
-    producer: Any, cluster: Any, topic: str, records: Callable[..., list[Any]]
-) -> None:
-    other = f"{topic}-other"
-    cluster.create_topic(other, 1)
-    rows = pa.table(
-        {
-            "topic": pa.chunked_array([[topic, other], [other]]),
-            "value": pa.chunked_array([[b"1", b"2"], [b"3"]]),
-        }
-    )
-
-    producer.publish_arrow(None, rows).wait(WAIT_S)
-
-    assert [message.value() for message in records(other, 2)] == [b"2", b"3"]
-    assert [message.value() for message in records(topic, 1)] == [b"1"]
-
-
 def test_without_values_they_are_tombstones(
     producer: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     producer.publish_arrow(topic, table(), key="key", value=None).wait(WAIT_S)
 
     assert [message.value() for message in records(topic, 3)] == [None] * 3
-
-
-def test_data_may_go_while_its_records_are_on_their_way(
-    producer: Any, topic: str, records: Callable[..., list[Any]]
-) -> None:
-    # Large enough to be borrowed from the Arrow buffers until they are delivered.
-    values = [bytes([65 + i]) * 5_000 for i in range(20)]
-    rows = pa.table({"value": pa.array(values, pa.large_binary())})
-
-    delivery = producer.publish_arrow(topic, rows)
-    allocated = pa.total_allocated_bytes()
-    del rows
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    delivery.wait(WAIT_S)
-
-    assert sorted(message.value() for message in records(topic, 20)) == values
-    assert pa.total_allocated_bytes() <= allocated - 100_000
-
-
-def test_columns_of_publish_may_be_arrow_arrays(
-    producer: Any, topic: str, records: Callable[..., list[Any]]
-) -> None:
-    producer.publish(
-        topic,
-        pa.chunked_array([[b"a"], [None]], pa.binary()),
-        keys=pa.array(["x", "y"], pa.string_view()),
-        headers=pa.array([[("h", b"1")], None], HEADERS),
-        timestamps=pa.array([5, 6], pa.timestamp("s")),
-        partitions=pa.array([0, None], pa.int8()),
-    ).wait(WAIT_S)
-    producer.publish(topic, [b"c"], headers={"n": pa.array(["v"])}, partitions=1).wait(WAIT_S)
-
-    found = {message.key(): message for message in records(topic, 3)}
-    assert found[b"x"].value() == b"a"
-    assert found[b"x"].partition() == 0
-    assert found[b"x"].headers() == [("h", b"1")]
-    assert found[b"x"].timestamp()[1] == 5_000
-    assert found[b"y"].value() is None
-    assert found[b"y"].headers() is None
-    assert found[None].headers() == [("n", b"v")]
 
 
 def test_each_row_that_cannot_be_sent_has_failed(producer: Any, topic: str) -> None:
@@ -251,34 +162,3 @@ def test_what_does_not_fit_is_refused_by_name(
     with pytest.raises(error, match=words):
         producer.publish_arrow(topic, data, **columns)
     assert len(producer) == 0
-
-
-@pytest.mark.parametrize(
-    ("topic_argument", "data", "error", "words"),
-    [
-        (None, pa.table({"value": ["a"]}), ValueError, "topic: .*no column 'topic'"),
-        (
-            None,
-            pa.table({"value": ["a"], "topic": pa.array([None], pa.string())}),
-            ValueError,
-            "topic: row 0 is null",
-        ),
-        (7, pa.table({"value": ["a"]}), TypeError, "topic: expected a str, or None"),
-        (["t"], pa.table({"value": ["a"]}), TypeError, "topic: expected a str, or None"),
-    ],
-)
-def test_topic_must_be_known(
-    producer: Any, topic_argument: Any, data: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        producer.publish_arrow(topic_argument, data)
-
-
-def test_reading_the_data_may_close_the_producer(producer: Any, topic: str) -> None:
-    class Closing:
-        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-            producer.close()
-            return table().__arrow_c_stream__()
-
-    with pytest.raises(RuntimeError, match="closed"):
-        producer.publish_arrow(topic, Closing())
