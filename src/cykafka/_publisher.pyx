@@ -222,7 +222,7 @@ cdef class Publisher(Transactional):
         key, value : str, optional
             Columns of binary or string, also large, view and fixed-size ones. None: no keys; no values (tombstones).
         headers : str, optional
-            A column of list<struct<name, value>> or map, with names of string and values of binary or string.
+            A column of list<struct<key, value>> or map, with names of string and values of binary or string.
         timestamp : str, optional
             A column of timestamps, or of integers in ms; nulls are now.
         partition : str, optional
