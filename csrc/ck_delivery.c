@@ -31,7 +31,8 @@ ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt) {
         if (__builtin_mul_overflow(cnt, sizeof(ck_outcome_t), &size) ||
             __builtin_add_overflow(size, sizeof(*delivery), &size))
                 return NULL;
-        /* The slots are left as they are: they are filled in as the records are taken up. */
+        /* The slots are left as they are: they are filled in as the records are taken
+         * up. */
         if (!(delivery = malloc(size)))
                 return NULL;
         memset(delivery, 0, sizeof(*delivery));
@@ -81,7 +82,8 @@ static int ck_delivery_finish(ck_delivery_t *delivery) {
         return wanted;
 }
 
-/* n more outcomes are there. Returns whether it is done by that, and what was asked for. */
+/* n more outcomes are there. Returns whether it is done by that, and what was asked for.
+ */
 static bool ck_delivery_settle(ck_delivery_t *delivery, size_t n, int *wanted) {
         if (atomic_fetch_sub_explicit(&delivery->pending, n, memory_order_acq_rel) != n)
                 return false;
@@ -199,6 +201,10 @@ void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery, int tim
         ck_turn_sleep(ck_queue_turn(queue), timeout_ms, ck_delivery_has_come, delivery);
 }
 
+bool ck_delivery_any(const ck_queue_t *queue) {
+        return ck_turn_next(ck_queue_turn(queue), NULL) != NULL;
+}
+
 void ck_delivery_abandon_all(ck_queue_t *queue) {
         ck_link_t *link = NULL;
 
@@ -218,7 +224,8 @@ void ck_delivery_abandon_all(ck_queue_t *queue) {
                         lost++;
                 }
                 atomic_fetch_add_explicit(&delivery->failed, (int64_t)lost, memory_order_relaxed);
-                /* One that is not done by this is its publisher's to close: it stays in the list. */
+                /* One that is not done by this is its publisher's to close: it stays in
+                 * the list. */
                 if (lost && ck_delivery_settle(delivery, lost, &wanted))
                         link = before;
         }

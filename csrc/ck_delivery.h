@@ -1,18 +1,20 @@
 /*
  * ck_delivery: the ledger of a batch of records: what became of each.
  *
- * One block of memory, 16 bytes a record. The opaque that librdkafka carries with a record is the address of its
- * slot, plus one, so that it is told from a ck_report_t; until the report comes the slot names its
- * delivery. So a report finds its place without a table or a look-up.
+ * One block of memory, 16 bytes a record. The opaque that librdkafka carries with a
+ * record is the address of its slot, plus one, so that it is told from a ck_report_t;
+ * until the report comes the slot names its delivery. So a report finds its place without
+ * a table or a look-up.
  *
- * Life: a delivery is pending from ck_delivery_new() on. The publisher takes the records up one after the
- * other and says when there are no more (ck_delivery_close()). Then, once every record has its outcome,
- * it is done. Each record has exactly one.
+ * Life: a delivery is pending from ck_delivery_new() on. The publisher takes the records
+ * up one after the other and says when there are no more (ck_delivery_close()). Then,
+ * once every record has its outcome, it is done. Each record has exactly one.
  *
- * Ownership: counted references: the caller's, the views' on the ledger, and the delivery's own until it is done.
- * An `owner` is the caller's object, lent for as long as a report may be pushed: see ck_delivery_want().
- * Threads: reports may come on any thread; one thread at a time publishes; all else from any thread. Until
- * it is done the queue it was made with must live.
+ * Ownership: counted references: the caller's, the views' on the ledger, and the
+ * delivery's own until it is done. An `owner` is the caller's object, lent for as long as
+ * a report may be pushed: see ck_delivery_want().
+ * Threads: reports may come on any thread; one thread at a time publishes; all else from
+ * any thread. Until it is done the queue it was made with must live.
  */
 #ifndef CK_DELIVERY_H
 #define CK_DELIVERY_H
@@ -77,7 +79,8 @@ static inline bool ck_delivery_is_opaque(const void *opaque) {
         return (uintptr_t)opaque & 1;
 }
 
-/* The publisher's: records up to `until` (not included) are about to be handed to librdkafka. */
+/* The publisher's: records up to `until` (not included) are about to be handed to
+ * librdkafka. */
 CK_EXPORT void ck_delivery_take(ck_delivery_t *delivery, size_t until);
 
 /* The publisher's: those from `from` on were not taken after all. */
@@ -87,21 +90,24 @@ CK_EXPORT void ck_delivery_untake(ck_delivery_t *delivery, size_t from);
 CK_EXPORT void ck_delivery_refuse(ck_delivery_t *delivery, size_t i, int32_t partition,
                                   rd_kafka_resp_err_t err);
 
-/* The publisher's, once and last: there are no more; those not taken up failed with err. */
+/* The publisher's, once and last: there are no more; those not taken up failed with err.
+ */
 CK_EXPORT void ck_delivery_close(ck_delivery_t *delivery, rd_kafka_resp_err_t err);
 
-/* A report: fills in its slot. Returns the delivery if this was its last one and it has to be told
- * (CK_DELIVERY_TELL), or is `goal`, what this thread waits for; else NULL. */
+/* A report: fills in its slot. Returns the delivery if this was its last one and it has
+ * to be told (CK_DELIVERY_TELL), or is `goal`, what this thread waits for; else NULL. */
 CK_EXPORT const ck_delivery_t *ck_delivery_report(const rd_kafka_message_t *rkmessage,
                                                   const ck_delivery_t *goal);
 
-/* Asks for an event (CK_EVENT_DELIVERY, in the queue) when it is done, and lends it the owner, of whom
- * it has none yet. Which: CK_DELIVERY_RELEASE, CK_DELIVERY_TELL or both. Returns what was asked for before,
- * and CK_DELIVERY_DONE if it is done: if nothing was asked for before that, no event comes. Not from
- * two threads at once (for us: with the GIL). */
+/* Asks for an event (CK_EVENT_DELIVERY, in the queue) when it is done, and lends it the
+ * owner, of whom it has none yet. Which: CK_DELIVERY_RELEASE, CK_DELIVERY_TELL or both.
+ * Returns what was asked for before, and CK_DELIVERY_DONE if it is done: if nothing was
+ * asked for before that, no event comes. Not from two threads at once (for us: with the
+ * GIL). */
 CK_EXPORT int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner);
 
-/* The owner of the delivery whose event was popped; what was lent is the caller's again. */
+/* The owner of the delivery whose event was popped; what was lent is the caller's again.
+ */
 CK_EXPORT void *ck_delivery_of_event(ck_event_t *event, bool give_back);
 
 /* Once more the same event, for what is left to tell. */
@@ -115,16 +121,20 @@ CK_EXPORT bool ck_delivery_has_come(const void *delivery);
 /* How many failed by now. */
 CK_EXPORT int64_t ck_delivery_failed(const ck_delivery_t *delivery);
 
-/* Nobody will ask any more: failures from now on are noted in the queue as untold. Returns how many
- * there were before. */
+/* Nobody will ask any more: failures from now on are noted in the queue as untold.
+ * Returns how many there were before. */
 CK_EXPORT int64_t ck_delivery_drop(ck_delivery_t *delivery);
 
-/* Sleeps up to timeout_ms, or until it may be done, without serving: its handle cannot be used. */
+/* Sleeps up to timeout_ms, or until it may be done, without serving: its handle cannot
+ * be used. */
 CK_EXPORT void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery,
                                  int timeout_ms);
 
-/* After rd_kafka_destroy(): what is in flight will have no report, and fails with _DESTROY. No publisher may
- * close one meanwhile (for us: both with the GIL). */
+/* Whether any delivery of the queue's handle is not done. */
+CK_EXPORT bool ck_delivery_any(const ck_queue_t *queue);
+
+/* After rd_kafka_destroy(): what is in flight will have no report, and fails with
+ * _DESTROY. No publisher may close one meanwhile (for us: both with the GIL). */
 CK_EXPORT void ck_delivery_abandon_all(ck_queue_t *queue);
 
 #endif

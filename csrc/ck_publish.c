@@ -1,14 +1,15 @@
 #include "ck_publish.h"
 
-/* Records for one rd_kafka_produce_batch(): few enough for a small stack and the first-level cache, enough that
- * what is done once per call no longer counts. */
+/* Records for one rd_kafka_produce_batch(): few enough for a small stack and the
+ * first-level cache, enough that what is done once per call no longer counts. */
 #define CK_PUBLISH_RUN 256
 
 static inline rd_kafka_topic_t *ck_publish_rkt(const ck_publish_t *publish, size_t i) {
         return publish->rkts ? publish->rkts[i] : publish->rkt;
 }
 
-/* What can be no partition's number is one that no topic has: librdkafka refuses the record. */
+/* What can be no partition's number is one that no topic has: librdkafka refuses the
+ * record. */
 static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i) {
         int64_t partition = ck_numbers_get(&publish->partitions, i);
 
@@ -16,7 +17,8 @@ static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i
                                                                            : INT32_MAX;
 }
 
-/* The pairs of record i: those from *start on; returns how many, -1 for a record without headers. */
+/* The pairs of record i: those from *start on; returns how many, -1 for a record without
+ * headers. */
 static int64_t ck_publish_pairs(const ck_headers_t *headers, size_t i, int64_t *start) {
         int64_t at = headers->first + (int64_t)i;
 
@@ -105,8 +107,8 @@ static bool ck_publish_never_fits(const ck_publish_t *publish, size_t i) {
                ck_column_get(&publish->values, i).len > (size_t)publish->room;
 }
 
-/* Records from publish->next on that go to the same topic and partition, without headers and timestamps, at
- * most up to `until`. NO_ERROR, or _QUEUE_FULL. */
+/* Records from publish->next on that go to the same topic and partition, without headers
+ * and timestamps, at most up to `until`. NO_ERROR, or _QUEUE_FULL. */
 static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *delivery,
                                           size_t until) {
         rd_kafka_message_t rkmessages[CK_PUBLISH_RUN];
@@ -151,8 +153,8 @@ static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *
         return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* How far the run reaches that starts at publish->next; nowhere, if its first record has headers or a timestamp,
- * which are returned in their places. */
+/* How far the run reaches that starts at publish->next; nowhere, if its first record has
+ * headers or a timestamp, which are returned in their places. */
 static size_t ck_publish_reach(const ck_publish_t *publish, rd_kafka_headers_t **hdrs,
                                int64_t *timestamp) {
         size_t first = publish->next, end = publish->cnt, i;

@@ -1,11 +1,11 @@
 /*
  * ck_publish: a batch of records, given as columns -> librdkafka.
  *
- * Ownership: all that a ck_publish_t points to is the caller's, and stays unchanged until ck_publish() has
- * returned NO_ERROR or is not called again. With `borrow` the values' bytes must stay until the delivery is
- * done; keys and headers are copied.
- * Threads: one at a time for each ck_publish_t and its delivery. ck_publish() never waits and runs no
- * callback; call it without the GIL, in a counted call of the handle.
+ * Ownership: all that a ck_publish_t points to is the caller's, and stays unchanged until
+ * ck_publish() has returned NO_ERROR or is not called again. With `borrow` the values'
+ * bytes must stay until the delivery is done; keys and headers are copied.
+ * Threads: one at a time for each ck_publish_t and its delivery. ck_publish() never waits
+ * and runs no callback; call it without the GIL, in a counted call of the handle.
  */
 #ifndef CK_PUBLISH_H
 #define CK_PUBLISH_H
@@ -26,13 +26,15 @@ typedef struct ck_publish_s {
         ck_numbers_t timestamps;     /* ms; 0: now */
         ck_numbers_t partitions;     /* -1: the partitioner's choice */
         bool borrow;                 /* values are not copied */
-        /* queue.buffering.max.kbytes in bytes: a larger value would wait for room for ever. */
+        /* queue.buffering.max.kbytes in bytes: a larger value would wait for room for
+         * ever. */
         int64_t room;
 } ck_publish_t;
 
-/* Hands records to librdkafka, from publish->next on, for about slice_ms. NO_ERROR: all were taken up. _QUEUE_FULL:
- * serve librdkafka to make room, and call again. _IN_PROGRESS: the slice is over, call again.
- * Records that are refused for other reasons have their outcome in the delivery. */
+/* Hands records to librdkafka, from publish->next on, for about slice_ms. NO_ERROR: all
+ * were taken up. _QUEUE_FULL: serve librdkafka to make room, and call again.
+ * _IN_PROGRESS: the slice is over, call again. Records that are refused for other
+ * reasons have their outcome in the delivery. */
 CK_EXPORT rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
                                          ck_delivery_t *delivery, int slice_ms);
 

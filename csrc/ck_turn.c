@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* How long any sleep lasts at most, ms: a net for wake-ups that went wrong, and for signals. */
+/* How long any sleep lasts at most, ms: a net for wake-ups that went wrong, and for
+ * signals. */
 #define CK_TURN_SLEEP_MS 100
-/* How soon a guest asks again for the turn, ms: one waiting call eats a yield, and one that was about
- * to wait may miss it. */
+/* How soon a guest asks again for the turn, ms: one waiting call eats a yield, and one
+ * that was about to wait may miss it. */
 #define CK_TURN_ASK_MS 5
 
 struct ck_turn_s {
@@ -140,8 +141,11 @@ void ck_turn_part(ck_turn_t *turn, ck_link_t *link) {
 }
 
 ck_link_t *ck_turn_next(ck_turn_t *turn, const ck_link_t *link) {
-        ck_link_t *next = link ? link->next : turn->list.next;
+        ck_link_t *next;
 
+        pthread_mutex_lock(&turn->lock);
+        next = link ? link->next : turn->list.next;
+        pthread_mutex_unlock(&turn->lock);
         return next == &turn->list ? NULL : next;
 }
 

@@ -1,17 +1,18 @@
 /*
  * ck_turn: whose turn it is to serve librdkafka, when several threads wait for it.
  *
- * A thread that waits for something of its own (a delivery, room in the queue) serves librdkafka
- * meanwhile. Were two of them asleep in rd_kafka_poll(), the one that is woken could bring about what the
- * other one waits for, which would sleep on. So they take turns: one serves, the others sleep on a condition
- * until what they wait for has come, or the turn is free.
- * Calls that serve on their own (flush, the transaction calls) are guests: they end a turn, and while
- * they are in, nobody takes one.
+ * A thread that waits for something of its own (a delivery, room in the queue) serves
+ * librdkafka meanwhile. Were two of them asleep in rd_kafka_poll(), the one that is woken
+ * could bring about what the other one waits for, which would sleep on. So they take
+ * turns: one serves, the others sleep on a condition until what they wait for has come,
+ * or the turn is free.
+ * Calls that serve on their own (flush, the transaction calls) are guests: they end a
+ * turn, and while they are in, nobody takes one.
  *
- * Ownership: the owner frees it when no thread can be in it any more. It lends its lock to the list of
- * what is waited for, see ck_turn_join().
- * Threads: any. Takes its own lock, and with it no other one but librdkafka's queue lock; no callback
- * runs under it. Whoever waits must not hold the GIL.
+ * Ownership: the owner frees it when no thread can be in it any more. It lends its lock
+ * to the list of what is waited for, see ck_turn_join().
+ * Threads: any. Takes its own lock, and with it no other one but librdkafka's queue lock;
+ * no callback runs under it. Whoever waits must not hold the GIL.
  */
 #ifndef CK_TURN_H
 #define CK_TURN_H
@@ -35,16 +36,18 @@ CK_EXPORT ck_turn_t *ck_turn_new(void);
 /* NULL is fine. */
 CK_EXPORT void ck_turn_destroy(ck_turn_t *turn);
 
-/* Waits up to timeout_ms until it is this thread's turn, and takes it: true. False once the time is over, when
- * the turn was kicked, or when *done has become true, which is read under the lock. With `any`
- * also when another thread's turn has ended. done may be NULL. */
+/* Waits up to timeout_ms until it is this thread's turn, and takes it: true. False once
+ * the time is over, when the turn was kicked, or when *done has become true, which is
+ * read under the lock. With `any` also when another thread's turn has ended. done may be
+ * NULL. */
 CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, bool any,
                             bool (*done)(const void *), const void *arg);
 
 /* Ends the turn. */
 CK_EXPORT void ck_turn_give(ck_turn_t *turn);
 
-/* Comes in as a guest: waits until the thread that has the turn, which rkqu's yield wakes, has given it. */
+/* Comes in as a guest: waits until the thread that has the turn, which rkqu's yield
+ * wakes, has given it. */
 CK_EXPORT void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu);
 
 /* The guest leaves. */
@@ -59,8 +62,8 @@ CK_EXPORT void ck_turn_join(ck_turn_t *turn, ck_link_t *link);
 /* It has come: takes it off the list and wakes those who wait. */
 CK_EXPORT void ck_turn_part(ck_turn_t *turn, ck_link_t *link);
 
-/* What comes behind link in the list, or first (NULL), or NULL at the end; for when no other thread joins or
- * parts any more. */
+/* What comes behind link in the list, or first (NULL), or NULL at the end. For when no
+ * other thread can take link off it. */
 CK_EXPORT ck_link_t *ck_turn_next(ck_turn_t *turn, const ck_link_t *link);
 
 /* Sleeps up to timeout_ms, or until something is taken off the list. */

@@ -1,7 +1,7 @@
 """Columns: what publish() is given -> columns for C (csrc/ck_column).
 
-A Columns object belongs to one call, and keeps all that its columns point to. What may run foreign code (iteration,
-buffer export, __index__) runs here, before the handle is looked at.
+A Columns object belongs to one call, and keeps all that its columns point to. What may run foreign
+code (iteration, buffer export, __index__) runs here, before the handle is looked at.
 """
 from collections.abc import Mapping, Set
 
@@ -94,7 +94,8 @@ cdef class Columns:
         return block
 
     cdef Py_buffer *hold(self, object exporter, int flags) except NULL:
-        """The exporter's buffer, held as long as the columns live; the pointer is good until the next hold."""
+        """The exporter's buffer, held as long as the columns live; the pointer is good until the
+        next hold."""
         cdef Py_buffer *buffers
         cdef Py_buffer buffer
         cdef size_t size
@@ -107,7 +108,8 @@ cdef class Columns:
                 raise MemoryError
             self._buffers = buffers
             self._buffer_size = size
-        # A Py_buffer must not be moved by those that point into themselves: all do it by shape = &len.
+        # A Py_buffer must not be moved by those that point into themselves: all do it by shape =
+        # &len.
         self._buffers[self._buffer_cnt] = buffer
         self._buffer_cnt += 1
         return &self._buffers[self._buffer_cnt - 1]
@@ -118,7 +120,8 @@ cdef class Columns:
             self._cnt = cnt
             self._told_by = name
         elif self._cnt != cnt:
-            raise ValueError(f"{name} has {cnt} item(s), but {self._told_by} has {self._cnt}: expected one for each record")
+            raise ValueError(f"{name} has {cnt} item(s), but {self._told_by} has {self._cnt}: "
+                             "expected one for each record")
         return 0
 
     cdef ArrowData _arrow(self, object data, str name):
@@ -131,7 +134,8 @@ cdef class Columns:
     # -- byte strings
 
     cdef tuple bytes_column(self, object data, str name, ck_column_t *column):
-        """A column of byte strings. Returns the tuple that keeps them, if none of them can change; else None."""
+        """A column of byte strings. Returns the tuple that keeps them, if none of them can
+        change; else None."""
         cdef ArrowData arrow
         memset(column, 0, sizeof(ck_column_t))
         column.kind = CK_COLUMN_NONE
@@ -207,10 +211,12 @@ cdef class Columns:
             column.kind = CK_COLUMN_FIXED
             column.u.fixed.width = buffer.shape[1]
         elif buffer.ndim == 1 and buffer.itemsize == 1:
-            raise TypeError(f"{name}: expected one item for each record, got the bytes of one: put it into a list")
+            raise TypeError(f"{name}: expected one item for each record, got the bytes of one: put "
+                            "it into a list")
         else:
-            raise TypeError(f"{name}: expected a buffer of byte strings (format '10s', or rows of bytes in two "
-                            f"dimensions), got one of format {_format_of(buffer)!r} in {buffer.ndim} dimension(s)")
+            raise TypeError(f"{name}: expected a buffer of byte strings (format '10s', or rows of "
+                            f"bytes in two dimensions), got one of format {_format_of(buffer)!r} "
+                            f"in {buffer.ndim} dimension(s)")
         column.u.fixed.base = <const char *>buffer.buf
         column.u.fixed.stride = buffer.strides[0]
         self.count(name, buffer.shape[0])
@@ -260,8 +266,9 @@ cdef class Columns:
             return True
         kind = _kind_of(buffer)
         if buffer.ndim != 1 or not kind or kind not in "bhilqnBHILQNO":
-            raise TypeError(f"{name}: expected a buffer of integers in one dimension and this machine's byte order, got one of "
-                            f"format {_format_of(buffer)!r} in {buffer.ndim} dimension(s)")
+            raise TypeError(f"{name}: expected a buffer of integers in one dimension and this "
+                            f"machine's byte order, got one of format {_format_of(buffer)!r} in "
+                            f"{buffer.ndim} dimension(s)")
         if kind in "BHILQNO":
             return False
         cnt = buffer.shape[0]
@@ -459,8 +466,8 @@ cdef tuple items_of(object data, str name, str what):
     """The items of a sequence that has one for each record."""
     if not isinstance(data, (list, tuple)):
         if isinstance(data, (str, bytes, bytearray)):
-            raise TypeError(f"{name}: expected one item for each record, got {type(data).__name__}, which is one: put it "
-                            "into a list")
+            raise TypeError(f"{name}: expected one item for each record, got "
+                            f"{type(data).__name__}, which is one: put it into a list")
         if not PySequence_Check(data) or isinstance(data, (Mapping, Set)):
             raise TypeError(f"{name}: expected a sequence of {what}, got {type(data).__name__}")
     return tuple(data)

@@ -135,6 +135,7 @@ cdef extern from "ck_delivery.h" nogil:
     int64_t ck_delivery_failed(const ck_delivery_t *delivery)
     int64_t ck_delivery_drop(ck_delivery_t *delivery)
     void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery, int timeout_ms)
+    bint ck_delivery_any(const ck_queue_t *queue)
     void ck_delivery_abandon_all(ck_queue_t *queue)
 
 cdef extern from "ck_callback.h" nogil:

@@ -1,8 +1,8 @@
 """Delivery: what becomes of a batch of records.
 
-The ledger (csrc/ck_delivery) is filled in by reports, without the GIL. A Ledger is its Python side, which
-librdkafka's side may hold while records are in flight; it does not refer to the producer, so that one that
-was dropped goes all the same. A Delivery is the user's, and does.
+The ledger (csrc/ck_delivery) is filled in by reports, without the GIL. A Ledger is its Python
+side, which librdkafka's side may hold while records are in flight; it does not refer to the
+producer, so that one that was dropped goes all the same. A Delivery is the user's, and does.
 """
 import weakref
 
@@ -42,6 +42,7 @@ from cykafka._csrc cimport (
     ck_runtime_now_ms,
 )
 from cykafka._errors cimport error_from
+from cykafka._handle cimport Handle, exiting
 from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_INVALID,
     RD_KAFKA_PARTITION_UA,
@@ -181,16 +182,17 @@ cdef int64_t _first_failed(ck_delivery_t *delivery, size_t start) noexcept nogil
     return -1
 
 
-# Uncleared by the collector, so that __dealloc__ finds what it needs: what runs through the callbacks, it
-# breaks at their list.
+# Uncleared by the collector, so that __dealloc__ finds what it needs: what runs through the
+# callbacks, it breaks at their list.
 @cython.no_gc_clear
 cdef class Delivery:
     """What becomes of a batch of records: :meth:`Producer.publish` returns it.
 
-    Every record has exactly one outcome: its partition and offset, or an error. Dropping a delivery that nobody
-    has asked loses nothing but the knowledge of it: failures are counted, and logged when the producer closes.
-    ``len()`` is the number of records. ``await delivery`` is :meth:`wait` for asyncio: while somebody
-    awaits, the event loop serves the producer, without a thread.
+    Every record has exactly one outcome: its partition and offset, or an error. Dropping a
+    delivery that nobody has asked loses nothing but the knowledge of it: failures are counted, and
+    logged when the producer closes. ``len()`` is the number of records. ``await delivery`` is
+    :meth:`wait` for asyncio: while somebody awaits, the event loop serves the producer, without a
+    thread.
     """
 
     def __init__(self):
@@ -275,8 +277,8 @@ cdef class Delivery:
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: until it is done, which ``delivery.timeout.ms`` bounds. Ctrl-C
-            is noticed within 0.1 s; waiting again is fine.
+            Seconds; None or less than 0: until it is done, which ``delivery.timeout.ms`` bounds.
+            Ctrl-C is noticed within 0.1 s; waiting again is fine.
 
         Raises
         ------
@@ -301,8 +303,10 @@ cdef class Delivery:
             if deadline >= 0:
                 ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             if (handle._generation == ck_runtime_generation != handle._open_in
-                    and handle._closer != me and handle._events is not NULL):
-                # Another thread is closing the producer: what is in flight has its outcome by then.
+                    and handle._closer != me and handle._events is not NULL
+                    and not exiting()):
+                # Another thread is closing the producer: what is in flight has its outcome by
+                # then.
                 with nogil:
                     ck_delivery_sleep(handle._events, delivery, ms)
             else:
@@ -327,8 +331,8 @@ cdef class Delivery:
     def add_done_callback(self, fn):
         """Call ``fn(delivery)`` once every record has its outcome.
 
-        At once if that is so already; else by the thread that serves the producer (``poll``, ``flush``, ``wait``,
-        ...), which raises what it raises.
+        At once if that is so already; else by the thread that serves the producer (``poll``,
+        ``flush``, ``wait``, ...), which raises what it raises.
 
         Parameters
         ----------
@@ -340,11 +344,15 @@ cdef class Delivery:
         self.ptr()
         self._asked = True
         ledger = self._ledger
+        # Made before the look at it: an allocation may run the collector, and so another thread.
+        callbacks = [fn]
+        front = weakref.ref(self)
         if not ledger._told:
             if ledger._callbacks is None:
-                ledger._callbacks = []
-                ledger._front = weakref.ref(self)
-            ledger._callbacks.append(fn)
+                ledger._callbacks = callbacks
+                ledger._front = front
+            else:
+                ledger._callbacks.append(fn)
             if ledger.lend(CK_DELIVERY_TELL):
                 return
             ledger._callbacks.pop()
@@ -352,8 +360,9 @@ cdef class Delivery:
         fn(self)
 
     def _remove_done_callback(self, fn):
-        if self._ledger is not None and self._ledger._callbacks is not None and fn in self._ledger._callbacks:
-            self._ledger._callbacks.remove(fn)
+        cdef list callbacks = None if self._ledger is None else self._ledger._callbacks
+        if callbacks is not None and fn in callbacks:
+            callbacks.remove(fn)
 
     def __await__(self):
         self.ptr()
@@ -402,8 +411,8 @@ async def _awaited(Delivery delivery):
         waker = _Waker(loop)
         watch = watch_of(delivery._handle)
         delivery.add_done_callback(waker)
-        watch.add(loop)
         try:
+            watch.add(loop)
             await waker.future
         finally:
             watch.remove(loop)

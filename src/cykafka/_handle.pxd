@@ -62,3 +62,5 @@ cdef class Handle:
     cdef int64_t undelivered(self) noexcept
     cdef int release(self) noexcept
     cdef int destroy(self, int flags) except -1
+
+cdef bint exiting() noexcept

@@ -586,6 +586,11 @@ def _at_exit():
 cdef bint _exiting = False
 
 
+cdef bint exiting() noexcept:
+    """Whether the interpreter is ending."""
+    return _exiting
+
+
 cdef void _end(Handle handle) noexcept:
     # An exception (Ctrl-C, or a filter that makes the warning an error) is printed, and the next
     # handle gets its turn.

@@ -12,12 +12,12 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
-    CK_KIND_DELIVERY,
     PyThread_get_thread_ident,
     ck_callback_flush,
     ck_callback_poll,
     ck_callback_report,
     ck_callback_serve,
+    ck_delivery_any,
     ck_event_destroy,
     ck_event_t,
     ck_notice_t,
@@ -26,7 +26,6 @@ from cykafka._csrc cimport (
     ck_queue_take_untold,
     ck_queue_turn,
     ck_record_t,
-    ck_runtime_alive,
     ck_runtime_generation,
     ck_runtime_now_ms,
     ck_turn_enter,
@@ -151,7 +150,7 @@ cdef class Producer(Publisher):
         with them the reference that each one with a callback holds, and the outcomes of batches."""
         cdef int64_t deadline = ck_runtime_now_ms() + 1000
         cdef rd_kafka_t *rk = self._ptr
-        if runtime.ck_runtime_reports == 0 and ck_runtime_alive(CK_KIND_DELIVERY) == 0:
+        if runtime.ck_runtime_reports == 0 and not ck_delivery_any(self._events):
             return
         with nogil:
             rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)

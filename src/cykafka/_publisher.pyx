@@ -46,9 +46,10 @@ from cykafka._util cimport NOW, SLICE, deadline_after, plain_str, timeout_ms
 from cykafka._handle import ClosedError
 
 cdef enum:
-    # Values of this many bytes and more on average are not copied when they cannot change. Measured with
-    # the mock cluster, CPU of the process for each record: nothing between 16 and 64 bytes, 0 to 10 % saved at
-    # 100, 10 % at 300, 40 % at 1000 and more. Below, giving them back costs what the copy does.
+    # Values of this many bytes and more on average are not copied when they cannot change.
+    # Measured with the mock cluster, CPU of the process for each record: nothing between 16 and 64
+    # bytes, 0 to 10 % saved at 100, 10 % at 300, 40 % at 1000 and more. Below, giving them back
+    # costs what the copy does.
     BORROW_FROM = 64
     # As many records are handed over with the GIL: letting go of it would cost as much again.
     FEW = 4
@@ -151,27 +152,29 @@ cdef class Publisher(Transactional):
         topic : str or sequence of str
             Of all records, or of each.
         values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
-            A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python object for each record: a
-            numpy array of fixed-width bytes (dtype ``S``, which cannot tell trailing NULs from padding: they are
-            lost), or a two-dimensional contiguous buffer of single bytes (numpy ``uint8``, one row for each record).
-            Without values, but with keys, all records are tombstones.
+            A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python
+            object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
+            tell trailing NULs from padding: they are lost), or a two-dimensional contiguous buffer
+            of single bytes (numpy ``uint8``, one row for each record). Without values, but with
+            keys, all records are tombstones.
         headers : sequence or mapping, optional
-            For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of name to column,
-            whose forms are those of values; a bytes or str there is the same for every record.
+            For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
+            name to column, whose forms are those of values; a bytes or str there is the same for
+            every record.
         timestamps : int, sequence of (int or None) or integer buffer, optional
             ms since the epoch; None and 0 are now.
         partitions : int, sequence of (int or None) or integer buffer, optional
             None and -1 leave the choice to the ``partitioner``.
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks; None: for ever, 0: not at all. Records for
-            which there was no room in time have failed with ``_QUEUE_FULL``.
+            Seconds to wait for room in the queue, serving callbacks; None: for ever, 0: not at
+            all. Records for which there was no room in time have failed with ``_QUEUE_FULL``.
 
         Returns
         -------
         Delivery
-            What becomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a partition the
-            records keep their order. A record that cannot be queued (too large, no such partition, no transaction
-            begun, ...) has failed, and the others go their way.
+            What becomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
+            partition the records keep their order. A record that cannot be queued (too large, no
+            such partition, no transaction begun, ...) has failed, and the others go their way.
 
         Raises
         ------
@@ -182,9 +185,13 @@ cdef class Publisher(Transactional):
 
         Notes
         -----
-        Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a callback
-        that raises, another thread that closes the producer) has the Delivery as its attribute ``delivery``;
-        the records not taken up by then have failed with ``_QUEUE_FULL``, or ``_DESTROY`` when it was closed.
+        The serializers of a SerializingProducer are for ``produce()``: here bytes go out as they
+        are given.
+
+        Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a
+        callback that raises, another thread that closes the producer) has the Delivery as its
+        attribute ``delivery``; the records not taken up by then have failed with ``_QUEUE_FULL``,
+        or ``_DESTROY`` when it was closed.
         """
         cdef ck_publish_t publish
         cdef Columns columns

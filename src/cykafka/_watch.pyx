@@ -1,8 +1,8 @@
 """Watch: asyncio's loops serve a handle while somebody awaits something of it, without a thread.
 
-librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and a loop
-that reads the pipe serves the queue. A queue has one such pipe: with several loops, one of them serves, and the others
-hear of what they await by call_soon_threadsafe().
+librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and
+a loop that reads the pipe serves the queue. A queue has one such pipe: with several loops, one of
+them serves, and the others hear of what they await by call_soon_threadsafe().
 """
 import os
 import threading
@@ -79,6 +79,9 @@ cdef class Watch:
             os.set_blocking(self._read, False)
             os.set_blocking(self._write, False)
         loop.add_reader(self._read, self._readable)
+        if self._over or handle._open_in != ck_runtime_generation:
+            loop.remove_reader(self._read)  # closed by what ran meanwhile
+            return 0
         self._loop = loop
         rd_kafka_queue_io_event_enable(handle._wait_queue, self._write, b"1", 1)
         # What is in the queue already writes nothing.
@@ -156,7 +159,7 @@ cdef Watch watch_of(Handle handle):
     if handle._watch is None:
         watch = Watch.__new__(Watch)
         watch._handle = weakref.ref(handle)
-        watch._lock = threading.Lock()
+        watch._lock = threading.RLock()
         watch._awaiting = {}
         if handle._watch is None:
             handle._watch = watch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import logging
 
@@ -9,6 +10,7 @@ from cykafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_CREATE_TIME,
     Consumer,
+    Delivery,
     DeserializingConsumer,
     KafkaError,
     KafkaException,
@@ -77,6 +79,21 @@ def produce() -> None:
     producer.produce("orders", on_delivery=lambda error, message: print(error, message.value()))
     served: int = producer.poll(0)
     left: int = producer.flush(10.0)
+    delivery: Delivery = producer.publish("orders", [b"a", "b", None], keys=("k", None, b"k"))
+    delivery = producer.publish(
+        ["a", "b"],
+        memoryview(b"abcd").cast("B", (2, 2)),
+        headers={"all": b"1", "each": ["1", None]},
+        timestamps=array.array("q", [1, 2]),
+        partitions=0,
+        timeout=1.5,
+    )
+    delivery = producer.publish("orders", ["a"], headers=[{"h": b"1"}], partitions=[None])
+    delivery.wait(1.0)
+    delivery.add_done_callback(lambda done: print(done.failed, len(done), done.count, done.done))
+    places: list[int] = delivery.offsets.tolist() + delivery.partitions.tolist()
+    failures: dict[int, KafkaError] = delivery.errors
+    print(places, failures)
     queued: int = producer.produce_batch("orders", [{"value": b"a"}, {"value": "b", "key": "k"}])
     print(served, left, queued, len(producer))
     producer.purge(in_queue=True, in_flight=False, blocking=True)
