@@ -277,6 +277,47 @@ def test_iteration_raises_errors_after_the_records_before_them(
     assert next(batches).offsets[0] == 0
 
 
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_error_among_records_takes_none_of_them_along(
+    kafka: Any,
+    make_consumer: Callable[..., Any],
+    filled: str,
+    fill: Callable[..., None],
+    most: int,
+) -> None:
+    """Partition 1 is asked for an offset it does not have; those around it are read."""
+    fill(filled, 7, partition=2)
+
+    def assigned() -> Any:
+        consumer = make_consumer({"auto.offset.reset": "error"})
+        consumer.assign([
+            kafka.TopicPartition(filled, number, 99 if number == 1 else 0) for number in range(3)
+        ])  # fmt: skip
+        return consumer
+
+    cnt = len(RECORDS) + 7
+    batch = assigned().consume_batch(cnt + 1, WAIT_S)
+    assert len(batch) == cnt
+    (message,) = batch.errors
+    assert message.error() == kafka.KafkaError._AUTO_OFFSET_RESET
+    assert (message.topic(), message.partition()) == (filled, 1)
+
+    consumer = assigned()
+    batches = consumer.batches(most, 0.5)
+    seen: list[tuple[int, int]] = []
+    raised = []
+    while len(seen) < cnt or not raised:
+        try:
+            rows = next(batches)
+        except kafka.KafkaException as error:
+            raised.append(error.args[0].code())
+        else:
+            assert 0 < len(rows) <= most
+            seen += zip(rows.partitions, rows.offsets, strict=True)
+    assert raised == [kafka.KafkaError._AUTO_OFFSET_RESET]
+    assert sorted(seen) == [(0, n) for n in range(len(RECORDS))] + [(2, n) for n in range(7)]
+
+
 def test_iteration_ends_when_the_body_closes(source: Any) -> None:
     seen = []
     for batch in source.batches(3, 1.0):
@@ -325,6 +366,32 @@ def test_commit_of_a_batch_commits_behind_the_last_record_of_each_partition(
     batch.release()
     with pytest.raises(ValueError, match="released"):
         consumer.commit(batch)
+
+
+def test_batch_of_many_topics(
+    kafka: Any, cluster: Any, make_producer: Callable[..., Any], consumer: Any,
+    unique: Callable[[str], str],
+) -> None:  # fmt: skip
+    names = [unique("topic") for _ in range(3)]
+    producer = make_producer()
+    for name in names:
+        cluster.create_topic(name, 2)
+        for number in range(20):
+            producer.produce(name, f"{name}/{number % 2}", partition=number % 2)
+    assert producer.flush(WAIT_S) == 0
+    consumer.assign([kafka.TopicPartition(name, number, 0) for name in names for number in (0, 1)])
+    batch = consumer.consume_batch(60, WAIT_S)
+
+    for rows in (batch, batch[::-1]):
+        done = consumer.commit(rows, asynchronous=False)
+        assert sorted((p.topic, p.partition, p.offset) for p in done) == sorted(
+            (name, number, 10) for name in names for number in (0, 1)
+        )
+    batch.detach()
+    assert sorted(batch.topics) == sorted(names * 20)
+    columns = zip(batch.topics, batch.partitions, batch.values(), strict=True)
+    assert all(f"{topic}/{number}".encode() == value for topic, number, value in columns)
+    assert len(consumer.commit(batch, asynchronous=False)) == 6
 
 
 def test_store_offsets_takes_a_batch(
