@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import operator
 import signal
 import subprocess
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -307,43 +309,63 @@ def test_batch_brought_back_by_a_finalizer_works(source: Any) -> None:
     assert everything(saved[0]) == wanted
 
 
-def test_collections_that_close_the_consumer_while_rows_are_made(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str
-) -> None:
-    """A collection may run in any allocation; the close in it must not wait for this thread."""
-    for column in ("values", "keys", "headers", "views", "topics", "offsets", "rows", "header"):
-        consumer = make_consumer()
-        consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(4)])
-        batch = consumer.consume_batch(COUNT, WAIT_S)
-        wanted = batch.values()
+@pytest.mark.parametrize(
+    "what", ["values", "keys", "headers", "header", "views", "topics", "offsets", "row", "slice"]
+)
+def test_collection_that_closes_the_consumer_meanwhile(source: Any, what: str) -> None:
+    """It may run in any allocation; the close in it must not wait for this very thread."""
+    before = fetched()
+    batch = source.consume_batch(COUNT, WAIT_S)
+    values, keys = batch.values(), batch.keys()
+    rows = iter(batch)
+    calls: dict[str, Callable[[], Any]] = {
+        "values": batch.values,
+        "keys": batch.keys,
+        "headers": batch.headers,
+        "header": partial(batch.header, "number"),
+        "views": partial(batch.values, copy=False),
+        "topics": partial(getattr, batch, "topics"),
+        "offsets": partial(getattr, batch, "offsets"),
+        "row": partial(next, rows),
+        "slice": partial(operator.getitem, batch, slice(None, None, 2)),
+    }
+    call = calls[what]
 
-        class Closer:
-            def __init__(self, consumer: Any) -> None:
-                self.consumer, self.itself = consumer, self
+    class Closer:
+        def __init__(self, consumer: Any) -> None:
+            self.consumer, self.itself = consumer, self
 
-            def __del__(self) -> None:
-                self.consumer.close()
+        def __del__(self) -> None:
+            self.consumer.close()
 
-        Closer(consumer)
-        thresholds = gc.get_threshold()
+    gc.collect()
+    thresholds = gc.get_threshold()
+    gc.disable()
+    try:
+        Closer(source)
         gc.set_threshold(1, 1, 1)
-        try:
-            if column == "views":
-                assert [bytes(view) for view in batch.values(copy=False)] == wanted
-            elif column == "rows":
-                assert [row.value() for row in batch] == wanted
-            elif column in ("topics", "offsets"):
-                assert len(getattr(batch, column)) == COUNT
-            elif column == "header":
-                assert len(batch.header("number")) == COUNT
-            else:
-                assert len(getattr(batch, column)()) == COUNT
-        finally:
-            gc.set_threshold(*thresholds)
-        gc.collect()
-        assert batch.values() == wanted
-        del batch
-        assert fetched() == 0
+        gc.enable()  # the next allocation that counts is one of the call's
+        result = call()
+    finally:
+        gc.enable()
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    assert repr(source).endswith("closed>")
+
+    if what in ("values", "keys"):
+        assert result == {"values": values, "keys": keys}[what]
+    elif what == "views":
+        assert [bytes(view) for view in result] == values
+    elif what == "row":
+        assert (result.value(), result.key()) == (values[0], keys[0])
+        assert result.headers()[0][0] == "number"
+    elif what == "slice":
+        assert result.values() == values[::2]
+    else:
+        assert len(result) == COUNT
+    assert (batch.values(), batch.keys()) == (values, keys)
+    del batch, rows, result, calls, call
+    assert fetched() == before
 
 
 # -- processes
