@@ -32,6 +32,7 @@ from cykafka._csrc cimport (
     CK_KIND_FETCHED,
     CK_KIND_HANDLE,
     CK_KIND_TOPIC,
+    CK_SLOT_CONSUMER,
     PyThread_get_thread_ident,
     ck_bell_destroy,
     ck_bell_new,
@@ -50,6 +51,7 @@ from cykafka._csrc cimport (
     ck_event_t,
     ck_loans_destroy,
     ck_loans_settle,
+    ck_queue_attach,
     ck_notice_t,
     ck_queue_destroy,
     ck_queue_is_empty,
@@ -504,6 +506,8 @@ cdef class Handle:
                 # The application may keep views of messages for as long as it likes.
                 later = ck_callback_is_background() or not ck_loans_settle(self._loans)
             if later:
+                # The handle may outlive this object, which its callbacks must not find any more.
+                ck_queue_attach(self._events, CK_SLOT_CONSUMER, NULL)
                 handed_on = self._events
                 _drain(handed_on)
             self._ptr = NULL

@@ -15,6 +15,7 @@ from cykafka import (
     KafkaError,
     KafkaException,
     Message,
+    MessageBatch,
     Producer,
     SerializingProducer,
     TopicPartition,
@@ -150,6 +151,15 @@ def consume() -> None:
     done = consumer.commit(offsets=[TopicPartition("orders", 0, 5)], asynchronous=False)
     print(done)
     consumer.store_offsets(message=message)
+    with consumer.consume_batch(max_messages=100, timeout=0.5) as batch:
+        copies: list[bytes | None] = batch.values()
+        views: list[memoryview | None] = batch.keys(copy=False)
+        rows: MessageBatch = batch[::-1]
+        first: Message = rows[0]
+        print(copies, views, first, batch.offsets[0], batch.topics, batch.header("source"))
+        consumer.commit(batch, asynchronous=False)
+    for batch in consumer.batches(timeout=None):
+        consumer.store_offsets(batch)
     low, high = consumer.get_watermark_offsets(TopicPartition("orders", 0), timeout=1.0)
     print(high - low)
     consumer.pause(consumer.assignment())
