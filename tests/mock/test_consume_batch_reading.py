@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -341,3 +342,22 @@ def test_full_queue_backs_off_for_a_moment_unless_told_otherwise(
     assert back_off({"fetch.queue.backoff.ms": None}) == "20"
     assert back_off({"fetch.queue.backoff.ms": 1000}) == "1000"
     assert back_off({"default.topic.config": {"fetch.queue.backoff.ms": "77"}}) == "77"
+
+
+def test_reader_that_empties_a_full_queue_is_not_stopped(
+    kafka: Any, make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
+) -> None:
+    """With librdkafka's own back-off each time the queue was full costs it a second."""
+    producer = make_producer({"linger.ms": 1000})
+    for _ in range(20):  # so many fetches
+        for _ in range(200):
+            producer.produce(topic, b"x" * 100, partition=0)
+        assert producer.flush(WAIT_S) == 0
+    consumer = make_consumer({"queued.min.messages": 100, "fetch.message.max.bytes": 1000})
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    assert consumer.consume_batch(200, WAIT_S)
+
+    started = time.monotonic()
+    batch = consumer.consume_batch(3800, 2 * WAIT_S)
+    assert len(batch) == 3800
+    assert time.monotonic() - started < 6
