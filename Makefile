@@ -36,7 +36,7 @@ with_symbols := -Ccmake.build-type=RelWithDebInfo -Cinstall.strip=false
 release := -Cbuild-dir=build/release
 
 ##@ Use
-.PHONY: help demo test build wheel bench
+.PHONY: help demo test build wheel bench bench-quick
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,9 +60,17 @@ wheel: $(stamps)/install $(stamps)/group-wheel ## a wheel in wheelhouse/, tried 
 	  > build/wheel/auditwheel.log 2>&1 || { tail -20 build/wheel/auditwheel.log; exit 1; }
 	tests/wheel/try.sh $(bin)/python "$$(ls -t wheelhouse/*.whl | head -1)"
 
-bench: $(stamps)/install $(stamps)/group-bench $(if $(BROKER),$(stamps)/kafka)
-bench: ## the benchmarks against C and confluent_kafka (BROKER=1: on real Kafka)
-	$(bin)/python benchmarks/bench_client.py $(if $(BROKER),--broker) $(ARGS)
+# BROKER=mock: on librdkafka's mock cluster only; BROKER=1 (or real): on real Kafka only.
+bench_broker = $(if $(filter mock,$(BROKER)),mock,$(if $(BROKER),real,$(1)))
+bench_needs = $(stamps)/install $(stamps)/group-bench $(if $(filter mock,$(call bench_broker,$(1))),,$(stamps)/kafka)
+
+bench: $(call bench_needs,both)
+bench: ## the benchmarks against C and other clients, on the mock and on Kafka (BROKER=mock or 1: on one)
+	$(bin)/python benchmarks/bench_client.py --broker $(call bench_broker,both) $(ARGS)
+
+bench-quick: $(call bench_needs,mock)
+bench-quick: ## a look at all of them in two minutes, on the mock (BROKER=1: on real Kafka)
+	$(bin)/python benchmarks/bench_client.py --quick --broker $(call bench_broker,mock) $(ARGS)
 
 ##@ Check
 .PHONY: lint asan valgrind check-memory clean

@@ -1,4 +1,4 @@
-"""The C programs: built against the librdkafka of each client, and the broker they talk to."""
+"""The C programs, built against the librdkafka of each client."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-
-from cykafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "floor"
 BUILD = HERE / "build"
+PROGRAMS = ("produce", "publish", "round_trip", "consume", "mock_broker")
 PREFIX_VARIABLE = "CYKAFKA_LIBRDKAFKA_PREFIX"
 
 # Which shared library a module really uses is asked of the process that imported it.
@@ -48,10 +46,7 @@ class Library:
         )
         if found.returncode:
             reason = found.stderr.strip().splitlines()[-1]
-            raise BenchmarkError(
-                f"{module} cannot be imported by {sys.executable} ({reason}): install it there, "
-                f"or name other clients with --subject and --peer"
-            )
+            raise BenchmarkError(f"{module} cannot be imported by {sys.executable}: {reason}")
         version, module_version, files = json.loads(found.stdout)
         if len(files) != 1:
             raise BenchmarkError(f"{module} maps {len(files)} librdkafka libraries: {files}")
@@ -81,7 +76,7 @@ def build(library: Library, include: Path) -> Path:
     """Compile the floor programs against one shared library; the folder they are in."""
     folder = BUILD / f"floor-{library.module}"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("produce", "consume", "mock_broker"):
+    for name in PROGRAMS:
         command: list[str | Path] = [
             *(os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"),
             *("-isystem", include, SOURCES / f"{name}.c", SOURCES / "floor.c"),
@@ -103,66 +98,3 @@ def environment_with(library: Library) -> dict[str, str]:
     link.unlink(missing_ok=True)
     link.symlink_to(library.path)
     return {"LD_LIBRARY_PATH": str(folder)}
-
-
-class MockBroker:
-    """The mock cluster in a process of its own; a context manager.
-
-    Parameters
-    ----------
-    program : Path
-        The built `mock_broker`.
-    brokers : int
-        Brokers of the cluster.
-    topics : dict of str to int
-        Partitions of each topic.
-    """
-
-    def __init__(self, program: Path, brokers: int, topics: dict[str, int]) -> None:
-        self._process = subprocess.Popen(
-            [program, str(brokers), *(f"{topic}:{n}" for topic, n in topics.items())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.bootstrap_servers = self._process.stdout.readline().strip()
-        if not self.bootstrap_servers:
-            raise BenchmarkError(f"{program} ended with status {self._process.wait()}")
-
-    def __enter__(self) -> MockBroker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._process.communicate(timeout=30)
-
-
-class RealBroker:
-    """Topics of the benchmark in a running cluster, deleted at the end; a context manager."""
-
-    def __init__(self, bootstrap_servers: str, topics: dict[str, int]) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self._topics = list(topics)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        new = [NewTopic(topic, partitions) for topic, partitions in topics.items()]
-        for future in self._admin.create_topics(new).values():
-            future.result(timeout=30)
-
-    def __enter__(self) -> RealBroker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for future in self._admin.delete_topics(self._topics).values():
-            future.result(timeout=30)
-        self._admin.close()

@@ -1,205 +1,290 @@
-"""Cases, participants, the interleaved rounds, and what is computed from them."""
+"""The interleaved rounds: each contender of each case in a fresh process."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
-import math
 import os
 import random
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from _brokers import Broker
+from _figures import Result
 from _floor import HERE, BenchmarkError, Library
+from _model import C_PEER, MODULES, PEER, SUBJECT, C, Case, Contender, Rows, Shape
+from clients._section import CHUNK
 
-Result = dict[str, float]
-"""What a process measured: seconds, kB, and the durations of a message in us."""
-
-CASE_TIMEOUT = 300
+CASE_TIMEOUT = 600
 """Seconds after which a process is given up."""
+RECORD_OVERHEAD = 10
+"""Bytes of a record in a batch besides what it carries, about."""
+KEYED_OVERHEAD = 60
+"""Bytes of a key and two headers, about."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One kind of work, done by every participant in each round.
+class Client:
+    """Where a contender's client comes from.
 
     Attributes
     ----------
-    program, floor_mode
-        The C program and its mode.
-    overhead
-        Whether the target is for the CPU above the floor, or for all that a user pays (CPU and
-        latency).
-    target
-        Most that the ratio of the subject to the peer may be.
+    missing : str
+        Why it cannot run; empty if it can.
+    library : Library or None
+        The librdkafka it must report.
+    programs : Path or None
+        Of a floor: the folder of the C programs.
     """
 
-    name: str
-    program: str
-    floor_mode: str
-    topic: str
-    target: float
-    config: dict[str, str]
-    overhead: bool = True
-
-
-PRODUCE = {"queue.buffering.max.messages": "1000000"}
-FLUSH = {"linger.ms": "0"}
-# With the default back-off a fast reader stalls for a second whenever its queue is full.
-CONSUME = {
-    "group.id": "bench",
-    "enable.auto.commit": "false",
-    "fetch.queue.backoff.ms": "5",
-    "queued.min.messages": "1000000",
-}
-
-CASES = [
-    Case("produce", "produce", "produce", "produce", 0.5, PRODUCE),
-    Case("produce_on_delivery", "produce", "produce", "produce", 0.25, PRODUCE),
-    Case("consume", "consume", "consume", "consume", 0.5, CONSUME),
-    Case("poll", "consume", "poll", "consume", 0.5, CONSUME),
-    Case("flush", "produce", "flush", "flush", 1.0, FLUSH, overhead=False),
-    Case("flush_on_delivery", "produce", "flush", "flush", 1.0, FLUSH, overhead=False),
-]
-
-
-@dataclass(frozen=True)
-class Participant:
-    """Who runs a case: a client module or, without one, the floor programs in ``programs``."""
-
-    name: str
-    library: Library
-    module: str | None = None
+    version: str = ""
+    module: str = ""
+    missing: str = ""
+    library: Library | None = None
     programs: Path | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
-    def command(self, case: Case) -> list[str]:
-        if self.programs is not None:
-            return [str(self.programs / case.program), case.floor_mode]
-        return [sys.executable, str(HERE / "_cases.py"), str(self.module), case.name]
+
+def find_client(name: str, module: str) -> Client:
+    """A Python client without a library of ours to compare with, or why it is missing."""
+    if importlib.util.find_spec(module) is None:
+        return Client(missing="not installed")
+    distribution = {"kafka": "kafka-python"}.get(module, module)
+    return Client(importlib.metadata.version(distribution), module)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much work a case is.
+
+    Attributes
+    ----------
+    messages : int
+        Of a publishing process, at 100 B.
+    bytes : int
+        Most that such a process publishes: larger records are fewer.
+    exchanges : int
+        Of the cases that send one at a time.
+    memory_messages : int
+        Of the memory case.
+    partition_bytes : int
+        Preloaded in each of many partitions; a topic of one partition gets as much as all these.
+    """
+
+    messages: int
+    exchanges: int
+    memory_messages: int
+    partition_bytes: float
+    bytes: int = 256 * 2**20
 
 
 @dataclass(frozen=True)
 class Work:
-    """How much a case does: the arguments that every participant gets."""
+    """How much a process does: the numbers of its command line."""
 
-    topic: str
     messages: int
     value_size: int
     partitions: int
 
 
-def run(participant: Participant, case: Case, work: Work, bootstrap_servers: str) -> Result:
+def preloaded(shape: Shape, many: int, amounts: Amounts) -> int:
+    """Records in each partition of a topic to read."""
+    overhead = RECORD_OVERHEAD + (KEYED_OVERHEAD if shape.keyed else 0)
+    in_topic = many * amounts.partition_bytes / (shape.value_size + overhead)
+    return max(int(in_topic / shape.partitions), 1)
+
+
+def plan(case: Case, contender: Contender, many: int, amounts: Amounts) -> Work:
+    """A contender's part of a case."""
+    shape, share = case.shape, contender.share
+    if case.kind.reads:
+        in_partition = preloaded(shape, many, amounts)
+        # Whole partitions, so that a position at their end says that all was read.
+        partitions = max(round(shape.partitions * share), 1)
+        return Work(in_partition * partitions, shape.value_size, partitions)
+    if case.kind.measure == "exchanges":
+        return Work(amounts.exchanges, shape.value_size, shape.partitions)
+    messages = amounts.memory_messages
+    if case.kind.measure == "messages":
+        messages = min(amounts.messages, amounts.bytes // shape.value_size)
+    chunks = max(round(messages * share / CHUNK), 1)
+    return Work(chunks * CHUNK, shape.value_size, shape.partitions)
+
+
+def command(contender: Contender, client: Client) -> list[str]:
+    if client.programs is not None:
+        program, mode = contender.loop.split(":")
+        return [str(client.programs / program), mode]
+    return [sys.executable, str(HERE / "_client.py"), contender.loop, client.module]
+
+
+class ContenderError(Exception):
+    """A contender did not do its work.
+
+    Parameters
+    ----------
+    reason : str
+        One line.
+    details : str
+        What the process said.
+    """
+
+    def __init__(self, reason: str, details: str = "") -> None:
+        super().__init__(reason)
+        self.details = details
+
+
+def run(
+    case: Case, contender: Contender, client: Client, broker: Broker, topic: str, work: Work
+) -> Result:
     """One fresh process; what it measured."""
-    config = {"bootstrap.servers": bootstrap_servers, **case.config}
-    command = [
-        *participant.command(case),
-        work.topic,
-        *(str(n) for n in (work.messages, work.value_size, work.partitions)),
-        *(f"{key}={value}" for key, value in config.items()),
-    ]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=CASE_TIMEOUT,
-            env={**os.environ, **participant.environment},
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchmarkError(
-            f"{case.name} by {participant.name}: not done in {CASE_TIMEOUT} s"
-        ) from None
-    if done.returncode:
-        raise BenchmarkError(
-            f"{case.name} by {participant.name}: status {done.returncode}\n{done.stderr}"
-        )
-    result: Result = json.loads(done.stdout)
-    version = str(result.pop("librdkafka"))
-    if version != participant.library.version:
-        raise BenchmarkError(
-            f"{participant.name} ran on librdkafka {version}, not {participant.library.version}"
-        )
+    reads = case.kind.reads
+    given = nullcontext(topic) if reads else broker.fresh(topic, work.partitions)
+    with given as name:
+        config = {"bootstrap.servers": broker.bootstrap_servers, **case.kind.config}
+        before = 0 if reads else broker.end_offsets(name, work.partitions)
+        try:
+            done = subprocess.run(
+                [
+                    *command(contender, client),
+                    name,
+                    *(str(n) for n in (work.messages, work.value_size, work.partitions)),
+                    *(f"{key}={value}" for key, value in config.items()),
+                ],
+                capture_output=True,
+                text=True,
+                timeout=CASE_TIMEOUT,
+                env={**os.environ, **client.environment},
+            )
+        except subprocess.TimeoutExpired:
+            raise ContenderError(f"not done in {CASE_TIMEOUT} s") from None
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+            raise ContenderError(said[-1], done.stderr)
+        result = json.loads(done.stdout)
+        version = result.pop("librdkafka", "")
+        if client.library is not None and version != client.library.version:
+            expected = client.library.version
+            raise ContenderError(f"ran on librdkafka {version}, not {expected}")
+        if not reads:
+            arrived = broker.end_offsets(name, work.partitions) - before
+            if arrived != result["produced"]:
+                raise ContenderError(f"{arrived} records arrived, not {result['produced']}")
     result["cpu_us"] = (result["cpu_user"] + result["cpu_sys"]) * 1e6 / result["messages"]
     return result
 
 
-Measured = dict[str, dict[str, list[Result]]]
-"""By case, by participant: a result per round."""
+@dataclass
+class Measured:
+    """What the rounds gave: by case, then by contender."""
+
+    rows: dict[str, Rows]
+    missing: dict[str, dict[str, str]]
+    """Why a contender of a case has no results."""
 
 
 def run_rounds(
     cases: Iterable[Case],
-    participants: list[Participant],
-    works: dict[str, Work],
-    bootstrap_servers: str,
+    clients: dict[str, Client],
+    broker: Broker,
+    topics: dict[str, str],
+    many: int,
+    amounts: Amounts,
     rounds: int,
     progress: Callable[[str], None],
 ) -> Measured:
-    """Every participant does every case once a round, one at a time, in shuffled order.
+    """Every contender does every case once a round, one at a time, in shuffled order.
 
     What disturbs the machine for a while then disturbs all of them, and a ratio is made of
-    numbers measured within seconds of each other.
+    numbers measured within seconds of each other. A contender that fails is left out of its
+    case from then on, and the report says why.
     """
     cases = list(cases)
-    measured: Measured = {case.name: {p.name: [] for p in participants} for case in cases}
-    total = rounds * len(cases) * len(participants)
+    measured = Measured({}, {})
+    for case in cases:
+        measured.rows[case.name] = {c.name: [] for c in case.kind.contenders}
+        measured.missing[case.name] = {
+            c.name: clients[c.client].missing
+            for c in case.kind.contenders
+            if clients[c.client].missing
+        }
+    total = rounds * sum(len(case.kind.contenders) for case in cases)
     count = 0
     for number in range(1, rounds + 1):
         for case in random.sample(cases, len(cases)):
-            for participant in random.sample(participants, len(participants)):
+            rows, missing = measured.rows[case.name], measured.missing[case.name]
+            for contender in random.sample(case.kind.contenders, len(case.kind.contenders)):
                 count += 1
+                if contender.name in missing:
+                    continue
                 progress(
-                    f"[{count}/{total}] round {number}/{rounds}: {case.name} by {participant.name}"
+                    f"[{count}/{total}] {broker.name}, round {number}/{rounds}: {case.name}: "
+                    f"{contender.name}"
                 )
-                result = run(participant, case, works[case.topic], bootstrap_servers)
-                measured[case.name][participant.name].append(result)
+                client = clients[contender.client]
+                work = plan(case, contender, many, amounts)
+                try:
+                    result = run(case, contender, client, broker, topics[case.name], work)
+                except ContenderError as error:
+                    missing[contender.name] = f"failed: {error}"
+                    rows[contender.name] = []
+                    progress(f"{case.name}: {contender.name} failed: {error.details or error}\n")
+                else:
+                    rows[contender.name].append(result)
     return measured
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Median, quartiles and extremes of the rounds."""
-
-    median: float
-    lower: float
-    upper: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        known = sorted(value for value in values if not math.isnan(value))
-        if not known:
-            return cls(*[math.nan] * 5)
-        if len(known) == 1:
-            return cls(*known * 5)
-        lower, median, upper = statistics.quantiles(known, n=4, method="inclusive")
-        return cls(median, lower, upper, known[0], known[-1])
-
-
-def column(results: list[Result], key: str) -> list[float]:
-    return [result[key] for result in results]
-
-
-def overheads(client: list[Result], floor: list[Result]) -> list[float]:
-    """CPU per message above the floor, in us, round by round."""
-    pairs = zip(column(client, "cpu_us"), column(floor, "cpu_us"), strict=True)
-    return [own - least for own, least in pairs]
-
-
-def ratios(subject: list[float], peer: list[float]) -> list[float]:
-    """Paired ratios, round by round; nan where the peer's number is lost in the noise."""
-    return [a / b if b > 0 else math.nan for a, b in zip(subject, peer, strict=True)]
+def find_clients(
+    names: set[str],
+    subject: str,
+    subject_library: Library,
+    floors: dict[str, Path],
+    peer_library: Library | str,
+) -> dict[str, Client]:
+    """The clients by name; those that are missing say why."""
+    found = {
+        C: Client(subject_library.version, library=subject_library, programs=floors[C]),
+        SUBJECT: Client(
+            f"{subject_library.module_version} on librdkafka {subject_library.version}",
+            subject,
+            library=subject_library,
+        ),
+    }
+    if isinstance(peer_library, Library):
+        found[C_PEER] = Client(peer_library.version, library=peer_library, programs=floors[C_PEER])
+        found[PEER] = Client(
+            f"{peer_library.module_version} on librdkafka {peer_library.version}",
+            MODULES[PEER],
+            library=peer_library,
+        )
+    else:
+        found[C_PEER] = found[PEER] = Client(missing=peer_library)
+    for name in names - set(found):
+        found[name] = find_client(name, MODULES[name])
+    return found
 
 
-def verdict(ratio: Spread, target: float) -> str:
-    """Judged by the median; says so when the quartiles lie on both sides of the target."""
-    if math.isnan(ratio.median):
-        return "unknown: the peer's overhead is lost in the noise"
-    met = "met" if ratio.median <= target else "MISSED"
-    close = ratio.lower <= target < ratio.upper
-    return f"{met}, within the noise" if close else met
+def preload(programs: Path, broker: Broker, topic: str, shape: Shape, in_partition: int) -> None:
+    """Fill the partitions to read, and the small topic that readers warm up on."""
+    mode = "preload_keyed" if shape.keyed else "preload"
+    warm_size = min(shape.value_size, 100)
+    for name, messages, size, partitions in (
+        (f"{topic}-warm", CHUNK, warm_size, 1),
+        (topic, in_partition, shape.value_size, shape.partitions),
+    ):
+        broker.create(name, partitions)
+        # A long linger fills the batches: the readers then fetch the same ones every time.
+        config = [f"bootstrap.servers={broker.bootstrap_servers}", "linger.ms=100"]
+        done = subprocess.run(
+            [programs / "produce", mode, name, *map(str, (messages, size, partitions)), *config],
+            capture_output=True,
+            text=True,
+            timeout=CASE_TIMEOUT,
+        )
+        if done.returncode:
+            raise BenchmarkError(f"preloading {name}: {done.stderr}")

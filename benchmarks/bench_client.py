@@ -1,357 +1,331 @@
-"""CPU per message of a Kafka client, above a C program that makes the same librdkafka calls.
+"""What a Kafka client costs: cykafka, its peers, and C programs making the same librdkafka calls.
 
-Runs the C program, confluent_kafka and cykafka on one broker in interleaved rounds, and says
-for each case whether cykafka meets its target. README.md describes the method.
+Every contender of every case runs in a process of its own, in interleaved rounds on one broker.
+Prints a table for each case and whether cykafka meets its targets, and writes a record and charts
+into benchmarks/results. README.md tells the method, the cases and the targets.
 
-    python benchmarks/bench_client.py                      the full run, five to ten minutes
-    python benchmarks/bench_client.py --quick              a look, under a minute
-    python benchmarks/bench_client.py --cases produce poll
-    python benchmarks/bench_client.py --broker             on real Kafka
+    python benchmarks/bench_client.py                          the whole, on the mock and on Kafka
+    python benchmarks/bench_client.py --quick --broker mock    a look, two minutes
+    python benchmarks/bench_client.py --cases publish consume_batch --sizes 100 1000
+    python benchmarks/bench_client.py --cases memory --memory-messages 2000000 --rounds 3
+    python benchmarks/bench_client.py --from FOLDER/real.json --chart docs/benchmark.svg
     python benchmarks/bench_client.py --subject confluent_kafka    the noise of the method
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import platform
-import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
-from _cases import CHUNK
-from _floor import (
-    BenchmarkError,
-    Library,
-    MockBroker,
-    RealBroker,
-    build,
-    environment_with,
-    find_headers,
-)
-from _runner import (
-    CASES,
-    Case,
-    Measured,
-    Participant,
-    Spread,
-    Work,
-    column,
-    overheads,
-    ratios,
-    run_rounds,
-    verdict,
-)
+from _brokers import Broker, MockBroker, RealBroker
+from _charts import draw_headlines, draw_run
+from _floor import BenchmarkError, Library, build, environment_with, find_headers
+from _model import C_PEER, MODULES, SAME, SUBJECT, C, Case, Kind, Shape, with_same_library
+from _report import Run, run_lines
+from _runner import Amounts, Client, find_clients, preload, preloaded, run_rounds
+from _suite import CONSUMED, KINDS, MANY
 from cykafka.testing import KafkaCluster
 
-CONSUME_PARTITIONS = 64
-PRODUCE_PARTITIONS = 4
-RECORD_OVERHEAD = 10
-"""Bytes of a record in a batch besides its value, about."""
-
-FLOOR = "C"
-PEER_FLOOR = "C (peer's)"
+RESULTS = Path(__file__).parent / "results"
+KAFKA_SETTINGS = {
+    # Deleted topics leave the disk soon, and what is too old while it is published to.
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.check.interval.ms": "5000",
+}
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
-    parser.add_argument(
-        "--messages", type=int, default=1_000_000, help="of the produce cases (%(default)s)"
+    names = [kind.name for kind in KINDS]
+    what = parser.add_argument_group("what is measured")
+    what.add_argument(
+        "--cases", nargs="+", choices=names, default=names, metavar="CASE", help=", ".join(names)
     )
-    parser.add_argument(
-        "--flushes", type=int, default=3_000, help="messages of the flush cases (%(default)s)"
+    what.add_argument(
+        "--sizes", nargs="+", type=int, metavar="BYTES", help="of a value, instead of the cases'"
     )
-    parser.add_argument(
+    what.add_argument(
+        "--partitions",
+        nargs="+",
+        choices=("one", "many"),
+        help=f"instead of the cases'; many: {MANY} to publish to, {CONSUMED} to read",
+    )
+    what.add_argument(
+        "--keyed",
+        action="store_true",
+        help="read records with a key and two headers only",
+    )
+    what.add_argument(
+        "--without", nargs="+", choices=list(MODULES)[1:], default=[], help="leave out a peer"
+    )
+    what.add_argument("--subject", default=SUBJECT, help="module judged (%(default)s)")
+    what.add_argument(
+        "--same-library",
+        action="store_true",
+        help="also run the subject on confluent_kafka's librdkafka",
+    )
+    amount = parser.add_argument_group("how much")
+    amount.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
+    amount.add_argument(
+        "--messages",
+        type=int,
+        default=1_000_000,
+        help="of a process that publishes; larger values are fewer, 256 MB (%(default)s)",
+    )
+    amount.add_argument(
+        "--exchanges",
+        type=int,
+        default=3_000,
+        help="of the cases that send one message at a time (%(default)s)",
+    )
+    amount.add_argument(
+        "--memory-messages",
+        type=int,
+        default=10_000_000,
+        help="of the memory case (%(default)s)",
+    )
+    amount.add_argument(
         "--partition-mb",
         type=float,
         default=4,
-        help="preloaded in each of the 64 partitions to consume (%(default)s; the mock keeps 5)",
+        help=f"filled in each of {CONSUMED} partitions to read (%(default)s; the mock keeps 5)",
     )
-    parser.add_argument("--value-size", type=int, default=100, help="bytes (%(default)s)")
-    names = [case.name for case in CASES]
-    parser.add_argument(
-        "--cases", nargs="+", choices=names, default=names, metavar="CASE", help=", ".join(names)
-    )
-    parser.add_argument("--subject", default="cykafka", help="module judged (%(default)s)")
-    parser.add_argument("--peer", default="confluent_kafka", help="compared with (%(default)s)")
-    parser.add_argument(
-        "--same-library",
+    amount.add_argument(
+        "--quick",
         action="store_true",
-        help="also run the subject on the peer's librdkafka (its soname must be found through "
-        "LD_LIBRARY_PATH, as cykafka's is)",
+        help="2 rounds of less work, the plainest records of each case: a look, no judgement",
     )
-    where = parser.add_mutually_exclusive_group()
+    where = parser.add_argument_group("where")
     where.add_argument(
         "--broker",
-        action="store_true",
-        help="a node of real Kafka, started for the run; default: a mock cluster",
+        choices=("mock", "real", "both"),
+        default="both",
+        help="librdkafka's mock cluster, or a node of Apache Kafka started for the run "
+        "(%(default)s)",
     )
     where.add_argument(
-        "--bootstrap-servers", help="a running cluster, where topics are created and deleted"
+        "--bootstrap-servers", help="a running cluster in its place; topics are made and deleted"
     )
-    parser.add_argument(
+    where.add_argument(
         "--librdkafka-prefix",
         type=Path,
         help="where include/librdkafka is; default: $CYKAFKA_LIBRDKAFKA_PREFIX, else what "
         "vendor/librdkafka.py finds",
     )
-    parser.add_argument("--json", type=Path, help="write every measurement to this file")
-    parser.add_argument(
-        "--quick", action="store_true", help="3 rounds of less work: a look, no judgement"
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="FOLDER",
+        help="for BROKER.json, BROKER.txt, BROKER.svg and BROKER.png (%(default)s)",
+    )
+    output.add_argument(
+        "--chart", type=Path, help="write the chart of the headline cases (.svg or .png)"
+    )
+    output.add_argument(
+        "--from",
+        dest="records",
+        nargs="+",
+        type=Path,
+        metavar="JSON",
+        help="measure nothing: tables and charts of earlier runs",
     )
     args = parser.parse_args()
     if args.quick:
-        args.rounds = min(args.rounds, 3)
-        args.messages = min(args.messages, 200_000)
-        args.flushes = min(args.flushes, 500)
-        args.partition_mb = min(args.partition_mb, 1)
-    if min(args.rounds, args.messages, args.flushes, args.partition_mb, args.value_size) <= 0:
+        args.rounds = min(args.rounds, 2)
+        args.messages = min(args.messages, 100_000)
+        args.exchanges = min(args.exchanges, 500)
+        args.memory_messages = min(args.memory_messages, 500_000)
+        args.partition_mb = min(args.partition_mb, 0.5)
+    numbers = (args.rounds, args.messages, args.exchanges, args.memory_messages, args.partition_mb)
+    if min(*numbers, *(args.sizes or [1])) <= 0:
         parser.error("the numbers must be positive")
     return args
 
 
-def find_participants(args: argparse.Namespace) -> list[Participant]:
-    """The floor on either library, the peer and the subject; builds the C programs."""
+def shapes_of(kind: Kind, args: argparse.Namespace) -> list[Shape]:
+    """The shapes of records that a kind is run with."""
+    shapes = list(kind.shapes[:1] if args.quick else kind.shapes)
+    many = CONSUMED if kind.reads else MANY
+    if args.partitions and kind.measure != "exchanges":
+        counts = [1 if which == "one" else many for which in args.partitions]
+        shapes = [replace(shape, partitions=n) for shape in shapes for n in counts]
+    if args.sizes:
+        shapes = [replace(shape, value_size=size) for shape in shapes for size in args.sizes]
+    if args.keyed and kind.reads:
+        shapes = [replace(shape, keyed=True) for shape in shapes]
+    return list(dict.fromkeys(shapes))
+
+
+def choose_cases(args: argparse.Namespace) -> list[Case]:
+    """The cases asked for, with the contenders that take part."""
+    cases = []
+    for kind in KINDS:
+        if kind.name not in args.cases:
+            continue
+        if args.subject != SUBJECT and kind.subject.loop.startswith("cykafka_"):
+            print(f"{kind.name}: left out: it is not of {args.subject}'s API", file=sys.stderr)
+            continue
+        if args.same_library:
+            kind = with_same_library(kind)
+        contenders = tuple(c for c in kind.contenders if c.client not in args.without)
+        kind = replace(kind, contenders=contenders)
+        cases += [Case(kind, shape) for shape in shapes_of(kind, args)]
+    return cases
+
+
+def prepare_clients(args: argparse.Namespace, cases: list[Case]) -> dict[str, Client]:
+    """The clients that the cases name; builds the C programs."""
     include = find_headers(args.librdkafka_prefix)
-    subject, peer = Library.of(args.subject), Library.of(args.peer)
-    participants = [
-        Participant(FLOOR, subject, programs=build(subject, include)),
-        Participant(PEER_FLOOR, peer, programs=build(peer, include)),
-        Participant("peer", peer, module=args.peer),
-        Participant("subject", subject, module=args.subject),
-    ]
-    if args.same_library:
-        participants.append(
-            Participant(
-                "subject on peer's",
-                peer,
-                module=args.subject,
-                environment=environment_with(peer),
-            )
-        )
-    return participants
+    subject = Library.of(args.subject)
+    floors = {C: build(subject, include)}
+    peer: Library | str
+    try:
+        peer = Library.of("confluent_kafka")
+        floors[C_PEER] = build(peer, include)
+    except BenchmarkError as error:
+        peer = f"not installed: {error}"
+    names = {contender.client for case in cases for contender in case.kind.contenders}
+    clients = find_clients(names - {SAME}, args.subject, subject, floors, peer)
+    if isinstance(peer, Library):
+        clients[SAME] = replace(clients[SUBJECT], library=peer, environment=environment_with(peer))
+    else:
+        clients[SAME] = Client(missing=peer)
+    return clients
 
 
-def plan_work(args: argparse.Namespace, prefix: str) -> dict[str, Work]:
-    """The work of each of the topics that cases name."""
-    chunks = -(-args.messages // CHUNK)
-    in_partition = int(args.partition_mb * 2**20 / (args.value_size + RECORD_OVERHEAD))
-    consumed = max(in_partition, 1) * CONSUME_PARTITIONS
-    size = args.value_size
-    return {
-        "produce": Work(f"{prefix}-produce", chunks * CHUNK, size, PRODUCE_PARTITIONS),
-        "consume": Work(f"{prefix}-consume", consumed, size, CONSUME_PARTITIONS),
-        "flush": Work(f"{prefix}-flush", args.flushes, size, 1),
-    }
-
-
-def preload(programs: Path, works: dict[str, Work], bootstrap_servers: str) -> None:
-    """Fill the partitions to consume, and the small topic that consumers warm up on."""
-    work = works["consume"]
-    for topic, messages, size, partitions in (
-        (f"{work.topic}-warm", CHUNK, min(work.value_size, 100), 1),
-        (work.topic, work.messages // work.partitions, work.value_size, work.partitions),
-    ):
-        command = [programs / "produce", "preload", topic, messages, size, partitions]
-        # A long linger fills the batches: the consumers then fetch the same ones every time.
-        config = [f"bootstrap.servers={bootstrap_servers}", "linger.ms=100"]
-        done = subprocess.run(
-            [str(word) for word in (*command, *config)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        if done.returncode:
-            raise BenchmarkError(f"preloading {topic}: {done.stderr}")
-
-
-def describe_machine(participants: list[Participant]) -> dict[str, str]:
+def describe(clients: dict[str, Client], broker: Broker, load: float) -> dict[str, str]:
     cpu = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             cpu = line.split(":", 1)[1].strip()
             break
-    machine = {
+    about = {
+        "broker": broker.description,
         "CPU": f"{cpu}, {os.cpu_count()} cores",
         "kernel": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
+        "load before": f"{load:.1f}",
     }
-    for participant in participants:
-        if participant.name in ("peer", "subject"):
-            library = participant.library
-            machine[participant.name] = (
-                f"{library.module} {library.module_version} on librdkafka {library.version}"
-            )
-    return machine
+    for name, client in clients.items():
+        if name != SAME:
+            about[name] = client.missing or client.version
+    return about
 
 
-# --- the table ----------------------------------------------------------------------------
-
-
-def spread(value: Spread, digits: int = 2) -> str:
-    if math.isnan(value.median):
-        return "-"
-    return f"{value.median:.{digits}f} ({value.low:.{digits}f}..{value.high:.{digits}f})"
-
-
-def print_rows(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  " + "  ".join(cells).rstrip())
-
-
-def print_case(case: Case, participants: list[Participant], measured: Measured) -> dict[str, str]:
-    """One case's table; the verdict of each of its figures."""
-    by = measured[case.name]
-    floor_of = {FLOOR: FLOOR, PEER_FLOOR: PEER_FLOOR, "subject": FLOOR}
-    rows: list[tuple[str, ...]] = [
-        ("", "CPU us/message", "above the floor", "messages/s", "peak MB")
-    ]
-    latency = "p50_us" in by[FLOOR][0]
-    if latency:
-        rows[0] += ("p50 us", "p99 us")
-    for participant in participants:
-        results = by[participant.name]
-        floor = by[floor_of.get(participant.name, PEER_FLOOR)]
-        above = "" if participant.programs else spread(Spread.of(overheads(results, floor)))
-        rate = Spread.of(r["messages"] / r["wall"] for r in results).median
-        peak = Spread.of(column(results, "peak_rss_kb")).median / 1024
-        row: tuple[str, ...] = (
-            f"{participant.module or participant.name} {participant.library.version}",
-            spread(Spread.of(column(results, "cpu_us"))),
-            above,
-            f"{rate:,.0f}",
-            f"{peak:.0f}",
-        )
-        if latency:
-            row += tuple(spread(Spread.of(column(results, k)), 0) for k in ("p50_us", "p99_us"))
-        rows.append(row)
-    print(f"\n{case.name}")
-    print_rows(rows)
-    verdicts = {}
-    for what, judged, ratio in case_ratios(case, by):
-        line = f"  {what}: {spread(ratio)}"
-        if judged:
-            verdicts[what] = verdict(ratio, case.target)
-            line += f", target at most {case.target}: {verdicts[what]}"
-        print(line)
-    return verdicts
-
-
-def case_ratios(
-    case: Case, by: dict[str, list[dict[str, float]]]
-) -> list[tuple[str, bool, Spread]]:
-    """Name, whether the target is for it, and the ratio of subject to peer."""
-    subject, peer = by["subject"], by["peer"]
-    if not case.overhead:
-        return [
-            (f"{what} ratio", True, Spread.of(ratios(column(subject, key), column(peer, key))))
-            for what, key in (("CPU", "cpu_us"), ("p50", "p50_us"), ("p99", "p99_us"))
-        ]
-    over_own = overheads(peer, by[PEER_FLOOR])
-    figures = [
-        (
-            "overhead ratio, each above its own librdkafka",
-            True,
-            ratios(overheads(subject, by[FLOOR]), over_own),
-        ),
-        (
-            "overhead ratio, both above the subject's librdkafka",
-            False,
-            ratios(overheads(subject, by[FLOOR]), overheads(peer, by[FLOOR])),
-        ),
-    ]
-    if "subject on peer's" in by:
-        same = overheads(by["subject on peer's"], by[PEER_FLOOR])
-        figures.append(
-            ("overhead ratio, both on the peer's librdkafka", False, ratios(same, over_own))
-        )
-    return [(what, judged, Spread.of(values)) for what, judged, values in figures]
-
-
-def print_progress(text: str) -> None:
+def show_progress(text: str) -> None:
+    """One line that is overwritten, on a terminal; lines that are to stay end by themselves."""
     if sys.stderr.isatty():
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
     else:
-        print(text, file=sys.stderr)
+        print(text.rstrip("\n"), file=sys.stderr, flush=True)
+
+
+def measure(
+    args: argparse.Namespace, cases: list[Case], clients: dict[str, Client], broker: Broker
+) -> Run:
+    """All rounds on one broker."""
+    load = os.getloadavg()[0]
+    if load > 1:
+        print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
+    programs = clients[C].programs
+    assert programs is not None
+    amounts = Amounts(
+        args.messages, args.exchanges, args.memory_messages, args.partition_mb * 2**20
+    )
+    chosen = [case for case in cases if broker.name in case.kind.brokers]
+    for case in cases:
+        if case not in chosen:
+            print(f"{case.name}: not on the {broker.name} broker", file=sys.stderr)
+    chosen = [case for case in chosen if not too_large(case, broker, amounts)]
+    prefix = f"bench-{os.getpid()}"
+    topics = {case.name: f"{prefix}-{number}" for number, case in enumerate(chosen)}
+    filled: dict[Shape, str] = {}
+    for case in chosen:
+        if case.kind.reads:
+            if case.shape not in filled:
+                show_progress(f"filling {broker.name}: {case.shape}")
+                in_partition = preloaded(case.shape, CONSUMED, amounts)
+                preload(programs, broker, topics[case.name], case.shape, in_partition)
+            topics[case.name] = filled.setdefault(case.shape, topics[case.name])
+    measured = run_rounds(
+        chosen, clients, broker, topics, CONSUMED, amounts, args.rounds, show_progress
+    )
+    show_progress("")
+    about = describe(clients, broker, load)
+    return Run(broker.name, about, args.rounds, chosen, measured.rows, measured.missing)
+
+
+def too_large(case: Case, broker: Broker, amounts: Amounts) -> bool:
+    """Whether the mock would drop what is to be read, and says so."""
+    in_partition = CONSUMED * amounts.partition_bytes / case.shape.partitions
+    if case.kind.reads and broker.name == "mock" and in_partition > 5e6:
+        print(f"{case.name}: not on the mock: a partition keeps 5 MB", file=sys.stderr)
+        return True
+    return False
+
+
+def measure_all(args: argparse.Namespace) -> list[Run]:
+    cases = choose_cases(args)
+    if not cases:
+        raise BenchmarkError("no case is left to measure")
+    clients = prepare_clients(args, cases)
+    runs = []
+    wanted = ("mock", "real") if args.broker == "both" else (args.broker,)
+    for name in wanted:
+        with ExitStack() as stack:
+            broker: Broker
+            if name == "mock":
+                programs = clients[C].programs
+                assert programs is not None
+                broker = MockBroker(programs / "mock_broker")
+            elif args.bootstrap_servers:
+                broker = RealBroker(args.bootstrap_servers, args.bootstrap_servers)
+            else:
+                # Tests do with less, but collecting garbage must not take turns with clients.
+                cluster = KafkaCluster(java_options=["-Xmx1g"], properties=KAFKA_SETTINGS)
+                stack.enter_context(cluster)
+                broker = RealBroker(cluster.bootstrap_servers, "Apache Kafka, one node")
+            run = measure(args, cases, clients, stack.enter_context(broker))
+            runs.append(run)
+        save(run, args.output)
+    return runs
+
+
+def save(run: Run, folder: Path) -> None:
+    """The record, the tables and the charts of a run; prints the tables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run.write(folder / f"{run.broker}.json")
+    text = "\n".join(run_lines(run))
+    (folder / f"{run.broker}.txt").write_text(text + "\n")
+    print(text + "\n", flush=True)
+    for suffix in ("svg", "png"):
+        draw_run(run, folder / f"{run.broker}.{suffix}")
+    print(f"written: {folder}/{run.broker}.json, .txt, .svg, .png", file=sys.stderr)
 
 
 def main() -> None:
     args = parse_arguments()
-    participants = find_participants(args)
-    programs = participants[0].programs
-    assert programs is not None
-    works = plan_work(args, f"bench-{os.getpid()}")
-    topics = {work.topic: work.partitions for work in works.values()}
-    topics[f"{works['consume'].topic}-warm"] = 1
-    cases = [case for case in CASES if case.name in args.cases]
-    load = os.getloadavg()[0]
-    if load > 1:
-        print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
-    with ExitStack() as stack:
-        servers = args.bootstrap_servers
-        if args.broker:
-            # Tests do with less, but collecting garbage must not take turns with the clients.
-            node = stack.enter_context(KafkaCluster(java_options=["-Xmx1g"]))
-            servers = node.bootstrap_servers
-        broker: MockBroker | RealBroker
-        if servers:
-            broker = RealBroker(servers, topics)
-        else:
-            broker = MockBroker(programs / "mock_broker", 1, topics)
-        running = stack.enter_context(broker)
-        if any(case.topic == "consume" for case in cases):
-            print_progress("preloading the partitions to consume")
-            preload(programs, works, running.bootstrap_servers)
-        measured = run_rounds(
-            cases,
-            participants,
-            works,
-            running.bootstrap_servers,
-            args.rounds,
-            print_progress,
-        )
-    if sys.stderr.isatty():
-        print_progress("")
-        print("\r", end="", file=sys.stderr)
-
-    machine = describe_machine(participants)
-    machine["broker"] = (
-        "Apache Kafka, one node"
-        if args.broker
-        else args.bootstrap_servers or "librdkafka's mock cluster, one broker"
-    )
-    machine["load before"] = f"{load:.1f}"
-    for what, value in machine.items():
-        print(f"{what}: {value}")
-    print(
-        f"{args.value_size}-byte values, {args.rounds} rounds; median (lowest..highest) of the "
-        f"rounds; ratios are paired by round"
-    )
-    verdicts = {case.name: print_case(case, participants, measured) for case in cases}
-    print()
-    rows = [(name, what, result) for name, by in verdicts.items() for what, result in by.items()]
-    print_rows([("case", "figure", "target"), *rows])
-    if args.json:
-        report = {
-            "machine": machine,
-            "work": {name: asdict(work) for name, work in works.items()},
-            "cases": {case.name: asdict(case) for case in cases},
-            "verdicts": verdicts,
-            "measured": measured,
-        }
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    if args.records:
+        runs = [Run.read(path) for path in args.records]
+        for run in runs:
+            save(run, args.output)
+    else:
+        runs = measure_all(args)
+    if args.chart:
+        args.chart.parent.mkdir(parents=True, exist_ok=True)
+        draw_headlines(runs[-1], args.chart)
+        print(f"written: {args.chart}", file=sys.stderr)
+    if not all(run.complete for run in runs):
+        sys.exit("bench_client: a case was not done by cykafka or by the C program; see above")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ int main(int argc, char **argv) {
         poll_each(rk, args.messages);
     else
         consume(queue, args.messages);
-    floor_report(&clock, args.messages, NULL);
+    floor_report(&clock, args.messages, 0, NULL);
 
     check_positions(rk, &args);
     rd_kafka_queue_destroy(queue);

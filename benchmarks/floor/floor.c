@@ -52,6 +52,23 @@ char *floor_values(size_t count, size_t size) {
     return values;
 }
 
+char *floor_keys(size_t count) {
+    char *keys = malloc(count * FLOOR_KEY_SIZE + 1);
+    if (!keys)
+        floor_die("out of memory");
+    for (size_t i = 0; i < count; i++)
+        snprintf(keys + i * FLOOR_KEY_SIZE, FLOOR_KEY_SIZE + 1, "%0*zu", FLOOR_KEY_SIZE,
+                 i);
+    return keys;
+}
+
+void floor_header(rd_kafka_vu_t *vu, int which, const void *value, size_t size) {
+    vu->vtype = RD_KAFKA_VTYPE_HEADER;
+    vu->u.header.name = which ? "type" : "trace";
+    vu->u.header.val = value;
+    vu->u.header.size = (ssize_t)size;
+}
+
 double floor_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -86,20 +103,23 @@ static long peak_rss_kb(void) {
     return kb;
 }
 
-void floor_report(const floor_clock_t *clock, int64_t messages, double *latencies) {
+void floor_report(const floor_clock_t *clock, int64_t messages, int64_t produced,
+                  double *latencies) {
     struct rusage now;
     getrusage(RUSAGE_SELF, &now);
     double wall = floor_now() - ((double)clock->wall.tv_sec +
                                  1e-9 * (double)clock->wall.tv_nsec);
-    printf("{\"librdkafka\": \"%s\", \"messages\": %lld, \"cpu_user\": %.6f, "
-           "\"cpu_sys\": %.6f, \"wall\": %.6f, \"peak_rss_kb\": %ld",
-           rd_kafka_version_str(), (long long)messages,
+    printf("{\"librdkafka\": \"%s\", \"messages\": %lld, \"produced\": %lld, "
+           "\"cpu_user\": %.6f, \"cpu_sys\": %.6f, \"wall\": %.6f, "
+           "\"peak_rss_kb\": %ld",
+           rd_kafka_version_str(), (long long)messages, (long long)produced,
            seconds_since(&clock->usage.ru_utime, &now.ru_utime),
            seconds_since(&clock->usage.ru_stime, &now.ru_stime), wall, peak_rss_kb());
     if (latencies) {
         qsort(latencies, (size_t)messages, sizeof(*latencies), compare_doubles);
-        printf(", \"p50_us\": %.1f, \"p99_us\": %.1f", 1e6 * latencies[messages / 2],
-               1e6 * latencies[messages * 99 / 100]);
+        printf(", \"p50_us\": %.1f, \"p99_us\": %.1f, \"p99_9_us\": %.1f",
+               1e6 * latencies[messages / 2], 1e6 * latencies[messages * 99 / 100],
+               1e6 * latencies[messages * 999 / 1000]);
     }
     printf("}\n");
 }

@@ -20,6 +20,9 @@
 /* Messages between two calls of rd_kafka_poll(rk, 0), and messages of a warm-up. */
 #define FLOOR_CHUNK 10000
 
+/* Bytes of a key; the headers of a keyed record carry as many. */
+#define FLOOR_KEY_SIZE 16
+
 /* The command line: PROGRAM MODE TOPIC MESSAGES VALUE_SIZE PARTITIONS [KEY=VALUE ...] */
 typedef struct floor_args {
     const char *mode;
@@ -45,13 +48,21 @@ void floor_parse(int argc, char **argv, floor_args_t *args);
 /* `count` values of `size` bytes, one after the other; the caller frees. */
 char *floor_values(size_t count, size_t size);
 
+/* `count` different keys of FLOOR_KEY_SIZE bytes, one after the other; the caller frees. */
+char *floor_keys(size_t count);
+
+/* Makes `vu` the header number `which` (0 or 1) of a record for rd_kafka_produceva(). */
+void floor_header(rd_kafka_vu_t *vu, int which, const void *value, size_t size);
+
 /* Seconds of a monotonic clock. */
 double floor_now(void);
 
 void floor_start(floor_clock_t *clock);
 
-/* Prints the JSON line. `latencies` are `messages` durations in seconds, or NULL; they
- * are sorted in place. */
-void floor_report(const floor_clock_t *clock, int64_t messages, double *latencies);
+/* Prints the JSON line. `produced` is what the topic has got more, warm-up included; the
+ * harness compares it with the topic's end offsets. `latencies` are `messages` durations
+ * in seconds, or NULL; they are sorted in place. */
+void floor_report(const floor_clock_t *clock, int64_t messages, int64_t produced,
+                  double *latencies);
 
 #endif

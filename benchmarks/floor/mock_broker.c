@@ -1,10 +1,11 @@
 /*
  * librdkafka's mock cluster in a process of its own, so that its CPU is not the client's.
  *
- *     mock_broker BROKERS [TOPIC:PARTITIONS ...]
+ *     mock_broker BROKERS
  *
- * Prints the bootstrap servers on one line and serves until stdin closes. A partition
- * keeps about 5 MB and drops what is older.
+ * Prints the bootstrap servers on one line and serves until stdin closes. Each line of
+ * stdin, "TOPIC PARTITIONS", creates a topic and is answered by "created" or by the
+ * error. A partition keeps about 5 MB and drops what is older.
  */
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
@@ -16,7 +17,7 @@ int main(int argc, char **argv) {
     char reason[256];
     int brokers = argc > 1 ? atoi(argv[1]) : 0;
     if (brokers < 1) {
-        fprintf(stderr, "usage: %s BROKERS [TOPIC:PARTITIONS ...]\n", argv[0]);
+        fprintf(stderr, "usage: %s BROKERS\n", argv[0]);
         return 1;
     }
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), reason,
@@ -30,25 +31,21 @@ int main(int argc, char **argv) {
         fprintf(stderr, "the mock cluster cannot start\n");
         return 1;
     }
-    for (int i = 2; i < argc; i++) {
-        char *colon = strrchr(argv[i], ':');
-        int partitions = colon ? atoi(colon + 1) : 0;
-        if (partitions < 1) {
-            fprintf(stderr, "expected TOPIC:PARTITIONS, got \"%s\"\n", argv[i]);
-            return 1;
-        }
-        *colon = '\0';
-        rd_kafka_resp_err_t err =
-            rd_kafka_mock_topic_create(cluster, argv[i], partitions, 1);
-        if (err) {
-            fprintf(stderr, "%s: %s\n", argv[i], rd_kafka_err2str(err));
-            return 1;
-        }
-    }
     printf("%s\n", rd_kafka_mock_cluster_bootstraps(cluster));
     fflush(stdout);
-    while (getchar() != EOF)
-        ;
+    char line[256];
+    while (fgets(line, sizeof(line), stdin)) {
+        char *space = strchr(line, ' ');
+        int partitions = space ? atoi(space + 1) : 0;
+        if (partitions < 1) {
+            fprintf(stderr, "expected TOPIC PARTITIONS, got %s", line);
+            return 1;
+        }
+        *space = '\0';
+        rd_kafka_resp_err_t err = rd_kafka_mock_topic_create(cluster, line, partitions, 1);
+        printf("%s\n", err ? rd_kafka_err2str(err) : "created");
+        fflush(stdout);
+    }
     rd_kafka_mock_cluster_destroy(cluster);
     rd_kafka_destroy(rk);
     return 0;

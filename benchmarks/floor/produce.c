@@ -2,9 +2,11 @@
  * The floor of produce(): rd_kafka_produce() one by one, payload copied, reports on.
  *
  * Modes:
- *   produce   the partitioner chooses, as for produce(topic, value); measured
- *   flush     each message is flushed before the next one, each wait timed; measured
- *   preload   MESSAGES to each partition, a partition after the other, for the consumers
+ *   produce        the partitioner chooses, as for produce(topic, value); measured
+ *   flush          each message is flushed before the next one, each wait timed; measured
+ *   preload        MESSAGES to each partition, a partition after the other, for the
+ *                  consumers
+ *   preload_keyed  the same with a key and two headers
  */
 #include "floor.h"
 
@@ -35,6 +37,26 @@ static void produce(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition,
     }
 }
 
+static void produce_keyed(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition,
+                          char *value, size_t size, char *key) {
+    rd_kafka_vu_t vus[7] = {
+        {.vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic},
+        {.vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = partition},
+        {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
+        {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {value, size}},
+        {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {key, FLOOR_KEY_SIZE}},
+    };
+    floor_header(vus + 5, 0, key, FLOOR_KEY_SIZE);
+    floor_header(vus + 6, 1, key, FLOOR_KEY_SIZE);
+    rd_kafka_error_t *error;
+    while ((error = rd_kafka_produceva(rk, vus, 7))) {
+        if (rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+            floor_die("produce: %s", rd_kafka_error_string(error));
+        rd_kafka_error_destroy(error);
+        rd_kafka_poll(rk, 100);
+    }
+}
+
 static void produce_all(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition,
                         int64_t messages, char *values, size_t size) {
     for (int64_t sent = 0; sent < messages; sent += FLOOR_CHUNK) {
@@ -42,6 +64,21 @@ static void produce_all(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partiti
         for (int64_t i = 0; i < FLOOR_CHUNK && i < left; i++)
             produce(rk, topic, partition, values + (size_t)i * size, size);
         rd_kafka_poll(rk, 0);
+    }
+}
+
+static void preload(rd_kafka_t *rk, rd_kafka_topic_t *topic, const floor_args_t *args,
+                    char *values, char *keys) {
+    for (int32_t partition = 0; partition < args->partitions; partition++) {
+        if (!keys)
+            produce_all(rk, topic, partition, args->messages, values, args->value_size);
+        for (int64_t i = 0; keys && i < args->messages; i++) {
+            size_t n = (size_t)(i % FLOOR_CHUNK);
+            produce_keyed(rk, topic, partition, values + n * args->value_size,
+                          args->value_size, keys + n * FLOOR_KEY_SIZE);
+            if (n == 0)
+                rd_kafka_poll(rk, 0);
+        }
     }
 }
 
@@ -85,7 +122,7 @@ int main(int argc, char **argv) {
         produce_all(rk, topic, RD_KAFKA_PARTITION_UA, args.messages, values,
                     args.value_size);
         rd_kafka_flush(rk, -1);
-        floor_report(&clock, args.messages, NULL);
+        floor_report(&clock, args.messages, FLOOR_CHUNK + args.messages, NULL);
         flush(rk, FLOOR_CHUNK + args.messages);
     } else if (!strcmp(args.mode, "flush")) {
         double *latencies = malloc((size_t)args.messages * sizeof(*latencies));
@@ -95,15 +132,18 @@ int main(int argc, char **argv) {
         produce_and_flush(rk, topic, WARM_FLUSHES, values, args.value_size, warm);
         floor_start(&clock);
         produce_and_flush(rk, topic, args.messages, values, args.value_size, latencies);
-        floor_report(&clock, args.messages, latencies);
+        floor_report(&clock, args.messages, WARM_FLUSHES + args.messages, latencies);
         flush(rk, WARM_FLUSHES + args.messages);
         free(latencies);
-    } else if (!strcmp(args.mode, "preload")) {
-        for (int32_t partition = 0; partition < args.partitions; partition++)
-            produce_all(rk, topic, partition, args.messages, values, args.value_size);
+    } else if (!strncmp(args.mode, "preload", 7)) {
+        int keyed = !strcmp(args.mode, "preload_keyed");
+        char *keys = keyed ? floor_keys(FLOOR_CHUNK) : NULL;
+        preload(rk, topic, &args, values, keys);
         flush(rk, args.messages * args.partitions);
+        free(keys);
     } else {
-        floor_die("unknown mode \"%s\": expected produce, flush or preload", args.mode);
+        floor_die("unknown mode \"%s\": expected produce, flush or preload[_keyed]",
+                  args.mode);
     }
     free(values);
     rd_kafka_topic_destroy(topic);

@@ -1,0 +1,212 @@
+"""Charts of a run: bars of what a message costs, by client and case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from _figures import Spread, column
+from _model import C_PEER, PEER, SAME, SUBJECT, C, Case, Contender, Rows
+from _report import Run
+
+# Okabe and Ito's palette: told apart without colour vision as well.
+COLOURS = {
+    SUBJECT: "#0072B2",
+    SAME: "#56B4E9",
+    C: "#999999",
+    C_PEER: "#999999",
+    PEER: "#E69F00",
+    "aiokafka": "#CC79A7",
+    "kafka-python": "#009E73",
+    "kafkarrow": "#D55E00",
+}
+HEADLINES = (
+    "publish",
+    "publish_headers",
+    "publish_arrow",
+    "consume_batch",
+    "consume_arrow",
+    "publish_one",
+)
+INK, FAINT = "#222222", "#8a8a8a"
+LOG_FROM = 8.0
+"""A panel whose longest bar is so many times the shortest has a logarithmic scale."""
+PANEL_INCHES, LABEL_INCHES = 6.6, 2.7
+HEAD_INCHES, GAP_INCHES, ROW_INCHES = 0.75, 0.85, 0.26
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Of latencies the whisker goes from p50 to p99, else from the lowest round to the highest."""
+
+    contender: Contender
+    figure: Spread
+    whisker: tuple[float, float]
+
+
+def bars_end(bars: list[Bar]) -> float:
+    return max(bar.whisker[1] for bar in bars)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a panel shows of a case's results."""
+
+    key: str
+    unit: str
+    scale: float = 1.0
+    digits: int = 2
+
+    @classmethod
+    def of(cls, case: Case) -> Measure:
+        if case.kind.measure == "exchanges":
+            return cls("p50_us", "us, p50", digits=0)
+        if case.kind.measure == "memory":
+            return cls("peak_rss_kb", "MB, peak", 1 / 1024, 0)
+        return cls("cpu_us", "us of CPU per message")
+
+
+def bars_of(case: Case, rows: Rows, measure: Measure) -> list[Bar]:
+    """The clients' and the C programs' on the subject's librdkafka, cheapest first."""
+    bars = []
+    for contender in case.kind.contenders:
+        results = rows.get(contender.name)
+        if results and contender.client != C_PEER:
+            values = [value * measure.scale for value in column(results, measure.key)]
+            figure = Spread.of(values)
+            whisker = (figure.low, figure.high)
+            if measure.key == "p50_us":
+                whisker = (figure.median, Spread.of(column(results, "p99_us")).median)
+            bars.append(Bar(contender, figure, whisker))
+    return sorted(bars, key=lambda bar: bar.figure.median)
+
+
+def draw_panel(axes: Axes, case: Case, run: Run, places: int) -> None:
+    """Horizontal bars, dots on a logarithmic scale; the dashed line is the floor."""
+    rows, measure = run.rows[case.name], Measure.of(case)
+    bars = bars_of(case, rows, measure)
+    for side in ("top", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.spines["left"].set_color(FAINT)
+    axes.tick_params(axis="y", length=0, labelsize=8, labelcolor=INK)
+    axes.set_ylim(places - 0.45, -0.55)
+    unit = measure.unit
+    if bars:
+        medians = [bar.figure.median for bar in bars]
+        if max(medians) > LOG_FROM * min(medians):
+            axes.set_xscale("log")
+            unit += "; logarithmic"
+            least = min(bar.figure.low for bar in bars) / 1.6
+            axes.set_xlim(least, (bars_end(bars) / least) ** 1.16 * least)
+        else:
+            axes.set_xlim(0, bars_end(bars) * 1.12)
+    for place, bar in enumerate(bars):
+        draw_bar(axes, place, bar, measure)
+    axes.tick_params(axis="x", length=0, labelbottom=False, which="both")
+    axes.set_yticks(range(len(bars)), [bar.contender.name for bar in bars])
+    for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
+        if bar.contender.client == SUBJECT:
+            label.set_fontweight("bold")
+    if floor := rows.get(case.kind.floor.name):
+        value = Spread.of(column(floor, measure.key)).median * measure.scale
+        axes.axvline(value, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
+    write_heading(axes, case, unit, [c.name for c in case.kind.contenders if not rows.get(c.name)])
+
+
+def draw_bar(axes: Axes, place: int, bar: Bar, measure: Measure) -> None:
+    figure, colour = bar.figure, COLOURS[bar.contender.client]
+    if axes.get_xscale() == "log":
+        start = axes.get_xlim()[0]
+        axes.plot([start, figure.median], [place, place], color=colour, linewidth=1.4)
+        axes.plot([figure.median], [place], "o", color=colour, markersize=8)
+    else:
+        axes.barh(place, figure.median, height=0.66, color=colour)
+    low, high = bar.whisker
+    axes.plot([low, high], [place, place], color=INK, linewidth=0.9, solid_capstyle="butt")
+    axes.annotate(
+        f"{figure.median:,.{measure.digits}f}",
+        (max(high, figure.median), place),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        color=INK,
+    )
+
+
+def write_heading(axes: Axes, case: Case, unit: str, absent: list[str]) -> None:
+    """Case, what is done, the unit; below, who is not shown although it takes part."""
+    write = partial(axes.annotate, textcoords="offset points", annotation_clip=False)
+    left = (0.0, 1.0)
+    shared = {"xycoords": "axes fraction", "ha": "left", "va": "bottom"}
+    write(case.name, left, xytext=(0, 26), fontsize=9.5, fontweight="bold", color=INK, **shared)
+    write(case.kind.title, left, xytext=(0, 14), fontsize=7.5, color=FAINT, **shared)
+    write(unit, left, xytext=(0, 3), fontsize=7.5, color=FAINT, **shared)
+    shown = [name for name in absent if not name.startswith(C_PEER)]
+    if shown:
+        text = "not measured: " + ", ".join(shown)
+        write(text, (0.0, 0.0), xytext=(0, -4), fontsize=7, color=FAINT,
+              xycoords="axes fraction", ha="left", va="top")  # fmt: skip
+
+
+def draw(cases: list[Case], run: Run, path: Path, title: str) -> None:
+    """Panels in two columns, each as high as its bars ask for."""
+    columns = min(len(cases), 2)
+    lines = [cases[i : i + columns] for i in range(0, len(cases), columns)]
+    places = [
+        max(len(bars_of(c, run.rows[c.name], Measure.of(c))) or 1 for c in line) for line in lines
+    ]
+    width = PANEL_INCHES * columns
+    height = HEAD_INCHES + sum(GAP_INCHES + ROW_INCHES * n for n in places)
+    figure = Figure(figsize=(width, height), facecolor="white")
+    top = height - HEAD_INCHES
+    for line, n in zip(lines, places, strict=True):
+        bottom = top - GAP_INCHES - ROW_INCHES * n
+        for j, case in enumerate(line):
+            left = j * PANEL_INCHES + LABEL_INCHES
+            box = (
+                left / width,
+                (bottom + 0.18) / height,
+                (PANEL_INCHES - LABEL_INCHES - 0.2) / width,
+                ROW_INCHES * n / height,
+            )
+            draw_panel(figure.add_axes(box), case, run, n)
+        top = bottom
+    figure.text(0.1 / width, 1 - 0.3 / height, title, fontsize=13, fontweight="bold", color=INK)
+    for number, text in enumerate(subtitle(run)):
+        place = 1 - (0.5 + 0.16 * number) / height
+        figure.text(0.1 / width, place, text, fontsize=8, color=FAINT)
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(path, dpi=110, metadata=metadata)
+
+
+def subtitle(run: Run) -> list[str]:
+    about = run.about
+    versions = [f"{name} {about[name]}" for name in (SUBJECT, PEER) if name in about]
+    return [
+        f"{about['broker']}; {about['CPU']}; Python {about['Python']}; {'; '.join(versions)}",
+        f"medians of {run.rounds} rounds, the whiskers from the lowest to the highest (of "
+        f"latencies: to p99); dashed: the C program that cykafka is put above",
+    ]
+
+
+def draw_run(run: Run, path: Path) -> None:
+    """All cases of a run."""
+    if run.cases:
+        draw(run.cases, run, path, "What a Kafka client costs, case by case")
+
+
+def draw_headlines(run: Run, path: Path) -> None:
+    """The plainest records of the cases that the README shows."""
+    cases = []
+    for name in HEADLINES:
+        cases += [case for case in run.cases if case.kind.name == name][:1]
+    if cases:
+        draw(cases, run, path, "What a Kafka client costs")

@@ -1,0 +1,205 @@
+"""What a case consists of: contenders, shapes of records, targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from _figures import Result, column, differences, overheads, ratios
+from clients._section import CHUNK
+
+C = "C"
+C_PEER = "C (peer's)"
+SUBJECT = "cykafka"
+SAME = "cykafka (peer's)"
+"""The subject on the peer's librdkafka."""
+PEER = "confluent_kafka"
+MODULES = {
+    SUBJECT: "cykafka",
+    PEER: "confluent_kafka",
+    "aiokafka": "aiokafka",
+    "kafka-python": "kafka",
+    "kafkarrow": "kafkarrow",
+}
+"""The module of each Python client."""
+
+Rows = dict[str, list[Result]]
+"""A case's results by contender: one a round."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Someone who does a case.
+
+    Attributes
+    ----------
+    client : str
+        `C`, `C_PEER` or a key of `MODULES`.
+    how : str
+        What it calls, for the tables.
+    loop : str
+        ``file:function`` in ``clients/``, or ``program:mode`` in ``floor/``.
+    share : float
+        Part of the messages it does. A slow client does fewer: CPU per message is compared.
+    """
+
+    client: str
+    how: str
+    loop: str
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.client} {self.how}"
+
+    @property
+    def in_c(self) -> bool:
+        return self.client in (C, C_PEER)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure of each round, the median of which may be `limit` at most.
+
+    Attributes
+    ----------
+    needs : tuple of Contender
+        Without the results of one of them there is no figure.
+    """
+
+    text: str
+    limit: float
+    needs: tuple[Contender, ...]
+    values: Callable[[Rows], list[float]]
+    unit: str = ""
+    judged: bool = True
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The records of a case, and the topic's partitions."""
+
+    value_size: int
+    partitions: int
+    keyed: bool = False
+
+    def __str__(self) -> str:
+        keyed = ", key and headers" if self.keyed else ""
+        plural = "" if self.partitions == 1 else "s"
+        return f"{self.value_size} B{keyed}, {self.partitions} partition{plural}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of work, done by every contender in each round.
+
+    Attributes
+    ----------
+    reads : bool
+        Whether it reads a topic that was filled before; else it publishes to one.
+    measure : str
+        How much there is to do: ``"messages"``, ``"exchanges"`` (one at a time) or ``"memory"``.
+    contenders : tuple of Contender
+        The subject first.
+    floor, peer_floor : Contender
+        The C program that clients are put above, on the subject's and on the peer's librdkafka.
+    shapes : tuple of Shape
+        What is run by default, the plainest first.
+    """
+
+    name: str
+    title: str
+    config: dict[str, str]
+    contenders: tuple[Contender, ...]
+    floor: Contender
+    peer_floor: Contender
+    targets: tuple[Target, ...]
+    shapes: tuple[Shape, ...]
+    reads: bool = False
+    measure: str = "messages"
+    brokers: tuple[str, ...] = ("mock", "real")
+
+    @property
+    def subject(self) -> Contender:
+        return self.contenders[0]
+
+    def floor_of(self, contender: Contender) -> Contender:
+        """The C program on the librdkafka that the contender uses."""
+        on_peers = contender.client in (PEER, C_PEER, SAME)
+        return self.peer_floor if on_peers else self.floor
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of work on records of one shape."""
+
+    kind: Kind
+    shape: Shape
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind.name}, {self.shape}"
+
+
+# --- targets ------------------------------------------------------------------------------
+
+
+def key_ratio(
+    own: Contender, other: Contender, limit: float, key: str = "cpu_us", text: str = "CPU"
+) -> Target:
+    def values(rows: Rows) -> list[float]:
+        return ratios(column(rows[own.name], key), column(rows[other.name], key))
+
+    return Target(f"{text} to {other.name}", limit, (own, other), values)
+
+
+def overhead_ratio(
+    own: Contender,
+    floor: Contender,
+    peer: Contender,
+    peer_floor: Contender,
+    limit: float,
+    judged: bool = True,
+) -> Target:
+    """Each client above the C program."""
+
+    def values(rows: Rows) -> list[float]:
+        return ratios(
+            overheads(rows[own.name], rows[floor.name]),
+            overheads(rows[peer.name], rows[peer_floor.name]),
+        )
+
+    where = f", both above {floor.name}" if floor == peer_floor else ""
+    text = f"overhead of {own.client} to {peer.name}{where}"
+    return Target(text, limit, (own, floor, peer, peer_floor), values, judged=judged)
+
+
+def p50_difference(own: Contender, other: Contender, limit: float) -> Target:
+    def values(rows: Rows) -> list[float]:
+        return differences(column(rows[own.name], "p50_us"), column(rows[other.name], "p50_us"))
+
+    return Target(f"p50 above {other.name}", limit, (own, other), values, " us")
+
+
+def peak_ratio(own: Contender, floor: Contender, limit: float, held: int = 0) -> Target:
+    """Peak memory, less ``held`` bytes for each record."""
+
+    def values(rows: Rows) -> list[float]:
+        peaks = [r["peak_rss_kb"] - held * (r["messages"] + CHUNK) / 1024 for r in rows[own.name]]
+        return ratios(peaks, column(rows[floor.name], "peak_rss_kb"))
+
+    less = f" less {held} B a record" if held else ""
+    return Target(f"{own.name}: peak{less} to {floor.name}", limit, (own, floor), values)
+
+
+def with_same_library(kind: Kind) -> Kind:
+    """The kind with the subject on the peer's librdkafka besides."""
+    own = replace(kind.subject, client=SAME)
+    figures = tuple(
+        overhead_ratio(own, kind.peer_floor, contender, kind.peer_floor, math.nan, judged=False)
+        for contender in kind.contenders
+        if contender.client == PEER
+    )
+    contenders = (kind.subject, own, *kind.contenders[1:])
+    return replace(kind, contenders=contenders, targets=kind.targets + figures)

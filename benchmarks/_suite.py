@@ -1,0 +1,324 @@
+"""The cases: what is done, by whom, with which settings, and the targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from _model import (
+    C_PEER,
+    PEER,
+    SUBJECT,
+    C,
+    Contender,
+    Kind,
+    Shape,
+    key_ratio,
+    overhead_ratio,
+    p50_difference,
+    peak_ratio,
+)
+
+MANY = 16
+"""Partitions of a topic that is published to, where it is not one."""
+CONSUMED = 64
+"""Partitions of a topic that is read, where it is not one: the mock keeps 5 MB of each."""
+
+# --- contenders ---------------------------------------------------------------------------
+
+BATCH_BORROW = Contender(C, "produce_batch, borrowing", "publish:batch_borrow")
+BATCH_COPY = Contender(C, "produce_batch, copying", "publish:batch_copy")
+PEER_BATCH_COPY = replace(BATCH_COPY, client=C_PEER)
+HEADERS_BORROW = Contender(C, "produceva, borrowing", "publish:headers_borrow")
+HEADERS_COPY = Contender(C, "produceva, copying", "publish:headers_copy")
+PEER_HEADERS_COPY = replace(HEADERS_COPY, client=C_PEER)
+PRODUCE_C = Contender(C, "produce", "produce:produce")
+FLUSH_C = Contender(C, "produce and flush", "produce:flush")
+ONE_C = Contender(C, "produce, report", "round_trip:publish_one")
+END_C = Contender(C, "produce, consumer_poll", "round_trip:end_to_end")
+CONSUME_C = Contender(C, "consume_batch_queue", "consume:consume")
+POLL_C = Contender(C, "consumer_poll", "consume:poll")
+
+PUBLISH = Contender(SUBJECT, "publish", "cykafka_batches:publish")
+UNHELD = Contender(SUBJECT, "publish, dropped", "cykafka_batches:publish_unheld")
+HELD = Contender(SUBJECT, "publish, held", "cykafka_batches:publish")
+HEADERS = Contender(SUBJECT, "publish, columns", "cykafka_batches:publish_headers")
+PAIRS = Contender(SUBJECT, "publish, pairs", "cykafka_batches:publish_header_pairs")
+ARROW_OUT = Contender(SUBJECT, "publish_arrow", "cykafka_batches:publish_arrow")
+ONE = Contender(SUBJECT, "publish([value]).wait", "cykafka_batches:publish_one")
+END = Contender(SUBJECT, "publish, poll", "cykafka_batches:end_to_end")
+BATCH_IN = Contender(SUBJECT, "consume_batch", "cykafka_batches:consume_batch")
+ARROW_IN = Contender(SUBJECT, "consume_batch to Arrow", "cykafka_batches:consume_arrow")
+
+AIO = "with_aiokafka"
+OLD = "with_kafka_python"
+PRODUCING = "confluent_producing"
+CONSUMING = "confluent_consuming"
+REPORTED = Contender(PEER, "produce(on_delivery)", f"{PRODUCING}:produce_on_delivery")
+BATCHED = Contender(PEER, "produce_batch(on_delivery)", f"{PRODUCING}:produce_batch")
+PEER_HEADERS = Contender(PEER, "produce(headers, on_delivery)", f"{PRODUCING}:produce_headers")
+PEER_ARROW_OUT = Contender(PEER, "to_pylist, produce", f"{PRODUCING}:produce_arrow")
+PEER_CONSUME = Contender(PEER, "consume", f"{CONSUMING}:consume")
+PEER_ARROW_IN = Contender(PEER, "consume, pyarrow", f"{CONSUMING}:consume_arrow")
+
+# --- settings: librdkafka's; clients/with_*.py have the equivalents of the others ----------
+
+PRODUCER = {"queue.buffering.max.messages": "1000000"}
+BOUNDED = {
+    "queue.buffering.max.messages": "10000000",
+    "queue.buffering.max.kbytes": "65536",
+}
+AT_ONCE = {"linger.ms": "0"}
+# With the default back-off a fast reader stalls for a second whenever its queue is full.
+CONSUMER = {
+    "group.id": "bench",
+    "enable.auto.commit": "false",
+    "fetch.queue.backoff.ms": "5",
+    "queued.min.messages": "1000000",
+}
+
+PLAIN, KILO, TEN_KILO = Shape(100, MANY), Shape(1_000, MANY), Shape(10_000, MANY)
+ONE_AT_A_TIME = (Shape(100, 1),)
+READ = Shape(100, CONSUMED)
+READ_KEYED = Shape(100, CONSUMED, keyed=True)
+
+
+def single(name: str, title: str, loop: str, floor: Contender, limit: float) -> Kind:
+    """A case of confluent_kafka's API: both clients run the same lines."""
+    own, peer = (Contender(client, name, loop) for client in (SUBJECT, PEER))
+    peer_floor = replace(floor, client=C_PEER)
+    reads = loop.startswith(CONSUMING)
+    return Kind(
+        name,
+        title,
+        CONSUMER if reads else PRODUCER,
+        (own, floor, peer_floor, peer),
+        floor,
+        peer_floor,
+        (
+            overhead_ratio(own, floor, peer, peer_floor, limit),
+            overhead_ratio(own, floor, peer, floor, limit, judged=False),
+        ),
+        (READ if reads else PLAIN,),
+        reads,
+    )
+
+
+def flushing(name: str, title: str, loop: str) -> Kind:
+    own, peer = (Contender(client, name, loop) for client in (SUBJECT, PEER))
+    peer_floor = replace(FLUSH_C, client=C_PEER)
+    targets = tuple(
+        key_ratio(own, peer, 1.0, key, text)
+        for text, key in (("CPU", "cpu_us"), ("p50", "p50_us"), ("p99", "p99_us"))
+    )
+    return Kind(
+        name,
+        title,
+        AT_ONCE,
+        (own, FLUSH_C, peer_floor, peer),
+        FLUSH_C,
+        peer_floor,
+        targets,
+        ONE_AT_A_TIME,
+        measure="exchanges",
+    )
+
+
+KINDS = [
+    Kind(
+        "publish",
+        "batches of 10,000 values; every outcome is known",
+        PRODUCER,
+        (
+            PUBLISH,
+            BATCH_BORROW,
+            BATCH_COPY,
+            PEER_BATCH_COPY,
+            REPORTED,
+            BATCHED,
+            Contender("aiokafka", "send", f"{AIO}:send", 0.2),
+            Contender("kafka-python", "send", f"{OLD}:send", 0.03),
+        ),
+        BATCH_BORROW,
+        PEER_BATCH_COPY,
+        (
+            key_ratio(PUBLISH, BATCH_BORROW, 1.1),
+            overhead_ratio(PUBLISH, BATCH_BORROW, REPORTED, PEER_BATCH_COPY, 0.1),
+            overhead_ratio(PUBLISH, BATCH_BORROW, BATCHED, PEER_BATCH_COPY, 0.15),
+        ),
+        (PLAIN, replace(PLAIN, partitions=1), KILO, TEN_KILO),
+    ),
+    Kind(
+        "publish_headers",
+        "the same with a key and two headers",
+        PRODUCER,
+        (
+            HEADERS,
+            PAIRS,
+            HEADERS_BORROW,
+            HEADERS_COPY,
+            PEER_HEADERS_COPY,
+            PEER_HEADERS,
+            Contender("aiokafka", "send", f"{AIO}:send_headers", 0.1),
+            Contender("kafka-python", "send", f"{OLD}:send_headers", 0.03),
+        ),
+        HEADERS_BORROW,
+        PEER_HEADERS_COPY,
+        (
+            key_ratio(HEADERS, HEADERS_BORROW, 1.2),
+            overhead_ratio(HEADERS, HEADERS_BORROW, PEER_HEADERS, PEER_HEADERS_COPY, 0.2),
+        ),
+        (replace(PLAIN, keyed=True), replace(KILO, keyed=True)),
+    ),
+    Kind(
+        "publish_arrow",
+        "batches of 10,000 values of a pyarrow RecordBatch; every outcome is known",
+        PRODUCER,
+        (
+            ARROW_OUT,
+            BATCH_BORROW,
+            BATCH_COPY,
+            PEER_BATCH_COPY,
+            PEER_ARROW_OUT,
+            Contender("aiokafka", "to_pylist, send", f"{AIO}:send_arrow", 0.2),
+            Contender("kafka-python", "to_pylist, send", f"{OLD}:send_arrow", 0.03),
+        ),
+        BATCH_BORROW,
+        PEER_BATCH_COPY,
+        (
+            key_ratio(ARROW_OUT, BATCH_BORROW, 1.1),
+            overhead_ratio(ARROW_OUT, BATCH_BORROW, PEER_ARROW_OUT, PEER_BATCH_COPY, 0.1),
+        ),
+        (PLAIN, KILO),
+    ),
+    Kind(
+        "consume_batch",
+        "10,000 at a time, the values as a list of bytes",
+        CONSUMER,
+        (
+            BATCH_IN,
+            CONSUME_C,
+            replace(CONSUME_C, client=C_PEER),
+            PEER_CONSUME,
+            Contender("aiokafka", "getmany", f"{AIO}:getmany", 0.5),
+            Contender("kafka-python", "poll", f"{OLD}:poll", 0.0625),
+        ),
+        CONSUME_C,
+        replace(CONSUME_C, client=C_PEER),
+        (
+            key_ratio(BATCH_IN, CONSUME_C, 1.3),
+            overhead_ratio(
+                BATCH_IN, CONSUME_C, PEER_CONSUME, replace(CONSUME_C, client=C_PEER), 0.25
+            ),
+        ),
+        (READ, READ_KEYED, replace(READ, value_size=1_000), replace(READ, value_size=10_000)),
+        reads=True,
+    ),
+    Kind(
+        "consume_arrow",
+        "10,000 at a time, all of Spark's columns as Arrow",
+        CONSUMER,
+        (
+            ARROW_IN,
+            CONSUME_C,
+            replace(CONSUME_C, client=C_PEER),
+            PEER_ARROW_IN,
+            Contender("aiokafka", "getmany, pyarrow", f"{AIO}:getmany_arrow", 0.5),
+            Contender("kafka-python", "poll, pyarrow", f"{OLD}:poll_arrow", 0.0625),
+            Contender("kafkarrow", "poll", "with_kafkarrow:poll", 0.25),
+        ),
+        CONSUME_C,
+        replace(CONSUME_C, client=C_PEER),
+        (
+            key_ratio(ARROW_IN, CONSUME_C, 1.25),
+            key_ratio(ARROW_IN, PEER_ARROW_IN, 0.33),
+        ),
+        (READ, READ_KEYED, replace(READ, value_size=1_000)),
+        reads=True,
+    ),
+    single(
+        "produce",
+        "produce(topic, value), then flush()",
+        f"{PRODUCING}:produce",
+        PRODUCE_C,
+        0.5,
+    ),
+    single(
+        "produce_on_delivery",
+        "the same with on_delivery=",
+        f"{PRODUCING}:produce_on_delivery",
+        PRODUCE_C,
+        0.25,
+    ),
+    single(
+        "consume",
+        "consume(10_000), each value() read",
+        f"{CONSUMING}:consume",
+        CONSUME_C,
+        0.5,
+    ),
+    single("poll", "poll(), each value() read", f"{CONSUMING}:poll", POLL_C, 0.5),
+    flushing("flush", "produce() and flush() of one message", f"{PRODUCING}:flush_each"),
+    flushing(
+        "flush_on_delivery",
+        "the same with on_delivery=",
+        f"{PRODUCING}:flush_each_on_delivery",
+    ),
+    Kind(
+        "publish_one",
+        "one record published and waited for, linger.ms=0",
+        AT_ONCE,
+        (
+            ONE,
+            ONE_C,
+            replace(ONE_C, client=C_PEER),
+            Contender(PEER, "produce, flush", f"{PRODUCING}:flush_each_on_delivery"),
+            Contender("aiokafka", "send_and_wait", f"{AIO}:send_and_wait"),
+            Contender("kafka-python", "send().get", f"{OLD}:send_and_get"),
+        ),
+        ONE_C,
+        replace(ONE_C, client=C_PEER),
+        (p50_difference(ONE, ONE_C, 30),),
+        ONE_AT_A_TIME,
+        measure="exchanges",
+    ),
+    Kind(
+        "end_to_end",
+        "one record from a producer to a consumer of the same process, linger.ms=0",
+        AT_ONCE | CONSUMER,
+        (
+            END,
+            END_C,
+            replace(END_C, client=C_PEER),
+            Contender(PEER, "produce, poll", f"{PRODUCING}:end_to_end"),
+            Contender("aiokafka", "send, getone", f"{AIO}:end_to_end"),
+            Contender("kafka-python", "send, poll", f"{OLD}:end_to_end"),
+        ),
+        END_C,
+        replace(END_C, client=C_PEER),
+        (p50_difference(END, END_C, 30),),
+        ONE_AT_A_TIME,
+        measure="exchanges",
+        brokers=("real",),
+    ),
+    Kind(
+        "memory",
+        "peak of publishing in batches of 10,000 through a queue of 64 MB",
+        BOUNDED,
+        (
+            UNHELD,
+            HELD,
+            BATCH_BORROW,
+            BATCH_COPY,
+            PEER_BATCH_COPY,
+            REPORTED,
+        ),
+        BATCH_BORROW,
+        PEER_BATCH_COPY,
+        (
+            peak_ratio(UNHELD, BATCH_BORROW, 1.1),
+            peak_ratio(HELD, BATCH_BORROW, 1.1, held=16),
+        ),
+        (PLAIN,),
+        measure="memory",
+    ),
+]

@@ -1,0 +1,115 @@
+"""What the loops share: their arguments, the measured section, and checks of the work done."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from typing import Any
+
+from _figures import percentiles
+
+CHUNK = 10_000
+"""Records of a batch, messages between two calls of ``poll(0)``, and of a warm-up."""
+KEY_SIZE = 16
+"""Bytes of a key, and of a header's value."""
+WARM_ROUNDS = 200
+"""Messages of a warm-up of the loops that send one at a time."""
+TIMEOUT = 10.0
+"""Seconds that one message may take on its way."""
+
+SPARK_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The command line.
+
+    Attributes
+    ----------
+    client
+        The module under test.
+    config
+        librdkafka's names and values; clients of another make translate what applies.
+    """
+
+    client: Any
+    topic: str
+    messages: int
+    value_size: int
+    partitions: int
+    config: dict[str, str]
+
+    def values(self) -> list[bytes]:
+        """CHUNK distinct values of ``value_size`` bytes."""
+        return texts(self.value_size)
+
+
+def texts(size: int) -> list[bytes]:
+    """CHUNK distinct bytes objects."""
+    return [f"{i:0{size}d}"[-size:].encode() for i in range(CHUNK)]
+
+
+def keys() -> list[bytes]:
+    return texts(KEY_SIZE)
+
+
+def header_pairs() -> list[list[tuple[str, bytes]]]:
+    """Two headers for each record of a batch."""
+    return [[("trace", text), ("type", text)] for text in texts(KEY_SIZE)]
+
+
+class Section:
+    """The measured section: from its construction to :meth:`report`."""
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._usage = getrusage(RUSAGE_SELF)
+
+    def report(
+        self, messages: int, produced: int = 0, latencies: list[float] | None = None
+    ) -> dict[str, float]:
+        """The numbers; ``produced`` is what the topic has got more, warm-up included."""
+        usage = getrusage(RUSAGE_SELF)
+        result: dict[str, float] = {
+            "messages": messages,
+            "produced": produced,
+            "cpu_user": usage.ru_utime - self._usage.ru_utime,
+            "cpu_sys": usage.ru_stime - self._usage.ru_stime,
+            "wall": time.perf_counter() - self._wall,
+            "peak_rss_kb": peak_rss_kb(),
+        }
+        if latencies:
+            result.update(percentiles(latencies))
+        return result
+
+
+def peak_rss_kb() -> int:
+    """The peak of this program alone: ``ru_maxrss`` would begin with its parent's."""
+    match = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    return int(match[1]) if match else 0
+
+
+def time_each(args: Arguments, exchange: Callable[[bytes], object]) -> dict[str, float]:
+    """Time ``exchange(value)`` for every message, after a warm-up."""
+    values = args.values()
+    for value in islice(values, WARM_ROUNDS):
+        exchange(value)
+    latencies = []
+    section = Section()
+    for value in islice(cycle(values), args.messages):
+        start = time.perf_counter()
+        exchange(value)
+        latencies.append(time.perf_counter() - start)
+    return section.report(args.messages, WARM_ROUNDS + args.messages, latencies)
+
+
+def check(what: str, actual: object, expected: object) -> None:
+    """Work that was not done is an error, not a good result."""
+    if actual != expected:
+        sys.exit(f"{what}: expected {expected}, got {actual}")

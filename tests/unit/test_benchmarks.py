@@ -1,0 +1,201 @@
+"""The benchmarks: spreads, paired ratios, verdicts, and how much work a contender gets."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+OWN = ("_figures", "_model", "_suite", "_floor", "_brokers", "_runner", "_report", "clients")
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The folder is importable meanwhile, and its modules are gone afterwards."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield
+    for name in list(sys.modules):
+        if name.split(".")[0] in OWN:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def figures() -> ModuleType:
+    import _figures
+
+    return _figures
+
+
+def result(**numbers: float) -> dict[str, float]:
+    return {"messages": 10_000, "wall": 1.0, "cpu_us": 1.0, "peak_rss_kb": 1024, **numbers}
+
+
+def test_spread_tells_median_quartiles_and_extremes(figures: ModuleType) -> None:
+    spread = figures.Spread.of([5, 1, 4, 2, 3])
+
+    assert (spread.median, spread.lower, spread.upper) == (3, 2, 4)
+    assert (spread.low, spread.high) == (1, 5)
+
+
+def test_spread_leaves_out_what_is_lost_in_the_noise(figures: ModuleType) -> None:
+    assert figures.Spread.of([math.nan, 2, math.nan]).median == 2
+    assert math.isnan(figures.Spread.of([math.nan]).median)
+
+
+def test_ratios_are_paired_by_round(figures: ModuleType) -> None:
+    # Round two is twice as slow for both: the ratio is the same.
+    assert figures.ratios([1.0, 2.0], [2.0, 4.0]) == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("least", [0.0, -0.1])
+def test_ratio_is_unknown_when_the_other_has_no_overhead(
+    figures: ModuleType, least: float
+) -> None:
+    assert math.isnan(figures.ratios([1.0], [least])[0])
+
+
+def test_ratios_of_unequal_numbers_of_rounds_are_refused(figures: ModuleType) -> None:
+    with pytest.raises(ValueError, match="argument 2"):
+        figures.ratios([1.0, 1.0], [1.0])
+
+
+def test_overheads_are_above_the_floor_of_the_same_round(figures: ModuleType) -> None:
+    client, floor = [result(cpu_us=3.0), result(cpu_us=5.0)], [result(), result(cpu_us=2.0)]
+
+    assert figures.overheads(client, floor) == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.8, 0.9, 0.95], "met"),
+        ([0.8, 0.9, 1.3], "met, within the noise"),
+        ([0.8, 1.05, 1.1], "MISSED, within the noise"),
+        ([1.2, 1.3, 1.4], "MISSED"),
+        ([1.0, 1.0, 1.0], "met"),
+    ],
+)
+def test_verdict_judges_the_median_and_says_when_it_is_close(
+    figures: ModuleType, values: list[float], expected: str
+) -> None:
+    assert figures.verdict(figures.Spread.of(values), 1.0) == expected
+
+
+def test_verdict_without_figures_is_unknown(figures: ModuleType) -> None:
+    assert figures.verdict(figures.Spread.of([]), 1.0).startswith("unknown")
+
+
+def test_percentiles_are_of_the_sorted_latencies_in_us(figures: ModuleType) -> None:
+    found = figures.percentiles([i / 1e6 for i in reversed(range(1000))])
+
+    assert found == pytest.approx({"p50_us": 500, "p99_us": 990, "p99_9_us": 999})
+
+
+def test_peak_ratio_allows_what_held_deliveries_need() -> None:
+    from _model import Contender, peak_ratio
+    from clients._section import CHUNK
+
+    own, floor = Contender("cykafka", "held", "a:b"), Contender("C", "floor", "a:b")
+    messages = 990_000
+    peak_kb = 100 * 1024 + 16 * (messages + CHUNK) / 1024  # 100 MB and the deliveries
+    rows = {
+        own.name: [result(messages=messages, peak_rss_kb=peak_kb)],
+        floor.name: [result(messages=messages, peak_rss_kb=100 * 1024)],
+    }
+
+    assert peak_ratio(own, floor, 1.1, held=16).values(rows) == pytest.approx([1.0])
+    assert peak_ratio(own, floor, 1.1).values(rows)[0] > 1.1
+
+
+def test_every_case_names_loops_and_programs_that_exist() -> None:
+    from _floor import PROGRAMS
+    from _suite import KINDS
+
+    for kind in KINDS:
+        assert kind.subject.client == "cykafka"
+        names = [contender.name for contender in kind.contenders]
+        assert len(set(names)) == len(names), kind.name
+        assert {kind.floor.name, kind.peer_floor.name} <= set(names), kind.name
+        for target in kind.targets:
+            assert {contender.name for contender in target.needs} <= set(names), kind.name
+        for contender in kind.contenders:
+            file, function = contender.loop.split(":")
+            if contender.in_c:
+                assert file in PROGRAMS
+                source = (BENCHMARKS / "floor" / f"{file}.c").read_text()
+                assert function in source or function.split("_")[0] in source
+            else:
+                source = (BENCHMARKS / "clients" / f"{file}.py").read_text()
+                assert f"def {function}(args: Arguments)" in source, contender.loop
+
+
+def plan_of(name: str, share: float = 1.0, **shape: Any) -> Any:
+    from _model import Case, Contender, Shape
+    from _runner import Amounts, plan
+    from _suite import KINDS
+
+    kind = next(kind for kind in KINDS if kind.name == name)
+    case = Case(kind, Shape(**{"value_size": 100, "partitions": 16, **shape}))
+    amounts = Amounts(1_000_000, 3_000, 10_000_000, 2**22)
+    return plan(case, Contender("aiokafka", "send", "a:b", share), 64, amounts)
+
+
+def test_slow_client_does_whole_batches_of_its_share() -> None:
+    assert plan_of("publish", share=0.033).messages == 30_000
+    assert plan_of("publish", share=0.0001).messages == 10_000
+
+
+def test_larger_records_are_fewer() -> None:
+    assert plan_of("publish", value_size=10_000).messages == 30_000
+
+
+def test_slow_reader_reads_whole_partitions() -> None:
+    whole, part = (
+        plan_of("consume_batch", partitions=64),
+        plan_of("consume_batch", share=0.25, partitions=64),
+    )
+
+    assert (whole.partitions, part.partitions) == (64, 16)
+    assert whole.messages == 4 * part.messages
+
+
+def test_report_of_a_run_survives_being_written(tmp_path: Path) -> None:
+    from _model import Case
+    from _report import Run, run_lines
+    from _suite import KINDS
+
+    kind = next(kind for kind in KINDS if kind.name == "publish")
+    case = Case(kind, kind.shapes[0])
+    rows = {c.name: [result(cpu_us=1.0 + 0.1 * i)] for i, c in enumerate(kind.contenders)}
+    rows["aiokafka send"] = []
+    missing = {case.name: {"aiokafka send": "not installed"}}
+    run = Run("mock", {"broker": "mock"}, 1, [case], {case.name: rows}, missing)
+
+    run.write(tmp_path / "run.json")
+    lines = run_lines(run)
+
+    assert run_lines(Run.read(tmp_path / "run.json")) == lines
+    assert "  aiokafka send: not installed" in lines
+    assert run.complete
+
+
+def test_run_without_the_subject_is_not_complete() -> None:
+    from _model import Case
+    from _report import Run, run_lines
+    from _suite import KINDS
+
+    kind = next(kind for kind in KINDS if kind.name == "publish")
+    case = Case(kind, kind.shapes[0])
+    rows = {c.name: [result()] for c in kind.contenders}
+    rows[kind.subject.name] = []
+    missing = {case.name: {kind.subject.name: "failed: it broke"}}
+    run = Run("mock", {"broker": "mock"}, 1, [case], {case.name: rows}, missing)
+
+    assert not run.complete
+    assert "not judged: cykafka publish: failed: it broke" in "\n".join(run_lines(run))
