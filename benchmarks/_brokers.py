@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -16,6 +17,8 @@ from cykafka.admin import AdminClient, NewTopic
 
 TIMEOUT = 30.0
 """Seconds for one request to the broker."""
+LEADERS_PAUSE = 0.02
+"""Seconds until a topic without leaders is looked at again."""
 RETENTION = {"retention.bytes": str(256 * 2**20), "segment.bytes": str(64 * 2**20)}
 """A partition's share of the disk where a process publishes."""
 
@@ -49,10 +52,18 @@ class Broker:
         raise NotImplementedError
 
     def end_offsets(self, topic: str, partitions: int) -> int:
-        """The sum of the partitions' end offsets."""
+        """The sum of the partitions' end offsets; waits for leaders of a topic just made."""
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
-        found = self._watcher.watermarks(asked, timeout=TIMEOUT)
-        return sum(found[partition].high for partition in asked)
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            found = self._watcher.watermarks(asked, timeout=TIMEOUT)
+            errors = [partition.error for partition in found if partition.error is not None]
+            if not errors:
+                return sum(ends.high for ends in found.values())
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"{topic}: no end offsets: {errors[0]}")
+            time.sleep(LEADERS_PAUSE)
+            self._watcher.list_topics(topic, timeout=TIMEOUT)  # for its leaders
 
     def close(self) -> None:
         self._watcher.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 
 import matplotlib
 
@@ -151,9 +152,9 @@ def write_heading(axes: Axes, case: Case, unit: str, absent: list[str]) -> None:
     write(unit, left, xytext=(0, 3), fontsize=7.5, color=FAINT, **shared)
     shown = [name for name in absent if not name.startswith(C_PEER)]
     if shown:
-        text = "not measured: " + ", ".join(shown)
-        write(text, (0.0, 0.0), xytext=(0, -4), fontsize=7, color=FAINT,
-              xycoords="axes fraction", ha="left", va="top")  # fmt: skip
+        text = "not measured: " + "; ".join(shown)
+        write(shorten(text, 78, placeholder=" ..."), (0.0, 0.0), xytext=(0, -4), fontsize=7,
+              color=FAINT, xycoords="axes fraction", ha="left", va="top")  # fmt: skip
 
 
 def draw(cases: list[Case], run: Run, path: Path, title: str) -> None:

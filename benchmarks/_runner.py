@@ -278,6 +278,7 @@ def preload(programs: Path, broker: Broker, topic: str, shape: Shape, in_partiti
         (topic, in_partition, shape.value_size, shape.partitions),
     ):
         broker.create(name, partitions)
+        broker.end_offsets(name, partitions)
         # A long linger fills the batches: the readers then fetch the same ones every time.
         config = [f"bootstrap.servers={broker.bootstrap_servers}", "linger.ms=100"]
         done = subprocess.run(
