@@ -104,7 +104,9 @@ def plan(case: Case, contender: Contender, many: int, amounts: Amounts) -> Work:
     shape, share = case.shape, contender.share
     if case.kind.reads:
         in_partition = preloaded(shape, many, amounts)
-        # Whole partitions, so that a position at their end says that all was read.
+        if shape.partitions == 1:
+            return Work(max(int(in_partition * share), 1), shape.value_size, 1)
+        # Whole partitions, so that what was fetched is what is counted.
         partitions = max(round(shape.partitions * share), 1)
         return Work(in_partition * partitions, shape.value_size, partitions)
     if case.kind.measure == "exchanges":

@@ -210,7 +210,13 @@ KINDS = [
                 BATCH_IN, CONSUME_C, PEER_CONSUME, replace(CONSUME_C, client=C_PEER), 0.25
             ),
         ),
-        (READ, READ_KEYED, replace(READ, value_size=1_000), replace(READ, value_size=10_000)),
+        (
+            READ,
+            replace(READ, partitions=1),
+            READ_KEYED,
+            replace(READ, value_size=1_000),
+            replace(READ, value_size=10_000),
+        ),
         reads=True,
     ),
     Kind(
