@@ -106,6 +106,10 @@ class Kind:
         The C program that clients are put above, on the subject's and on the peer's librdkafka.
     shapes : tuple of Shape
         What is run by default, the plainest first.
+    brokers : tuple of str
+        Where it makes sense.
+    most_rounds : int
+        More rounds are not for this one: it takes long, and varies little.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Kind:
     reads: bool = False
     measure: str = "messages"
     brokers: tuple[str, ...] = ("mock", "real")
+    most_rounds: int = 1_000
 
     @property
     def subject(self) -> Contender:
@@ -182,15 +187,29 @@ def p50_difference(own: Contender, other: Contender, limit: float) -> Target:
     return Target(f"p50 above {other.name}", limit, (own, other), values, " us")
 
 
-def peak_ratio(own: Contender, floor: Contender, limit: float, held: int = 0) -> Target:
-    """Peak memory, less ``held`` bytes for each record."""
+def peak_ratio(
+    own: Contender, floor: Contender, limit: float, held: int = 0, growth: bool = False
+) -> Target:
+    """Peak memory, less ``held`` bytes for each record; of ``growth``, less what there was before.
+
+    The growth is not judged: it leaves out the interpreter and what it has imported.
+    """
+
+    def peaks(results: list[Result], bytes_held: int) -> list[float]:
+        return [
+            r["peak_rss_kb"]
+            - (r["start_rss_kb"] if growth else 0)
+            - bytes_held * (r["messages"] + CHUNK) / 1024
+            for r in results
+        ]
 
     def values(rows: Rows) -> list[float]:
-        peaks = [r["peak_rss_kb"] - held * (r["messages"] + CHUNK) / 1024 for r in rows[own.name]]
-        return ratios(peaks, column(rows[floor.name], "peak_rss_kb"))
+        return ratios(peaks(rows[own.name], held), peaks(rows[floor.name], 0))
 
     less = f" less {held} B a record" if held else ""
-    return Target(f"{own.name}: peak{less} to {floor.name}", limit, (own, floor), values)
+    what = "growth" if growth else "peak"
+    text = f"{own.name}: {what}{less} to {floor.name}"
+    return Target(text, limit, (own, floor), values, judged=not growth)
 
 
 def with_same_library(kind: Kind) -> Kind:

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -215,18 +216,22 @@ def run_rounds(
             for c in case.kind.contenders
             if clients[c.client].missing
         }
-    total = rounds * sum(len(case.kind.contenders) for case in cases)
+    total = sum(len(case.kind.contenders) * min(rounds, case.kind.most_rounds) for case in cases)
     count = 0
+    start = time.monotonic()
     for number in range(1, rounds + 1):
         for case in random.sample(cases, len(cases)):
+            if number > case.kind.most_rounds:
+                continue
             rows, missing = measured.rows[case.name], measured.missing[case.name]
             for contender in random.sample(case.kind.contenders, len(case.kind.contenders)):
                 count += 1
                 if contender.name in missing:
                     continue
+                left = (time.monotonic() - start) / count * (total - count + 1) / 60
                 progress(
-                    f"[{count}/{total}] {broker.name}, round {number}/{rounds}: {case.name}: "
-                    f"{contender.name}"
+                    f"[{count}/{total}, {left:.0f} min] {broker.name}, round {number}/{rounds}: "
+                    f"{case.name}: {contender.name}"
                 )
                 client = clients[contender.client]
                 work = plan(case, contender, many, amounts)

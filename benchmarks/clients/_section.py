@@ -68,6 +68,7 @@ class Section:
     """The measured section: from its construction to :meth:`report`."""
 
     def __init__(self) -> None:
+        self._rss_kb = rss_kb("VmRSS")
         self._wall = time.perf_counter()
         self._usage = getrusage(RUSAGE_SELF)
 
@@ -82,16 +83,17 @@ class Section:
             "cpu_user": usage.ru_utime - self._usage.ru_utime,
             "cpu_sys": usage.ru_stime - self._usage.ru_stime,
             "wall": time.perf_counter() - self._wall,
-            "peak_rss_kb": peak_rss_kb(),
+            "start_rss_kb": self._rss_kb,
+            "peak_rss_kb": rss_kb("VmHWM"),
         }
         if latencies:
             result.update(percentiles(latencies))
         return result
 
 
-def peak_rss_kb() -> int:
-    """The peak of this program alone: ``ru_maxrss`` would begin with its parent's."""
-    match = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+def rss_kb(which: str) -> int:
+    """``VmRSS`` now, or ``VmHWM``, this program's peak: ``ru_maxrss`` begins with its parent's."""
+    match = re.search(rf"{which}:\s*(\d+)", Path("/proc/self/status").read_text())
     return int(match[1]) if match else 0
 
 

@@ -75,7 +75,23 @@ double floor_now(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Resident memory in kB: "VmRSS" now, or "VmHWM", the peak of this program alone
+ * (ru_maxrss would begin with its parent's). */
+static long rss_kb(const char *which) {
+    char line[256];
+    long kb = 0;
+    size_t length = strlen(which);
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof(line), status))
+        if (!strncmp(line, which, length) && sscanf(line + length, ": %ld", &kb) == 1)
+            break;
+    if (status)
+        fclose(status);
+    return kb;
+}
+
 void floor_start(floor_clock_t *clock) {
+    clock->rss_kb = rss_kb("VmRSS");
     clock_gettime(CLOCK_MONOTONIC, &clock->wall);
     getrusage(RUSAGE_SELF, &clock->usage);
 }
@@ -90,19 +106,6 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The peak of this program alone: ru_maxrss would begin with its parent's. */
-static long peak_rss_kb(void) {
-    char line[256];
-    long kb = 0;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (status && fgets(line, sizeof(line), status))
-        if (sscanf(line, "VmHWM: %ld", &kb) == 1)
-            break;
-    if (status)
-        fclose(status);
-    return kb;
-}
-
 void floor_report(const floor_clock_t *clock, int64_t messages, int64_t produced,
                   double *latencies) {
     struct rusage now;
@@ -111,10 +114,11 @@ void floor_report(const floor_clock_t *clock, int64_t messages, int64_t produced
                                  1e-9 * (double)clock->wall.tv_nsec);
     printf("{\"librdkafka\": \"%s\", \"messages\": %lld, \"produced\": %lld, "
            "\"cpu_user\": %.6f, \"cpu_sys\": %.6f, \"wall\": %.6f, "
-           "\"peak_rss_kb\": %ld",
+           "\"start_rss_kb\": %ld, \"peak_rss_kb\": %ld",
            rd_kafka_version_str(), (long long)messages, (long long)produced,
            seconds_since(&clock->usage.ru_utime, &now.ru_utime),
-           seconds_since(&clock->usage.ru_stime, &now.ru_stime), wall, peak_rss_kb());
+           seconds_since(&clock->usage.ru_stime, &now.ru_stime), wall,
+           clock->rss_kb, rss_kb("VmHWM"));
     if (latencies) {
         qsort(latencies, (size_t)messages, sizeof(*latencies), compare_doubles);
         printf(", \"p50_us\": %.1f, \"p99_us\": %.1f, \"p99_9_us\": %.1f",

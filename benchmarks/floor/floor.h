@@ -33,8 +33,9 @@ typedef struct floor_args {
     rd_kafka_conf_t *conf; /* owned by the caller until rd_kafka_new() takes it */
 } floor_args_t;
 
-/* Clocks at the start of the measured section. */
+/* Clocks and resident memory at the start of the measured section. */
 typedef struct floor_clock {
+    long rss_kb;
     struct rusage usage;
     struct timespec wall;
 } floor_clock_t;

@@ -105,12 +105,15 @@ def test_peak_ratio_allows_what_held_deliveries_need() -> None:
     messages = 990_000
     peak_kb = 100 * 1024 + 16 * (messages + CHUNK) / 1024  # 100 MB and the deliveries
     rows = {
-        own.name: [result(messages=messages, peak_rss_kb=peak_kb)],
-        floor.name: [result(messages=messages, peak_rss_kb=100 * 1024)],
+        own.name: [result(messages=messages, peak_rss_kb=peak_kb, start_rss_kb=50 * 1024)],
+        floor.name: [result(messages=messages, peak_rss_kb=100 * 1024, start_rss_kb=0)],
     }
 
     assert peak_ratio(own, floor, 1.1, held=16).values(rows) == pytest.approx([1.0])
     assert peak_ratio(own, floor, 1.1).values(rows)[0] > 1.1
+    growth = peak_ratio(own, floor, 1.1, held=16, growth=True)
+    assert growth.values(rows) == pytest.approx([0.5])
+    assert not growth.judged
 
 
 def test_every_case_names_loops_and_programs_that_exist() -> None:
