@@ -63,7 +63,7 @@ PEER_ARROW_IN = Contender(PEER, "consume, pyarrow", f"{CONSUMING}:consume_arrow"
 # --- settings: librdkafka's; clients/with_*.py have the equivalents of the others ----------
 
 PRODUCER = {"queue.buffering.max.messages": "1000000"}
-# Small requests, one at a time, are slower than publishing: the queue is full, as it is before a slow
+# Small requests, one at a time, are slower than publishing: the queue is full, as before a slow
 # broker. Else the peak would say how quick the broker was.
 BOUNDED = {
     "queue.buffering.max.messages": "10000000",
