@@ -287,7 +287,11 @@ def preload(programs: Path, broker: Broker, topic: str, shape: Shape, in_partiti
         broker.create(name, partitions)
         broker.end_offsets(name, partitions)
         # A long linger fills the batches: the readers then fetch the same ones every time.
-        config = [f"bootstrap.servers={broker.bootstrap_servers}", "linger.ms=100"]
+        config = [
+            f"bootstrap.servers={broker.bootstrap_servers}",
+            "linger.ms=1000",
+            "queue.buffering.max.messages=10000000",
+        ]
         done = subprocess.run(
             [programs / "produce", mode, name, *map(str, (messages, size, partitions)), *config],
             capture_output=True,

@@ -57,8 +57,8 @@ char *floor_keys(size_t count) {
     if (!keys)
         floor_die("out of memory");
     for (size_t i = 0; i < count; i++)
-        snprintf(keys + i * FLOOR_KEY_SIZE, FLOOR_KEY_SIZE + 1, "%0*zu", FLOOR_KEY_SIZE,
-                 i);
+        snprintf(keys + i * FLOOR_KEY_SIZE, FLOOR_KEY_SIZE + 1, "%0*u", FLOOR_KEY_SIZE,
+                 (unsigned)i);
     return keys;
 }
 

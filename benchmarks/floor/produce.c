@@ -4,8 +4,7 @@
  * Modes:
  *   produce        the partitioner chooses, as for produce(topic, value); measured
  *   flush          each message is flushed before the next one, each wait timed; measured
- *   preload        MESSAGES to each partition, a partition after the other, for the
- *                  consumers
+ *   preload        MESSAGES to each partition, for the consumers
  *   preload_keyed  the same with a key and two headers
  */
 #include "floor.h"
@@ -57,28 +56,32 @@ static void produce_keyed(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t parti
     }
 }
 
-static void produce_all(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition,
-                        int64_t messages, char *values, size_t size) {
+static void produce_all(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t messages,
+                        char *values, size_t size) {
     for (int64_t sent = 0; sent < messages; sent += FLOOR_CHUNK) {
         int64_t left = messages - sent;
         for (int64_t i = 0; i < FLOOR_CHUNK && i < left; i++)
-            produce(rk, topic, partition, values + (size_t)i * size, size);
+            produce(rk, topic, RD_KAFKA_PARTITION_UA, values + (size_t)i * size, size);
         rd_kafka_poll(rk, 0);
     }
 }
 
+/* In turns, so that the timestamps of all partitions run alike: a reader that merges by
+ * them would else have one partition at a time. */
 static void preload(rd_kafka_t *rk, rd_kafka_topic_t *topic, const floor_args_t *args,
                     char *values, char *keys) {
-    for (int32_t partition = 0; partition < args->partitions; partition++) {
-        if (!keys)
-            produce_all(rk, topic, partition, args->messages, values, args->value_size);
-        for (int64_t i = 0; keys && i < args->messages; i++) {
-            size_t n = (size_t)(i % FLOOR_CHUNK);
-            produce_keyed(rk, topic, partition, values + n * args->value_size,
-                          args->value_size, keys + n * FLOOR_KEY_SIZE);
-            if (n == 0)
-                rd_kafka_poll(rk, 0);
+    for (int64_t i = 0; i < args->messages; i++) {
+        size_t n = (size_t)(i % FLOOR_CHUNK);
+        char *value = values + n * args->value_size;
+        for (int32_t partition = 0; partition < args->partitions; partition++) {
+            if (keys)
+                produce_keyed(rk, topic, partition, value, args->value_size,
+                              keys + n * FLOOR_KEY_SIZE);
+            else
+                produce(rk, topic, partition, value, args->value_size);
         }
+        if (i % 100 == 0)
+            rd_kafka_poll(rk, 0);
     }
 }
 
@@ -115,11 +118,11 @@ int main(int argc, char **argv) {
     char *values = floor_values(FLOOR_CHUNK, args.value_size);
 
     if (!strcmp(args.mode, "produce")) {
-        produce_all(rk, topic, RD_KAFKA_PARTITION_UA, FLOOR_CHUNK, values,
+        produce_all(rk, topic, FLOOR_CHUNK, values,
                     args.value_size);
         flush(rk, FLOOR_CHUNK);
         floor_start(&clock);
-        produce_all(rk, topic, RD_KAFKA_PARTITION_UA, args.messages, values,
+        produce_all(rk, topic, args.messages, values,
                     args.value_size);
         rd_kafka_flush(rk, -1);
         floor_report(&clock, args.messages, FLOOR_CHUNK + args.messages, NULL);
