@@ -62,9 +62,16 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="read records with a key and two headers only",
     )
+    peers = list(MODULES)[1:]
     what.add_argument(
-        "--without", nargs="+", choices=list(MODULES)[1:], default=[], help="leave out a peer"
+        "--without",
+        nargs="+",
+        choices=peers,
+        default=[],
+        metavar="PEER",
+        help=f"leave out peers: {', '.join(peers)}",
     )
+    what.add_argument("--list", action="store_true", help="list the cases and targets, and end")
     what.add_argument("--subject", default=SUBJECT, help="module judged (%(default)s)")
     what.add_argument(
         "--same-library",
@@ -273,6 +280,18 @@ def too_large(case: Case, broker: Broker, amounts: Amounts) -> bool:
     return False
 
 
+def list_cases() -> None:
+    """What there is to measure, and the targets."""
+    for kind in KINDS:
+        where = "" if len(kind.brokers) > 1 else f" (on the {kind.brokers[0]} broker)"
+        print(f"{kind.name}: {kind.title}{where}")
+        print(f"    records: {'; '.join(str(shape) for shape in kind.shapes)}")
+        print(f"    by: {'; '.join(contender.name for contender in kind.contenders)}")
+        for target in kind.targets:
+            if target.judged:
+                print(f"    target: {target.text}: at most {target.limit:g}{target.unit}")
+
+
 def measure_all(args: argparse.Namespace) -> list[Run]:
     cases = choose_cases(args)
     if not cases:
@@ -314,6 +333,9 @@ def save(run: Run, folder: Path) -> None:
 
 def main() -> None:
     args = parse_arguments()
+    if args.list:
+        list_cases()
+        return
     if args.records:
         runs = [Run.read(path) for path in args.records]
         for run in runs:
