@@ -17,6 +17,11 @@ from _figures import Spread, column
 from _model import C_PEER, PEER, SAME, SUBJECT, C, Case, Contender, Rows
 from _report import Run
 
+# Text as text makes a small SVG that can be searched; the same numbers make the same file.
+matplotlib.rcParams["svg.fonttype"] = "none"
+matplotlib.rcParams["svg.hashsalt"] = "cykafka"
+matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans", "Verdana", "Arial", "sans-serif"]
+
 # Okabe and Ito's palette: told apart without colour vision as well.
 COLOURS = {
     SUBJECT: "#0072B2",
@@ -39,8 +44,8 @@ HEADLINES = (
 INK, FAINT = "#222222", "#8a8a8a"
 LOG_FROM = 8.0
 """A panel whose longest bar is so many times the shortest has a logarithmic scale."""
-PANEL_INCHES, LABEL_INCHES = 6.6, 2.7
-HEAD_INCHES, GAP_INCHES, ROW_INCHES = 0.75, 0.85, 0.26
+PANEL_INCHES, LABEL_INCHES, MARGIN_INCHES = 6.6, 2.7, 0.15
+HEAD_INCHES, GAP_INCHES, ROW_INCHES = 0.75, 0.72, 0.26
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,7 @@ def draw_panel(axes: Axes, case: Case, run: Run, places: int) -> None:
     axes.set_ylim(places - 0.45, -0.55)
     unit = measure.unit
     if bars:
-        medians = [bar.figure.median for bar in bars]
-        if max(medians) > LOG_FROM * min(medians):
+        if bars_end(bars) > LOG_FROM * min(bar.figure.low for bar in bars):
             axes.set_xscale("log")
             unit += "; logarithmic"
             least = min(bar.figure.low for bar in bars) / 1.6
@@ -144,17 +148,22 @@ def draw_bar(axes: Axes, place: int, bar: Bar, measure: Measure) -> None:
 
 def write_heading(axes: Axes, case: Case, unit: str, absent: list[str]) -> None:
     """Case, what is done, the unit; below, who is not shown although it takes part."""
-    write = partial(axes.annotate, textcoords="offset points", annotation_clip=False)
-    left = (0.0, 1.0)
-    shared = {"xycoords": "axes fraction", "ha": "left", "va": "bottom"}
-    write(case.name, left, xytext=(0, 26), fontsize=9.5, fontweight="bold", color=INK, **shared)
-    write(case.kind.title, left, xytext=(0, 14), fontsize=7.5, color=FAINT, **shared)
-    write(unit, left, xytext=(0, 3), fontsize=7.5, color=FAINT, **shared)
+    # From the left edge of the labels, so that there is room for long names.
+    left = -72 * (LABEL_INCHES - MARGIN_INCHES)
+    write = partial(
+        axes.annotate,
+        xycoords="axes fraction",
+        textcoords="offset points",
+        annotation_clip=False,
+        ha="left",
+    )
+    above = partial(write, xy=(0.0, 1.0), va="bottom")
+    above(case.name, xytext=(left, 15), fontsize=9.5, fontweight="bold", color=INK)
+    above(f"{case.kind.title}  [{unit}]", xytext=(left, 4), fontsize=7.5, color=FAINT)
     shown = [name for name in absent if not name.startswith(C_PEER)]
     if shown:
-        text = "not measured: " + "; ".join(shown)
-        write(shorten(text, 78, placeholder=" ..."), (0.0, 0.0), xytext=(0, -4), fontsize=7,
-              color=FAINT, xycoords="axes fraction", ha="left", va="top")  # fmt: skip
+        text = shorten("not measured: " + "; ".join(shown), 110, placeholder=" ...")
+        write(text, xy=(0.0, 0.0), xytext=(left, -3), fontsize=7, color=FAINT, va="top")
 
 
 def draw(cases: list[Case], run: Run, path: Path, title: str) -> None:
@@ -174,7 +183,7 @@ def draw(cases: list[Case], run: Run, path: Path, title: str) -> None:
             left = j * PANEL_INCHES + LABEL_INCHES
             box = (
                 left / width,
-                (bottom + 0.18) / height,
+                (bottom + 0.16) / height,
                 (PANEL_INCHES - LABEL_INCHES - 0.2) / width,
                 ROW_INCHES * n / height,
             )

@@ -24,6 +24,8 @@ MODULES = {
 }
 """The module of each Python client."""
 
+BROKERS = ("mock", "real")
+
 Rows = dict[str, list[Result]]
 """A case's results by contender: one a round."""
 
@@ -42,12 +44,15 @@ class Contender:
         ``file:function`` in ``clients/``, or ``program:mode`` in ``floor/``.
     share : float
         Part of the messages it does. A slow client does fewer: CPU per message is compared.
+    brokers : tuple of str
+        Where it makes sense.
     """
 
     client: str
     how: str
     loop: str
     share: float = 1.0
+    brokers: tuple[str, ...] = BROKERS
 
     @property
     def name(self) -> str:
@@ -122,7 +127,7 @@ class Kind:
     shapes: tuple[Shape, ...]
     reads: bool = False
     measure: str = "messages"
-    brokers: tuple[str, ...] = ("mock", "real")
+    brokers: tuple[str, ...] = BROKERS
     most_rounds: int = 1_000
 
     @property

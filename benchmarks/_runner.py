@@ -126,6 +126,12 @@ def command(contender: Contender, client: Client) -> list[str]:
     return [sys.executable, str(HERE / "_client.py"), contender.loop, client.module]
 
 
+def reason_to_miss(contender: Contender, client: Client, broker: Broker) -> str:
+    if broker.name not in contender.brokers:
+        return f"not on the {broker.name} broker"
+    return client.missing
+
+
 class ContenderError(Exception):
     """A contender did not do its work.
 
@@ -212,9 +218,9 @@ def run_rounds(
     for case in cases:
         measured.rows[case.name] = {c.name: [] for c in case.kind.contenders}
         measured.missing[case.name] = {
-            c.name: clients[c.client].missing
+            c.name: reason
             for c in case.kind.contenders
-            if clients[c.client].missing
+            if (reason := reason_to_miss(c, clients[c.client], broker))
         }
     total = sum(len(case.kind.contenders) * min(rounds, case.kind.most_rounds) for case in cases)
     count = 0

@@ -234,7 +234,7 @@ KINDS = [
             PEER_ARROW_IN,
             Contender("aiokafka", "getmany, pyarrow", f"{AIO}:getmany_arrow", 0.5),
             Contender("kafka-python", "poll, pyarrow", f"{OLD}:poll_arrow", 0.0625),
-            Contender("kafkarrow", "poll", "with_kafkarrow:poll", 0.02),
+            Contender("kafkarrow", "poll", "with_kafkarrow:poll", 0.1, ("real",)),
         ),
         CONSUME_C,
         replace(CONSUME_C, client=C_PEER),

@@ -25,7 +25,7 @@ from pathlib import Path
 from _brokers import Broker, MockBroker, RealBroker
 from _charts import draw_headlines, draw_run
 from _floor import BenchmarkError, Library, build, environment_with, find_headers
-from _model import C_PEER, MODULES, SAME, SUBJECT, C, Case, Kind, Shape, with_same_library
+from _model import BROKERS, C_PEER, MODULES, SAME, SUBJECT, C, Case, Kind, Shape, with_same_library
 from _report import Run, run_lines
 from _runner import Amounts, Client, find_clients, preload, preloaded, run_rounds
 from _suite import CONSUMED, KINDS, MANY
@@ -112,7 +112,7 @@ def parse_arguments() -> argparse.Namespace:
     where = parser.add_argument_group("where")
     where.add_argument(
         "--broker",
-        choices=("mock", "real", "both"),
+        choices=(*BROKERS, "both"),
         default="both",
         help="librdkafka's mock cluster, or a node of Apache Kafka started for the run "
         "(%(default)s)",
@@ -298,7 +298,7 @@ def measure_all(args: argparse.Namespace) -> list[Run]:
         raise BenchmarkError("no case is left to measure")
     clients = prepare_clients(args, cases)
     runs = []
-    wanted = ("mock", "real") if args.broker == "both" else (args.broker,)
+    wanted = BROKERS if args.broker == "both" else (args.broker,)
     for name in wanted:
         with ExitStack() as stack:
             broker: Broker
