@@ -114,7 +114,8 @@ def draw_panel(axes: Axes, case: Case, run: Run, places: int) -> None:
             axes.set_xlim(0, bars_end(bars) * 1.12)
     for place, bar in enumerate(bars):
         draw_bar(axes, place, bar, measure)
-    axes.tick_params(axis="x", length=0, labelbottom=False, which="both")
+    axes.set_xticks([])
+    axes.set_xticks([], minor=True)
     axes.set_yticks(range(len(bars)), [bar.contender.name for bar in bars])
     for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
         if bar.contender.client == SUBJECT:

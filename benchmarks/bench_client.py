@@ -15,6 +15,7 @@ into benchmarks/results. README.md tells the method, the cases and the targets.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import platform
 import sys
@@ -25,7 +26,19 @@ from pathlib import Path
 from _brokers import Broker, MockBroker, RealBroker
 from _charts import draw_headlines, draw_run
 from _floor import BenchmarkError, Library, build, environment_with, find_headers
-from _model import BROKERS, C_PEER, MODULES, SAME, SUBJECT, C, Case, Kind, Shape, with_same_library
+from _model import (
+    BROKERS,
+    C_PEER,
+    MODULES,
+    PEER,
+    SAME,
+    SUBJECT,
+    C,
+    Case,
+    Kind,
+    Shape,
+    with_same_library,
+)
 from _report import Run, run_lines
 from _runner import Amounts, Client, find_clients, preload, preloaded, run_rounds
 from _suite import CONSUMED, KINDS, MANY
@@ -195,11 +208,10 @@ def prepare_clients(args: argparse.Namespace, cases: list[Case]) -> dict[str, Cl
     subject = Library.of(args.subject)
     floors = {C: build(subject, include)}
     peer: Library | str
-    try:
-        peer = Library.of("confluent_kafka")
+    peer = "not installed"
+    if importlib.util.find_spec(MODULES[PEER]) is not None:
+        peer = Library.of(MODULES[PEER])
         floors[C_PEER] = build(peer, include)
-    except BenchmarkError as error:
-        peer = f"not installed: {error}"
     names = {contender.client for case in cases for contender in case.kind.contenders}
     clients = find_clients(names - {SAME}, args.subject, subject, floors, peer)
     if isinstance(peer, Library):
@@ -225,6 +237,9 @@ def describe(clients: dict[str, Client], broker: Broker, load: float) -> dict[st
     for name, client in clients.items():
         if name != SAME:
             about[name] = client.missing or client.version
+    module = clients[SUBJECT].module
+    if module != SUBJECT:
+        about[SUBJECT] = f"in its place {module} {clients[SUBJECT].version}"
     return about
 
 
