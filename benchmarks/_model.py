@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from _figures import Result, column, differences, overheads, ratios
-from clients._section import CHUNK
 
 C = "C"
 C_PEER = "C (peer's)"
@@ -204,7 +203,7 @@ def peak_ratio(
         return [
             r["peak_rss_kb"]
             - (r["start_rss_kb"] if growth else 0)
-            - bytes_held * (r["messages"] + CHUNK) / 1024
+            - bytes_held * r["messages"] / 1024
             for r in results
         ]
 

@@ -99,11 +99,10 @@ def test_percentiles_are_of_the_sorted_latencies_in_us(figures: ModuleType) -> N
 
 def test_peak_ratio_allows_what_held_deliveries_need() -> None:
     from _model import Contender, peak_ratio
-    from clients._section import CHUNK
 
     own, floor = Contender("cykafka", "held", "a:b"), Contender("C", "floor", "a:b")
-    messages = 990_000
-    peak_kb = 100 * 1024 + 16 * (messages + CHUNK) / 1024  # 100 MB and the deliveries
+    messages = 1_000_000
+    peak_kb = 100 * 1024 + 16 * messages / 1024  # 100 MB and the deliveries
     rows = {
         own.name: [result(messages=messages, peak_rss_kb=peak_kb, start_rss_kb=50 * 1024)],
         floor.name: [result(messages=messages, peak_rss_kb=100 * 1024, start_rss_kb=0)],
