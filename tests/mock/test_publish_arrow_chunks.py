@@ -1,0 +1,216 @@
+"""Arrow data in chunks, slices and streams: all of it arrives, and is released afterwards."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import cykafka
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+TIMESTAMP = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+TIMESTAMP_MS = 1_704_067_200_000
+PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ALL: dict[str, str] = {
+    name: name for name in ("key", "value", "headers", "timestamp", "partition")
+}
+
+
+@pytest.fixture
+def topic(cluster: Any, unique: Callable[[str], str]) -> str:
+    name = unique("arrow")
+    cluster.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture
+def arrived(topic: str, make_consumer: Callable[..., Any]) -> Callable[[int], list[Any]]:
+    """Read so many records as (partition, offset, key, value, headers, ms), sorted."""
+    consumer = make_consumer()
+    consumer.assign([cykafka.TopicPartition(topic, number, 0) for number in range(2)])
+
+    def arrived(count: int) -> list[Any]:
+        batch = consumer.consume_batch(count, WAIT_S)
+        assert len(batch) == count
+        return sorted(
+            (m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp()[1])
+            for m in batch
+        )
+
+    return arrived
+
+
+def table_of(count: int) -> pa.Table:
+    return pa.table(
+        {
+            "partition": pa.array([n % 2 for n in range(count)], pa.uint8()),
+            "key": pa.array([None if n % 3 == 0 else f"key-{n}" for n in range(count)]),
+            "value": pa.array([None if n % 4 == 0 else b"v" * n for n in range(count)]),
+            "headers": pa.array(
+                [
+                    [
+                        None,
+                        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+                        [],
+                        [{"key": "b", "value": b"x" * n}],
+                    ][n % 4]
+                    for n in range(count)
+                ],
+                PAIRS,
+            ),
+            "timestamp": pa.array(
+                [TIMESTAMP + datetime.timedelta(milliseconds=n) for n in range(count)],
+                pa.timestamp("us", "UTC"),
+            ),
+        }
+    )
+
+
+def wanted_of(table: pa.Table) -> list[Any]:
+    offsets = [0, 0]
+    wanted = []
+    for row in table.to_pylist():
+        offset = offsets[row["partition"]]
+        offsets[row["partition"]] += 1
+        headers = row["headers"] and [(pair["key"], pair["value"]) for pair in row["headers"]]
+        wanted.append(
+            (
+                row["partition"],
+                offset,
+                None if row["key"] is None else row["key"].encode(),
+                row["value"],
+                headers or None,
+                round(row["timestamp"].timestamp() * 1000),
+            )
+        )
+    return sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda table: table,
+        lambda table: table.combine_chunks().to_batches()[0],
+        lambda table: table.to_reader(7),
+        lambda table: pa.concat_tables([table.slice(0, 5), table.slice(5, 0), table.slice(5)]),
+        lambda table: polars.from_arrow(table),
+    ],
+    ids=["table", "record batch", "stream", "chunks", "polars"],
+)
+def test_the_rows_of_a_table_arrive(
+    producer: Any, topic: str, arrived: Callable[[int], list[Any]], form: Callable[[Any], Any]
+) -> None:
+    table = table_of(40)
+
+    delivery = producer.publish_arrow(topic, form(table), **ALL)
+    delivery.wait(WAIT_S)
+    assert delivery.failed == 0
+    assert list(delivery.partitions) == [n % 2 for n in range(40)]
+    assert arrived(40) == wanted_of(table)
+
+
+def test_arrow_arrays_are_columns_of_publish(
+    producer: Any, topic: str, arrived: Callable[[int], list[Any]]
+) -> None:
+    table = table_of(40)
+    chunked = pa.concat_tables([table.slice(0, 3), table.slice(3)])
+
+    delivery = producer.publish(
+        topic,
+        chunked["value"],
+        keys=table["key"].combine_chunks(),
+        headers=chunked["headers"],
+        timestamps=chunked["timestamp"],
+        partitions=chunked["partition"],
+    )
+    delivery.wait(WAIT_S)
+    assert arrived(40) == wanted_of(table)
+    # Beside columns of Python objects, and as values of one header.
+    delivery = producer.publish(
+        topic,
+        ["x", "y"],
+        keys=pa.array(["k", None]),
+        partitions=[0, 0],
+        headers={"h": pa.array([b"1", None]), "all": "same"},
+    )
+    delivery.wait(WAIT_S)
+    assert [row[2:5] for row in arrived(2)] == [
+        (b"k", b"x", [("h", b"1"), ("all", b"same")]),
+        (None, b"y", [("h", None), ("all", b"same")]),
+    ]
+
+
+def test_columns_of_other_lengths_are_refused(producer: Any, topic: str) -> None:
+    array = pa.array(["a", "b"])
+
+    with pytest.raises(ValueError, match=r"keys has 2 item\(s\), but values has 3"):
+        producer.publish(topic, ["a", "b", "c"], keys=array)
+    with pytest.raises(ValueError, match=r"headers has 1 item\(s\), but values has 2"):
+        producer.publish(topic, array, headers=pa.nulls(1))
+
+
+def test_borrowed_data_lives_until_it_is_delivered(
+    make_producer: Callable[..., Any], topic: str, arrived: Callable[[int], list[Any]]
+) -> None:
+    producer = make_producer({"linger.ms": 200})
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    values = pa.chunked_array([pa.array([bytes([n]) * 1000 for n in range(m)]) for m in (3, 40)])
+    delivery = producer.publish(topic, values, partitions=pa.array([0] * 43))
+    again = producer.publish_arrow(topic, pa.table({"value": values.cast(pa.binary_view())}))
+    del values
+    gc.collect()
+
+    assert pa.total_allocated_bytes() > before
+    delivery.wait(WAIT_S)
+    again.wait(WAIT_S)
+    rows = arrived(86)
+    assert sum(row[3] == bytes([n]) * 1000 for row in rows for n in range(40)) == 86
+    producer.flush(WAIT_S)
+    gc.collect()
+    assert pa.total_allocated_bytes() == before
+
+
+payloads = st.none() | st.binary(max_size=100)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    values=st.lists(payloads, min_size=1, max_size=30),
+    kind=st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view()]),
+    cut=st.integers(0, 30),
+)
+def test_random_values_arrive_in_order(
+    wire: tuple[Any, Any], values: list[bytes | None], kind: pa.DataType, cut: int
+) -> None:
+    producer, consumer = wire
+    array = pa.array([b"before", *values, b"behind"], kind).slice(1, len(values))
+    chunks = pa.chunked_array([array.slice(0, cut), array.slice(cut)])
+
+    delivery = producer.publish("arrow-in", chunks, partitions=0)
+    delivery.wait(WAIT_S)
+    assert consumer.consume_batch(len(values), WAIT_S).values() == values
+
+
+@pytest.fixture(scope="module")
+def wire(cluster: Any) -> Iterator[tuple[Any, Any]]:
+    cluster.create_topic("arrow-in", 1)
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    producer = cykafka.Producer({**servers, "linger.ms": 0})
+    consumer = cykafka.Consumer({**servers, "group.id": "arrow-in", "fetch.wait.max.ms": 10})
+    consumer.assign([cykafka.TopicPartition("arrow-in", 0, cykafka.OFFSET_BEGINNING)])
+    yield producer, consumer
+    producer.close()
+    consumer.close()
