@@ -1,22 +1,24 @@
 /*
- * ck_arrow: the Arrow C data interface, both ways. Arrays of others are read as columns (ck_column.h) without a copy;
- * consumed messages become arrays whose buffers are ours alone.
+ * ck_arrow: the Arrow C data interface, both ways. Arrays of others are read as columns
+ * (ck_column.h) without a copy; consumed messages become arrays whose buffers are ours alone.
  *
- * The three structs are laid out as Arrow's specification of its C data and C stream interface says. A struct is
- * live while its release callback is set; moving it is copying it and clearing the callback at the old
- * place.
+ * The three structs are laid out as Arrow's specification of its C data and C stream interface
+ * says. A struct is live while its release callback is set; moving it is copying it and clearing
+ * the callback at the old place.
  *
- * Ownership: reading owns and copies nothing; who fills a column in keeps the array live as long as the column is read.
- * What is built belongs to whoever calls its release callback; it refers to no batch, no client and no Python object,
- * so it may be released by any thread at any time, without the GIL.
- * Threads: reading takes no lock. Any number of threads may build arrays of one batch, each with a reference to it;
- * with the headers column that takes the batch's lock for every row.
+ * Ownership: reading owns and copies nothing; who fills a column in keeps the array live as long
+ * as the column is read. What is built belongs to whoever calls its release callback; it refers
+ * to no batch, no client and no Python object, so it may be released by any thread at any time,
+ * without the GIL.
+ * Threads: reading takes no lock. Any number of threads may build arrays of one batch, each with
+ * a reference to it; with the headers column that takes the batch's lock for every row.
  *
- * What is checked of a foreign array: that it is live, its numbers of buffers and children, that offset and length are
- * not negative, that a child is as long as its parent says, that buffers which must be there are, and that
- * the offsets used begin and end within bounds. What is trusted, because only the producer knows
- * it or because it would be a look at every value: the sizes of buffers, that offsets do not decrease
- * in between, that views point into their buffers, and that strings are UTF-8.
+ * What is checked of a foreign array: that it is live, its numbers of buffers and children, that
+ * offset and length are not negative, that a child is as long as its parent says, that buffers
+ * which must be there are, and that the offsets used begin and end within bounds. What is
+ * trusted, because only the producer knows it or because it would be a look at every value: the
+ * sizes of buffers, that offsets do not decrease in between, that views point into their buffers,
+ * and that strings are UTF-8.
  */
 #ifndef CK_ARROW_H
 #define CK_ARROW_H
@@ -84,8 +86,8 @@ typedef struct ck_arrow_problem_s {
         int64_t row;                      /* the first one at fault, or -1 */
 } ck_arrow_problem_t;
 
-/* Rows of an array: `length` of them from `first` on, counted in the array's own buffers. Where the type alone is to be
- * looked at, length is 0 and the array may be NULL. */
+/* Rows of an array: `length` of them from `first` on, counted in the array's own buffers. Where
+ * the type alone is to be looked at, length is 0 and the array may be NULL. */
 typedef struct ck_arrow_view_s {
         const struct ArrowSchema *schema;
         const struct ArrowArray *array;
@@ -98,8 +100,8 @@ CK_EXPORT ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
                                           const struct ArrowArray *array, ck_arrow_view_t *view,
                                           ck_arrow_problem_t *problem);
 
-/* The number of the struct's field with this name (no NUL at its end needed); -1: there is none, -2: there are several. The
- * schema must have passed ck_arrow_root(). */
+/* The number of the struct's field with this name (no NUL at its end needed); -1: there is none,
+ * -2: there are several. The schema must have passed ck_arrow_root(). */
 CK_EXPORT int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name, size_t len);
 
 /* The same rows of field i of a struct. */
@@ -113,8 +115,9 @@ CK_EXPORT int64_t ck_arrow_first_null(const ck_arrow_view_t *view);
 CK_EXPORT ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *column,
                                             ck_arrow_problem_t *problem);
 
-/* Integers and, if `times`, timestamps, which become ms. Leaves numbers->missing as it is. CK_ARROW_WIDEN: unsigned numbers some
- * of which are beyond what is signed of that width: the column is ck_arrow_widen()'s to make. */
+/* Integers and, if `times`, timestamps, which become ms. Leaves numbers->missing as it is.
+ * CK_ARROW_WIDEN: unsigned numbers some of which are beyond what is signed of that width: the
+ * column is ck_arrow_widen()'s to make. */
 CK_EXPORT ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool times,
                                              ck_numbers_t *numbers,
                                              ck_arrow_problem_t *problem);
@@ -122,8 +125,8 @@ CK_EXPORT ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool t
 /* Writes view->length numbers of an unsigned type of up to 32 bits, `missing` for a null. */
 CK_EXPORT void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into);
 
-/* Lists (list, large_list, map) of name and value; in a list the struct's fields are `key` and `value`. A null list has
- * no pairs. */
+/* Lists (list, large_list, map) of name and value; in a list the struct's fields are `key` and
+ * `value`. A null list has no pairs. */
 CK_EXPORT ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *headers,
                                              ck_arrow_problem_t *problem);
 
@@ -148,20 +151,20 @@ typedef enum ck_arrow_name_e {
 /* The name of a column, static. */
 CK_EXPORT const char *ck_arrow_name(ck_arrow_name_t name);
 
-/* The struct type with these columns (at most CK_ARROW_NAME__CNT), each of them nullable. 0, or ENOMEM (then *out is
- * not live). */
+/* The struct type with these columns (at most CK_ARROW_NAME__CNT), each of them nullable. 0, or
+ * ENOMEM (then *out is not live). */
 CK_EXPORT int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
                               struct ArrowSchema *out);
 
-/* Copies the messages start, start + step, ... of a batch (cnt at most, counted as ck_batch_row() counts) into an array: as many
- * as keep every column within max_bytes. *built says how many; none fit only if one message alone is too
- * big. 0, or ENOMEM (then *out is not live). */
+/* Copies the messages start, start + step, ... of a batch (cnt at most, counted as ck_batch_row()
+ * counts) into an array: as many as keep every column within max_bytes. *built says how many;
+ * none fit only if one message alone is too big. 0, or ENOMEM (then *out is not live). */
 CK_EXPORT int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
                              const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
                              size_t *built, struct ArrowArray *out);
 
-/* The same as a stream of as many arrays as it takes, all of them built at once, so that the batch may go. 0, ENOMEM, or
- * EOVERFLOW if a message alone is too big (then *out is not live). */
+/* The same as a stream of as many arrays as it takes, all of them built at once, so that the
+ * batch may go. 0, ENOMEM, or EOVERFLOW if a message alone is too big (then *out is not live). */
 CK_EXPORT int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
                               const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
                               struct ArrowArrayStream *out);

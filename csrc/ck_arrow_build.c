@@ -1,9 +1,9 @@
 /* The half of ck_arrow that makes arrays of consumed messages.
  *
- * One pass: the rows are taken in blocks that stay in the processor's cache, and each block is appended to
- * every column. A message lies in cold memory, so that a second pass, for exact sizes, would cost more than buffers that
- * grow: their sizes are guessed from the mean so far, and the C library grows large ones without a copy.
- */
+ * One pass: the rows are taken in blocks that stay in the processor's cache, and each block is
+ * appended to every column. A message lies in cold memory, so that a second pass, for exact
+ * sizes, would cost more than buffers that grow: their sizes are guessed from the mean so far,
+ * and the C library grows large ones without a copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,8 @@ static void *ck_arrow_room(struct ArrowArray *array, int i, size_t size) {
         return grown;
 }
 
-/* The same for one that grows as rows come: `size` bytes are needed now, after `done` of cnt rows. */
+/* The same for one that grows as rows come: `size` bytes are needed now, after `done` of cnt
+ * rows. */
 static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t done,
                            size_t cnt) {
         const ck_arrow_node_t *node = array->private_data;
@@ -124,7 +125,8 @@ typedef struct ck_arrow_block_s {
         rd_kafka_headers_t *headers[CK_ARROW_BLOCK];
 } ck_arrow_block_t;
 
-/* How many bytes (of headers: also how many headers) the columns hold, or would with one more row. */
+/* How many bytes (of headers: also how many headers) the columns hold, or would with one more
+ * row. */
 typedef struct ck_arrow_totals_s {
         size_t key;
         size_t value;
@@ -142,8 +144,9 @@ static bool ck_arrow_fit(const ck_arrow_totals_t *totals, unsigned wanted, size_
                totals->header_values <= most;
 }
 
-/* Header names are to be UTF-8 and may not be, nobody checks them: then as Python decodes with "replace". The length of
- * what stands at p and is valid, or minus that of what is to be replaced. */
+/* Header names are to be UTF-8 and may not be, nobody checks them: then as Python decodes with
+ * "replace". The length of what stands at p and is valid, or minus that of what is to be
+ * replaced. */
 static int ck_arrow_utf8_step(const uint8_t *p, const uint8_t *end) {
         uint8_t low = 0x80, high = 0xbf;
         int length, i;
@@ -204,7 +207,8 @@ static void ck_arrow_count_headers(const rd_kafka_headers_t *headers,
         totals->headers += i;
 }
 
-/* Takes rows from place `at` of the batch until the block is full, there are no more, or one does not fit. */
+/* Takes rows from place `at` of the batch until the block is full, there are no more, or one does
+ * not fit. */
 static void ck_arrow_take(const ck_batch_t *batch, int64_t at, ptrdiff_t step, unsigned wanted,
                           size_t most, ck_arrow_totals_t *totals, ck_arrow_block_t *block) {
         size_t want = block->all - block->done;
@@ -437,7 +441,7 @@ int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t
                         goto fail;
         }
         while (block.done < cnt) {
-                size_t want = cnt - block.done < CK_ARROW_BLOCK ? cnt - block.done : CK_ARROW_BLOCK;
+                size_t left = cnt - block.done;
 
                 ck_arrow_take(batch, (int64_t)start + (int64_t)block.done * step, step, wanted,
                               max_bytes, &totals, &block);
@@ -445,8 +449,8 @@ int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t
                         if (ck_arrow_put(out->children[i], names[i], &block, &totals))
                                 goto fail;
                 block.done += block.cnt;
-                if (block.cnt < want)
-                        break;
+                if (block.cnt < left && block.cnt < CK_ARROW_BLOCK)
+                        break; /* one did not fit */
         }
         out->length = (int64_t)block.done;
         *built = block.done;

@@ -134,7 +134,8 @@ static ck_arrow_result_t ck_arrow_buffers(const ck_arrow_view_t *view, int64_t l
         return CK_ARROW_OK;
 }
 
-/* Where n offsets of a width of 4 or 8 bytes begin and end: within 0 and `most`, the latter if it is known. */
+/* Where n offsets of a width of 4 or 8 bytes begin and end: within 0 and `most`, the latter if it
+ * is known. */
 static ck_arrow_result_t ck_arrow_bounds(const ck_arrow_view_t *view, bool large, int64_t most,
                                          int64_t *begin, int64_t *end,
                                          ck_arrow_problem_t *problem) {
@@ -259,7 +260,8 @@ ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *colu
         return CK_ARROW_OK;
 }
 
-/* An unsigned number of 1, 2, 4 or 8 bytes, as the machine has them: the specification knows no other order. */
+/* An unsigned number of 1, 2, 4 or 8 bytes, as the machine has them: the specification knows no
+ * other order. */
 static uint64_t ck_arrow_unsigned(const char *base, int width, int64_t at) {
         const char *place = base + at * width;
         uint16_t two;
@@ -374,9 +376,9 @@ static void ck_arrow_pairs(const ck_headers_t *headers, int64_t row, int64_t *be
         *end = headers->starts64 ? headers->starts64[at + 1] : headers->starts32[at + 1];
 }
 
-/* The first record with a header that is null, going by the bitmap of the pairs or of their names (whose bit
- * `first` is that of pair 0), or because all are; -1 if there is none. What lies under a null list
- * does not count. */
+/* The first record with a header that is null, going by the bitmap of the pairs or of their names
+ * (whose bit `first` is that of pair 0), or because all are; -1 if there is none. What lies under
+ * a null list does not count. */
 static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length, bool all,
                                     const uint8_t *validity, int64_t first) {
         int64_t begin, end, i;
@@ -390,7 +392,8 @@ static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length,
         return -1;
 }
 
-/* The first record with a header whose name would end early where it is read as a string of C; -1 if there is none. */
+/* The first record with a header whose name would end early where it is read as a string of C; -1
+ * if there is none. */
 static int64_t ck_arrow_nul_in_name(const ck_headers_t *headers, int64_t length) {
         int64_t begin, end, i;
 

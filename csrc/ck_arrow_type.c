@@ -23,7 +23,8 @@ const char *ck_arrow_name(ck_arrow_name_t name) {
         return ck_arrow_types[name].name;
 }
 
-/* A schema's children: the structs, which a consumer may move away one by one, and pointers to them. */
+/* A schema's children: the structs, which a consumer may move away one by one, and pointers to
+ * them. */
 typedef struct ck_arrow_schemas_s {
         struct ArrowSchema *pointers[CK_ARROW_NAME__CNT];
         struct ArrowSchema schemas[CK_ARROW_NAME__CNT];

@@ -48,7 +48,9 @@ _TIMES = "timestamp, or int64 in ms"
 _HEADERS = "list<struct<key: string, value: binary>>"
 
 
+# Not seen by the collector: what it refers to is bytes alone.
 @cython.final
+@cython.no_gc
 cdef class ArrowData:
     """Everything that one object gave: a table in chunks, or an array in chunks.
 

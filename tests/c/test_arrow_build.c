@@ -298,7 +298,9 @@ static void test_what_is_not_known_is_null(void) {
             {.topic = "a", .timestamp = -1, .timestamp_type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE},
             {.topic = "bc", .timestamp = -1, .timestamp_type = RD_KAFKA_TIMESTAMP_CREATE_TIME},
             {.topic = "a", .timestamp = -5, .timestamp_type = RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME},
-            {.topic = "a", .timestamp = INT64_MAX, .timestamp_type = RD_KAFKA_TIMESTAMP_CREATE_TIME},
+            {.topic = "a",
+             .timestamp = INT64_MAX,
+             .timestamp_type = RD_KAFKA_TIMESTAMP_CREATE_TIME},
         };
         ck_batch_t batch = {.rows = rows, .cnt = 4, .refs = 1};
         struct ArrowArray array;

@@ -80,7 +80,8 @@ static void test_views_lie_in_place_or_in_any_buffer(void) {
 static void test_the_fields_of_a_slice_are_sliced(void) {
         const char *fixed = "aabbccddee";
         const void *buffers[] = {NULL, fixed}, *none[] = {NULL};
-        struct ArrowSchema child_schema = schema_of("w:2", "x"), *child_schemas[] = {&child_schema};
+        struct ArrowSchema child_schema = schema_of("w:2", "x");
+        struct ArrowSchema *child_schemas[] = {&child_schema};
         struct ArrowArray child = array_of(4, 1, 0, buffers, 2), *children[] = {&child};
         struct ArrowSchema schema = schema_of("+s", "");
         struct ArrowArray array = array_of(2, 2, 0, none, 1);
