@@ -163,13 +163,18 @@ def test_the_types_are_those_of_sparks_source(batch: Any) -> None:
     assert len(pa.table(batch).column("key").chunks) == 1
 
 
+def read_by_duckdb(data: Any) -> list[dict[str, Any]]:
+    with duckdb.connect() as connection:
+        return connection.from_arrow(data).to_arrow_table().to_pylist()
+
+
 READERS: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
     "pyarrow.table": lambda data: pa.table(data).to_pylist(),
     "pyarrow.record_batch": lambda data: pa.record_batch(data).to_pylist(),
     "pyarrow.reader": lambda data: pa.RecordBatchReader.from_stream(data).read_all().to_pylist(),
     "nanoarrow": lambda data: list(nanoarrow.Array(data).to_pylist()),
     "polars": lambda data: polars.DataFrame(data).to_dicts(),
-    "duckdb": lambda data: duckdb.connect().from_arrow(data).to_arrow_table().to_pylist(),
+    "duckdb": read_by_duckdb,
 }
 
 
