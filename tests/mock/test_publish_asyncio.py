@@ -254,7 +254,7 @@ def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> N
     async def main(producer: Any) -> None:
         await producer.publish(topic, ["a"])
 
-    for _ in range(5):
+    for _ in range(20):
         other = make_producer()
         run(main(other))
         other.close()
@@ -262,7 +262,8 @@ def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> N
     del producer
     gc.collect()
 
-    assert open_files() == files
+    # Connections, of brokers too, come and go; what each producer leaves behind would be 20.
+    assert open_files() < files + 10
 
 
 def test_loop_that_was_closed_does_not_matter(producer: Any, topic: str) -> None:
