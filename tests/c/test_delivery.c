@@ -1,4 +1,5 @@
 #include <pthread.h>
+#include <time.h>
 
 #include "check.h"
 #include "ck_callback.h"
@@ -191,6 +192,48 @@ static void test_reports_of_many_threads_end_it_once(void) {
         ck_queue_destroy(queue);
 }
 
+typedef struct sleeper_s {
+        ck_queue_t *queue;
+        ck_delivery_t *delivery;
+} sleeper_t;
+
+static void *sleeper_main(void *arg) {
+        sleeper_t *sleeper = arg;
+
+        /* A guest is in, so there is no turn to take. */
+        CHECK(!ck_turn_take(ck_queue_turn(sleeper->queue), -1, false, ck_delivery_has_come,
+                            sleeper->delivery));
+        CHECK(ck_delivery_is_done(sleeper->delivery));
+        return NULL;
+}
+
+static void test_last_report_wakes_who_sleeps(void) {
+        enum { TIMES = 20 };
+        ck_queue_t *queue = ck_queue_new();
+        int64_t started = ck_runtime_now_ms();
+        int i;
+
+        ck_turn_enter(ck_queue_turn(queue), NULL);
+        for (i = 0; i < TIMES; i++) {
+                ck_delivery_t *delivery = ck_delivery_new(queue, 1);
+                struct timespec moment = {.tv_nsec = 2000000};
+                sleeper_t sleeper = {queue, delivery};
+                pthread_t thread;
+
+                ck_delivery_take(delivery, 1);
+                ck_delivery_close(delivery, 0);
+                CHECK(pthread_create(&thread, NULL, sleeper_main, &sleeper) == 0);
+                nanosleep(&moment, NULL); /* most often it sleeps by then */
+                report(delivery, 0, 0, 0, 0, NULL);
+                pthread_join(thread, NULL);
+                ck_delivery_release(delivery);
+        }
+        /* Had they to wake by themselves, each would take 100 ms. */
+        CHECK(ck_runtime_now_ms() - started < TIMES * 50);
+        ck_turn_leave(ck_queue_turn(queue));
+        ck_queue_destroy(queue);
+}
+
 typedef struct taker_s {
         ck_turn_t *turn;
         _Atomic int inside;
@@ -241,6 +284,7 @@ int main(void) {
         test_size_that_overflows_is_no_delivery();
         test_what_is_in_flight_at_the_end_fails();
         test_reports_of_many_threads_end_it_once();
+        test_last_report_wakes_who_sleeps();
         test_turn_is_one_threads();
         return 0;
 }

@@ -249,6 +249,7 @@ def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: s
 
 def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> None:
     producer = make_producer()
+    gc.collect()
     files = open_files()
 
     async def main(producer: Any) -> None:

@@ -199,6 +199,25 @@ def test_wait_beside_a_flushing_thread_ends_at_once(make_producer: Any, topic: s
     assert sorted(times)[25] < 0.05
 
 
+def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+    delivery = producer.publish(topic, ["a"])
+    poller = Thread(lambda: producer.poll(60))
+    poller.started_work.wait()
+    time.sleep(0.05)  # into its wait, which nothing tells of; too short does no harm
+    started = time.monotonic()
+
+    producer.flush()
+
+    assert time.monotonic() - started < 10
+    assert delivery.done
+    producer.publish(topic, ["b"])
+    producer.flush()
+    producer.close()
+    with contextlib.suppress(RuntimeError):  # it was still waiting
+        poller.end()
+
+
 def test_many_threads_publish_and_wait(make_producer: Any, topic: str) -> None:
     producer = make_producer({"queue.buffering.max.messages": 100})
 
