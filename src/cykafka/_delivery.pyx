@@ -202,7 +202,7 @@ cdef class Delivery:
         cdef int64_t failed, first
         if self._ledger is None or self._handle is None:
             return
-        if self._ledger._callbacks is not None and not self._ledger._told:
+        if self._ledger._callbacks and not self._ledger._told:
             return  # they will be told
         failed = ck_delivery_drop(self._ledger._ptr)
         if (failed and not self._asked and self._handle._events is not NULL

@@ -103,7 +103,8 @@ cdef class Producer(Publisher):
     Notes
     -----
     All callbacks but ``oauth_cb`` run in the calls that wait: ``poll``, ``flush``, ``close``,
-    ``commit_transaction`` and ``abort_transaction``. What they raise, these calls raise.
+    ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. What they
+    raise, these calls raise.
     The producer is a context manager; leaving the block closes it. ``len()`` is the number
     of messages and events in its queues.
     """
