@@ -4,7 +4,8 @@
 #include "check.h"
 #include "ck_batch.h"
 
-enum { PARTITIONS = 3, PER_PARTITION = 10, TOTAL = PARTITIONS * PER_PARTITION };
+/* So many headers that threads meet while they are parsed. */
+enum { PARTITIONS = 3, PER_PARTITION = 10, TOTAL = PARTITIONS * PER_PARTITION, HEADERS = 100 };
 
 typedef struct source_s {
         rd_kafka_t *producer; /* and the mock cluster's owner */
@@ -20,7 +21,7 @@ static source_t new_source(void) {
         rd_kafka_topic_t *rkt;
         source_t source;
         char value[16];
-        int i;
+        int i, j;
 
         check_set(conf, "linger.ms", "0");
         source.producer = check_client(RD_KAFKA_PRODUCER, conf);
@@ -34,8 +35,8 @@ static source_t new_source(void) {
                 rd_kafka_headers_t *headers = i % 3 ? NULL : rd_kafka_headers_new(2);
                 size_t len = i % 7 ? strlen(value) : 0;
 
-                if (headers)
-                        rd_kafka_header_add(headers, "number", -1, value, -1);
+                for (j = 0; headers && j < HEADERS; j++)
+                        rd_kafka_header_add(headers, j ? "more" : "number", -1, value, -1);
                 CHECK(rd_kafka_producev(
                           source.producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(i % PARTITIONS),
                           RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
@@ -195,7 +196,7 @@ static void check_same(const ck_batch_t *batch, const ck_batch_t *other) {
                 CHECK(!headers == !others);
                 if (!headers)
                         continue;
-                CHECK(headers != others && rd_kafka_header_cnt(others) == 1);
+                CHECK(headers != others && rd_kafka_header_cnt(others) == HEADERS);
                 CHECK(!rd_kafka_header_get_last(headers, "number", &value, &len));
                 CHECK(!rd_kafka_header_get_last(others, "number", &other_value, &other_len));
                 CHECK(len == other_len && memcmp(value, other_value, len) == 0);
@@ -287,10 +288,13 @@ static void test_loans_are_waited_for(void) {
 }
 
 /* All threads must be given the same headers, whoever has them parsed. */
+static pthread_barrier_t start;
+
 static void *read_headers(void *arg) {
         rd_kafka_headers_t **seen = calloc(TOTAL, sizeof(*seen));
         size_t i;
 
+        pthread_barrier_wait(&start);
         for (i = 0; i < TOTAL; i++)
                 seen[i] = ck_batch_headers(arg, i);
         return seen;
@@ -305,6 +309,7 @@ static void test_headers_are_parsed_once_by_many_threads(void) {
         void *seen[THREADS];
         int i;
 
+        CHECK(!pthread_barrier_init(&start, NULL, THREADS));
         for (i = 0; i < THREADS; i++)
                 CHECK(!pthread_create(&threads[i], NULL, read_headers, batch));
         for (i = 0; i < THREADS; i++)
@@ -315,6 +320,7 @@ static void test_headers_are_parsed_once_by_many_threads(void) {
                         free(seen[i]);
         }
         free(seen[0]);
+        pthread_barrier_destroy(&start);
         ck_batch_unref(batch);
         ck_batch_destroy(gathered);
         destroy_source(&source);
