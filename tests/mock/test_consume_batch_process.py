@@ -188,3 +188,53 @@ def test_batches_do_not_grow_the_process(
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_batch_stays_where_it_is_when_a_copy_would_have_to_grow_the_process(
+    run_script: Callable[..., subprocess.CompletedProcess[str]],
+    cluster: Any,
+    make_producer: Callable[..., Any],
+    unique: Callable[[str], str],
+) -> None:
+    topic = unique("topic")
+    cluster.create_topic(topic, 20)  # the mock keeps 5 MB of each partition
+    producer = make_producer()
+    for number in range(800):
+        producer.produce(topic, bytes(100_000), str(number), partition=number % 20)
+    assert producer.flush(WAIT_S) == 0
+    done = run_script(
+        """
+        import resource, sys, time
+        from cykafka._handle import live_handles
+        servers, topic = sys.argv[1:]
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "memory"})
+        consumer.assign([kafka.TopicPartition(topic, n, 0) for n in range(20)])
+        batch = consumer.consume_batch(800, 20)
+        assert len(batch) == 800, len(batch)
+        keys, part = batch.keys(), batch[::2]
+
+        # Room for the stack of a thread, and not for the 80 MB of the batch.
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + (12 << 20), limits[1]))
+        try:
+            batch.detach()
+        except MemoryError:
+            print("no memory")
+        assert batch.keys() == keys
+        consumer.close()
+        print(live_handles()["fetched"])
+        assert (batch.keys(), part.keys()) == (keys, keys[::2])
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        part.detach()
+        print(live_handles()["fetched"])
+        assert (batch.keys(), part.keys()) == (keys, keys[::2])
+        assert set(batch.values()) == {bytes(100_000)}
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no memory\n800\n0\n", ""), (
+        done.stdout + done.stderr
+    )
