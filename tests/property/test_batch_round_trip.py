@@ -1,0 +1,41 @@
+"""Batches of every form and size come back identical and in order, by the mock cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from round_trips import FORMS, Wire
+
+from cykafka.testing import MockCluster
+
+TOPIC = "round-trips"
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    with MockCluster() as cluster:
+        cluster.create_topic(TOPIC, 1)
+        wire = Wire(cluster, TOPIC)
+        yield wire
+        wire.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(count=st.integers(0, 3_000), seed=st.integers(0, 2**32))
+@example(count=0, seed=0)
+@example(count=1, seed=0)
+def test_batches_come_back(wire: Wire, form: str, count: int, seed: int) -> None:
+    wire.check(form, count, seed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_hundred_thousand_records_come_back(wire: Wire, form: str) -> None:
+    wire.check(form, 100_000, seed=1)
