@@ -190,12 +190,12 @@ int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
 }
 
 int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
-                      int timeout_ms, bool any) {
+                      int timeout_ms, const unsigned *since) {
         ck_turn_t *turn = ck_queue_turn(queue);
         int64_t started = ck_runtime_now_ms();
         int served;
 
-        if (!ck_turn_take(turn, timeout_ms, any, goal ? ck_delivery_has_come : NULL, goal))
+        if (!ck_turn_take(turn, timeout_ms, since, goal ? ck_delivery_has_come : NULL, goal))
                 return 0;
         if (timeout_ms > 0) { /* what taking the turn has left of it */
                 int64_t left = started + timeout_ms - ck_runtime_now_ms();

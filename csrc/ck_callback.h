@@ -81,11 +81,12 @@ CK_EXPORT bool ck_callback_inside(bool inside);
 /* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
 
-/* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to timeout_ms (-1: for
- * ever), or until goal is done (NULL: no such). With `any` also when another thread's turn has ended. Returns
- * how many operations were served. Takes the turn's lock, and does not hold it while it serves. */
+/* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to
+ * timeout_ms (-1: for ever), or until goal is done (NULL: no such). With `since` also when another
+ * thread has served since ck_turn_ended() was that (NULL: no matter). Returns how many operations
+ * were served. Takes the turn's lock, and does not hold it while it serves. */
 CK_EXPORT int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
-                                int timeout_ms, bool any);
+                                int timeout_ms, const unsigned *since);
 
 /* rd_kafka_flush. */
 CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms);

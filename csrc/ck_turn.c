@@ -18,6 +18,7 @@ struct ck_turn_s {
         int guests;
         int sleepers; /* on `changed` */
         unsigned kicks;
+        unsigned ended;
         ck_link_t list; /* of what is waited for, in a ring */
 };
 
@@ -66,28 +67,36 @@ static void ck_turn_wake(ck_turn_t *turn) {
                 pthread_cond_broadcast(&turn->changed);
 }
 
-bool ck_turn_take(ck_turn_t *turn, int timeout_ms, bool any, bool (*done)(const void *),
-                  const void *arg) {
+unsigned ck_turn_ended(ck_turn_t *turn) {
+        unsigned ended;
+
+        pthread_mutex_lock(&turn->lock);
+        ended = turn->ended;
+        pthread_mutex_unlock(&turn->lock);
+        return ended;
+}
+
+bool ck_turn_take(ck_turn_t *turn, int timeout_ms, const unsigned *since,
+                  bool (*done)(const void *), const void *arg) {
         int64_t deadline = ck_runtime_now_ms() + timeout_ms;
-        bool slept = false, mine = false;
+        bool mine = false;
         unsigned kicks;
 
         pthread_mutex_lock(&turn->lock);
         kicks = turn->kicks;
-        while (!(done && done(arg))) {
+        while (!(done && done(arg)) && !(since && *since != turn->ended)) {
                 int64_t left;
 
                 if (!turn->taken && !turn->guests) {
                         mine = turn->taken = true;
                         break;
                 }
-                if (slept && (any || kicks != turn->kicks))
+                if (kicks != turn->kicks)
                         break;
                 left = timeout_ms < 0 ? CK_TURN_SLEEP_MS : deadline - ck_runtime_now_ms();
                 if (left <= 0)
                         break;
                 ck_turn_wait(turn, left);
-                slept = true;
         }
         pthread_mutex_unlock(&turn->lock);
         return mine;
@@ -96,6 +105,7 @@ bool ck_turn_take(ck_turn_t *turn, int timeout_ms, bool any, bool (*done)(const 
 void ck_turn_give(ck_turn_t *turn) {
         pthread_mutex_lock(&turn->lock);
         turn->taken = false;
+        turn->ended++;
         ck_turn_wake(turn);
         pthread_mutex_unlock(&turn->lock);
 }
@@ -113,6 +123,14 @@ void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu) {
 void ck_turn_leave(ck_turn_t *turn) {
         pthread_mutex_lock(&turn->lock);
         turn->guests--;
+        turn->ended++;
+        ck_turn_wake(turn);
+        pthread_mutex_unlock(&turn->lock);
+}
+
+void ck_turn_note(ck_turn_t *turn) {
+        pthread_mutex_lock(&turn->lock);
+        turn->ended++;
         ck_turn_wake(turn);
         pthread_mutex_unlock(&turn->lock);
 }

@@ -36,11 +36,15 @@ CK_EXPORT ck_turn_t *ck_turn_new(void);
 /* NULL is fine. */
 CK_EXPORT void ck_turn_destroy(ck_turn_t *turn);
 
-/* Waits up to timeout_ms until it is this thread's turn, and takes it: true. False once
- * the time is over, when the turn was kicked, or when *done has become true, which is
- * read under the lock. With `any` also when another thread's turn has ended. done may be
- * NULL. */
-CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, bool any,
+/* How many turns and guests' stays have ended. Who looks for something that serving brings
+ * about reads it before looking, and then waits for it. */
+CK_EXPORT unsigned ck_turn_ended(ck_turn_t *turn);
+
+/* Waits up to timeout_ms until it is this thread's turn, and takes it: true. False once the
+ * time is over, when the turn was kicked, or when *done has become true, which is read under
+ * the lock. With `since` also when a turn or a stay has ended since ck_turn_ended() was that:
+ * else what it brought about would be waited for in vain. done and since may be NULL. */
+CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, const unsigned *since,
                             bool (*done)(const void *), const void *arg);
 
 /* Ends the turn. */
@@ -52,6 +56,9 @@ CK_EXPORT void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu);
 
 /* The guest leaves. */
 CK_EXPORT void ck_turn_leave(ck_turn_t *turn);
+
+/* Somebody has served without a turn, and without waiting: as if a turn had ended. */
+CK_EXPORT void ck_turn_note(ck_turn_t *turn);
 
 /* Ends every wait in ck_turn_take(): something has happened to the handle. */
 CK_EXPORT void ck_turn_kick(ck_turn_t *turn);

@@ -39,6 +39,8 @@ cdef extern from "ck_bell.h" nogil:
 cdef extern from "ck_turn.h" nogil:
     ctypedef struct ck_turn_t
 
+    unsigned ck_turn_ended(ck_turn_t *turn)
+    void ck_turn_note(ck_turn_t *turn)
     void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu)
     void ck_turn_leave(ck_turn_t *turn)
     void ck_turn_kick(ck_turn_t *turn)
@@ -160,7 +162,7 @@ cdef extern from "ck_callback.h" nogil:
     bint ck_callback_inside(bint inside)
     int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
     int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
-                          int timeout_ms, bint any)
+                          int timeout_ms, const unsigned *since)
     rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
 

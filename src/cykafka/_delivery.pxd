@@ -22,6 +22,8 @@ cdef class Delivery:
     cdef object __weakref__
     cdef Handle _handle
     cdef Ledger _ledger
+    # The ledger's own, which the collector may have cleared.
+    cdef object _topic
     # Whether someone has asked for the outcomes, so that a failure need not be told otherwise.
     cdef bint _asked
 

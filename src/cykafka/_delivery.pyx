@@ -312,7 +312,7 @@ cdef class Delivery:
             else:
                 rk = handle.enter()
                 with nogil:
-                    ck_callback_serve(rk, handle._events, delivery, ms, False)
+                    ck_callback_serve(rk, handle._events, delivery, ms, NULL)
                 handle.leave()
                 handle.dispatch(NOW)
             if ck_delivery_is_done(delivery):
@@ -379,7 +379,7 @@ cdef class Delivery:
         if self._ledger is None or self._ledger._ptr is NULL:
             return "<Delivery>"
         delivery = self._ledger._ptr
-        topic = self._ledger._topic if isinstance(self._ledger._topic, str) else "several topics"
+        topic = self._topic if isinstance(self._topic, str) else "several topics"
         state = "done" if ck_delivery_is_done(delivery) else "in flight"
         return (f"<Delivery of {ck_delivery_cnt(delivery)} record(s) to {topic}, {state}, "
                 f"{ck_delivery_failed(delivery)} failed>")
@@ -425,9 +425,9 @@ cdef int _untold(Delivery delivery, int64_t first, int64_t failed) noexcept:
     cdef const char *topic
     if first < 0:
         return 0
-    name = delivery._ledger._topic
+    name = delivery._topic
     if not isinstance(name, str):
-        name = delivery._ledger._topic[first]
+        name = delivery._topic[first]
     topic = utf8(name, &size, "topic")
     ck_queue_untold(delivery._handle._events, topic, <rd_kafka_resp_err_t>
                     ck_delivery_slots(delivery._ledger._ptr)[first].u.outcome.err, failed)
@@ -438,6 +438,7 @@ cdef Delivery delivery_of(Handle handle, Ledger ledger):
     cdef Delivery delivery = Delivery.__new__(Delivery)
     delivery._handle = handle
     delivery._ledger = ledger
+    delivery._topic = ledger._topic
     return delivery
 
 

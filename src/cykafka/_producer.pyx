@@ -28,6 +28,7 @@ from cykafka._csrc cimport (
     ck_record_t,
     ck_runtime_generation,
     ck_runtime_now_ms,
+    ck_turn_ended,
     ck_turn_enter,
     ck_turn_leave,
 )
@@ -243,7 +244,8 @@ cdef class Producer(Publisher):
                              timeout) except -1:
         """What to do about an error of ck_produce(): wait for room in the queue, or raise."""
         cdef int64_t deadline = 0
-        cdef bint waited = False
+        cdef bint again = False
+        cdef unsigned ended = 0
         cdef rd_kafka_topic_t *rkt
         cdef rd_kafka_t *rk
         cdef int ms
@@ -251,25 +253,29 @@ cdef class Producer(Publisher):
             if rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR__QUEUE_FULL:
                 raise KafkaException(produce_error(topic, record, take_error(error)))
             rd_kafka_error_destroy(error)
-            if not waited:
+            if not again:
                 deadline = deadline_after(timeout_ms(timeout, "timeout"))
-                waited = True
             ms = self.slice_ms(deadline)
             if ms == 0:
                 raise BufferError("Local: Queue full: call poll() to make room, give produce() a "
                                   "timeout, or raise queue.buffering.max.messages or .kbytes")
-            rk = self.enter()
-            try:
-                with nogil:
-                    ck_callback_serve(rk, self._events, NULL, ms, True)
-            finally:
-                self.leave()
-            self.dispatch(NOW)
-            PyErr_CheckSignals()
+            if again:
+                ms = SLICE if ms < 0 else min(ms, <int>SLICE)
+                rk = self.enter()
+                try:
+                    with nogil:
+                        ck_callback_serve(rk, self._events, NULL, ms, &ended)
+                finally:
+                    self.leave()
+                self.dispatch(NOW)
+                PyErr_CheckSignals()
+            again = True
             rkt = self.topic_of(topic)
             # A callback, or another thread, may have closed the producer, and with it the topic.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
+            # Before the look at the queue: who makes room after it may leave nothing to serve.
+            ended = ck_turn_ended(ck_queue_turn(self._events))
             error = ck_produce(self._ptr, rkt, record)
         return 0
 
@@ -351,7 +357,7 @@ cdef class Producer(Publisher):
             if ms or rd_kafka_queue_length(self._wait_queue):
                 try:
                     with nogil:
-                        served += ck_callback_serve(rk, self._events, NULL, ms, False)
+                        served += ck_callback_serve(rk, self._events, NULL, ms, NULL)
                 finally:
                     self.leave()
             else:

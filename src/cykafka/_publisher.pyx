@@ -21,6 +21,7 @@ from cykafka._csrc cimport (
     ck_queue_turn,
     ck_runtime_count,
     ck_runtime_generation,
+    ck_turn_ended,
     ck_turn_kick,
 )
 from cykafka._delivery cimport Delivery, delivery_new, delivery_tell
@@ -343,6 +344,7 @@ cdef class Publisher(Transactional):
 
     cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1:
         cdef rd_kafka_resp_err_t err
+        cdef unsigned ended
         cdef rd_kafka_t *rk
         cdef int ms
         if publish.cnt <= FEW:
@@ -352,6 +354,8 @@ cdef class Publisher(Transactional):
         while True:
             rk = self.enter()
             with nogil:
+                # Before the look at the queue: who makes room after it may leave nothing to serve.
+                ended = ck_turn_ended(ck_queue_turn(self._events))
                 err = ck_publish(rk, publish, delivery._ledger._ptr, HAND_OVER_MS)
             self.leave()
             if not err:
@@ -360,9 +364,10 @@ cdef class Publisher(Transactional):
                 ms = self.slice_ms(deadline)
                 if ms == 0:
                     return 0
+                ms = SLICE if ms < 0 else min(ms, <int>SLICE)
                 rk = self.enter()
                 with nogil:
-                    ck_callback_serve(rk, self._events, NULL, ms, True)
+                    ck_callback_serve(rk, self._events, NULL, ms, &ended)
                 self.leave()
                 self.dispatch(NOW)
             PyErr_CheckSignals()

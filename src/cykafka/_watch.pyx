@@ -8,7 +8,12 @@ import os
 import threading
 import weakref
 
-from cykafka._csrc cimport ck_callback_poll, ck_runtime_generation
+from cykafka._csrc cimport (
+    ck_callback_poll,
+    ck_queue_turn,
+    ck_runtime_generation,
+    ck_turn_note,
+)
 from cykafka._handle cimport Handle
 from cykafka._librdkafka cimport (
     rd_kafka_queue_io_event_enable,
@@ -134,6 +139,7 @@ cdef class Watch:
             return  # its closer serves
         with nogil:
             ck_callback_poll(rk, 0)
+            ck_turn_note(ck_queue_turn(handle._events))
         handle.leave()
         try:
             handle.dispatch(NOW)

@@ -210,6 +210,21 @@ def test_failures_nobody_asked_for_are_counted(
     assert [record.args[1] for record in caplog.records if "nobody has asked" in record.msg] == [7]
 
 
+def test_failures_of_a_collected_delivery_are_counted(
+    make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make_producer({"message.max.bytes": 2000})
+    cycle: list[Any] = [producer.publish([topic] * 2, [b"x" * 5000] * 2)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        producer.close()
+
+    assert [record.args[1:3] for record in caplog.records] == [(2, topic)]
+
+
 def test_callback_gets_the_delivery_once(producer: Any, topic: str) -> None:
     told: list[tuple[Delivery, bool]] = []
     delivery = producer.publish(topic, [b"x" * 1000] * 3)
