@@ -13,7 +13,8 @@ from round_trips import FORMS, Wire
 
 @pytest.fixture(scope="module")
 def wire(kafka_cluster: Any) -> Iterator[Wire]:
-    kafka_cluster.create_topic("round-trips", partitions=1)
+    # Records of long ago are to stay.
+    kafka_cluster.create_topic("round-trips", partitions=1, config={"retention.ms": -1})
     wire = Wire(kafka_cluster, "round-trips")
     yield wire
     wire.close()
