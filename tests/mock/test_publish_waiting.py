@@ -218,6 +218,32 @@ def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str)
         poller.end()
 
 
+@pytest.mark.parametrize("call", ["publish", "produce"])
+def test_room_that_another_thread_has_made_is_seen(tiny: Any, topic: str, call: str) -> None:
+    """It may have served the last report there is: nothing more would end a wait for the next."""
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.is_set():
+            tiny.poll(1)
+
+    def publish() -> None:
+        for _ in range(40):
+            if call == "publish":
+                tiny.publish(topic, ["a"] * 30)
+            else:
+                for _ in range(30):
+                    tiny.produce(topic, "a", timeout=None)
+
+    poller = Thread(poll)
+    publisher = Thread(publish)
+    try:
+        publisher.end(30)
+    finally:
+        over.set()
+    poller.end()
+
+
 def test_many_threads_publish_and_wait(make_producer: Any, topic: str) -> None:
     producer = make_producer({"queue.buffering.max.messages": 100})
 
