@@ -347,7 +347,8 @@ cdef class Publisher(Transactional):
         cdef unsigned ended
         cdef rd_kafka_t *rk
         cdef int ms
-        if publish.cnt <= FEW:
+        # Even the allocation of the delivery may have run a collection, and so code of others.
+        if publish.cnt <= FEW and self._open_in == ck_runtime_generation:
             err = ck_publish(self._ptr, publish, delivery._ledger._ptr, HAND_OVER_MS)
             if not err:
                 return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import gc
 from typing import Any
 
 import pytest
 
-from cykafka._handle import live_handles
+from cykafka._handle import ClosedError, live_handles
 
 pytestmark = pytest.mark.ours
 
@@ -124,6 +126,38 @@ def test_columns_are_read_before_the_producer_is_looked_at(make_producer: Any, t
     producer = make_producer()
     with pytest.raises(RuntimeError, match="closed"):
         producer.publish(topic, ClosingList(["a"]))
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_collection_that_closes_the_producer(make_producer: Any, topic: str, count: int) -> None:
+    """It may run in any allocation of the call."""
+
+    class Closer:
+        def __init__(self, producer: Any) -> None:
+            self.producer, self.itself = producer, self
+
+        def __del__(self) -> None:
+            self.producer.close()
+
+    thresholds = gc.get_threshold()
+    delivered = 0
+    for allocations in range(1, 40):
+        producer = make_producer()
+        producer.publish(topic, ["a"]).wait(10)
+        gc.collect()
+        gc.disable()
+        try:
+            Closer(producer)
+            gc.set_threshold(allocations, 1, 1)
+            gc.enable()
+            with contextlib.suppress(ClosedError):
+                delivered += len(producer.publish(topic, ["a"] * count))
+        finally:
+            gc.enable()
+            gc.set_threshold(*thresholds)
+        gc.collect()
+
+    assert 0 < delivered < 39 * count
 
 
 def test_lists_that_lie_are_taken_by_what_they_yield(producer: Any, topic: str) -> None:
