@@ -325,10 +325,11 @@ cdef class Fetcher(Member):
             if ck_batch_reserve(batch, step):
                 raise MemoryError
             ms = self.slice_ms(deadline)
-            # Events cannot end this wait (see ck_callback.h): their callbacks would have to wait.
+            # Events cannot end this wait (see ck_callback.h), and errors neither: their callbacks, and
+            # who is to raise them, would have to wait.
             wait = ms
             if (ms < 0 or ms > SLICE) and (
-                    self._has_callbacks or self._on_assign is not None
+                    until_error or self._has_callbacks or self._on_assign is not None
                     or self._on_revoke is not None or self._on_lost is not None):
                 wait = SLICE
             self.enter()

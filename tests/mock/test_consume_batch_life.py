@@ -249,6 +249,26 @@ def test_close_from_another_thread_ends_the_wait_and_the_iteration(
         assert outcome == [[]] or "close" in outcome[0]
 
 
+def test_error_ends_the_wait_of_any_thread(
+    kafka: Any, make_consumer: Callable[..., Any], topic: str
+) -> None:
+    """Also of one that no signal can interrupt, and that waits for a full batch."""
+    consumer = make_consumer({"auto.offset.reset": "error"})
+    consumer.assign([kafka.TopicPartition(topic, 0, 99)])
+    outcome: list[int] = []
+
+    def run() -> None:
+        try:
+            next(consumer.batches(10, None))
+        except kafka.KafkaException as error:
+            outcome.append(error.args[0].code())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert outcome == [kafka.KafkaError._AUTO_OFFSET_RESET]
+
+
 # -- garbage
 
 
