@@ -3,6 +3,11 @@ from libc.stdint cimport int64_t
 from cykafka._arrow cimport ArrowData
 from cykafka._csrc cimport ck_bytes_t, ck_column_t, ck_headers_t, ck_numbers_t
 
+# A buffer that is held. It must not be moved: array.array's strides, say, point into it.
+cdef struct held_t:
+    held_t *before
+    Py_buffer buffer
+
 cdef class Pairs:
     cdef ck_bytes_t *_names
     cdef ck_bytes_t *_values
@@ -17,9 +22,7 @@ cdef class Columns:
     cdef void **_blocks
     cdef size_t _block_cnt
     cdef size_t _block_size
-    cdef Py_buffer *_buffers
-    cdef size_t _buffer_cnt
-    cdef size_t _buffer_size
+    cdef held_t *_held
     cdef list _objects
     # The number of records, -1 as long as no column has told it, and which one told it.
     cdef Py_ssize_t _cnt

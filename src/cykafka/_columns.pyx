@@ -68,12 +68,15 @@ cdef class Columns:
         self._objects = []
 
     def __dealloc__(self):
+        cdef held_t *held
         cdef size_t i
-        for i in range(self._buffer_cnt):
-            PyBuffer_Release(&self._buffers[i])
+        while self._held is not NULL:
+            held = self._held
+            self._held = held.before
+            PyBuffer_Release(&held.buffer)
+            free(held)
         for i in range(self._block_cnt):
             free(self._blocks[i])
-        free(self._buffers)
         free(self._blocks)
 
     cdef void *block(self, size_t cnt, size_t size) except NULL:
@@ -94,25 +97,18 @@ cdef class Columns:
         return block
 
     cdef Py_buffer *hold(self, object exporter, int flags) except NULL:
-        """The exporter's buffer, held as long as the columns live; the pointer is good until the
-        next hold."""
-        cdef Py_buffer *buffers
-        cdef Py_buffer buffer
-        cdef size_t size
-        PyObject_GetBuffer(exporter, &buffer, flags)
-        if self._buffer_cnt == self._buffer_size:
-            size = 2 * self._buffer_size + 4
-            buffers = <Py_buffer *>realloc(self._buffers, size * sizeof(Py_buffer))
-            if buffers is NULL:
-                PyBuffer_Release(&buffer)
-                raise MemoryError
-            self._buffers = buffers
-            self._buffer_size = size
-        # A Py_buffer must not be moved by those that point into themselves: all do it by shape =
-        # &len.
-        self._buffers[self._buffer_cnt] = buffer
-        self._buffer_cnt += 1
-        return &self._buffers[self._buffer_cnt - 1]
+        """The exporter's buffer, held as long as the columns live."""
+        cdef held_t *held = <held_t *>malloc(sizeof(held_t))
+        if held is NULL:
+            raise MemoryError
+        try:
+            PyObject_GetBuffer(exporter, &held.buffer, flags)
+        except:
+            free(held)
+            raise
+        held.before = self._held
+        self._held = held
+        return &held.buffer
 
     cdef int count(self, str name, Py_ssize_t cnt) except -1:
         """A column has told how many records there are."""
