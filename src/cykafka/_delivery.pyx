@@ -205,7 +205,8 @@ cdef class Delivery:
         if self._ledger._callbacks and not self._ledger._told:
             return  # they will be told
         failed = ck_delivery_drop(self._ledger._ptr)
-        if (failed and not self._asked and self._handle._events is not NULL
+        # A closed producer has told what it had to tell.
+        if (failed and not self._asked and self._handle._ptr is not NULL
                 and self._handle._generation == ck_runtime_generation):
             first = _first_failed(self._ledger._ptr, 0)
             _untold(self, first, failed)
@@ -347,7 +348,9 @@ cdef class Delivery:
         # Made before the look at it: an allocation may run the collector, and so another thread.
         callbacks = [fn]
         front = weakref.ref(self)
-        if not ledger._told:
+        # Once it is done the event may have been pushed already, and its producer be closed: nobody
+        # would come to pop it.
+        if not ledger._told and not ck_delivery_is_done(ledger._ptr):
             if ledger._callbacks is None:
                 ledger._callbacks = callbacks
                 ledger._front = front
@@ -361,8 +364,14 @@ cdef class Delivery:
 
     def _remove_done_callback(self, fn):
         cdef list callbacks = None if self._ledger is None else self._ledger._callbacks
-        if callbacks is not None and fn in callbacks:
-            callbacks.remove(fn)
+        cdef Py_ssize_t i
+        if callbacks is None:
+            return
+        # By identity: another callback may say that it equals anything.
+        for i in range(len(callbacks)):
+            if callbacks[i] is fn:
+                del callbacks[i]
+                return
 
     def __await__(self):
         self.ptr()
@@ -462,7 +471,8 @@ cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
         if delivery is None:
             delivery = delivery_of(handle, ledger)
         delivery._asked = True
-        while ledger._callbacks:
+        # Should one of them fork, the rest is the parent's.
+        while ledger._callbacks and handle._generation == ck_runtime_generation:
             fn = ledger._callbacks.pop(0)
             try:
                 fn(delivery)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import threading
 import time
@@ -184,6 +185,50 @@ def test_cancelled_await_leaves_nothing(make_producer: Any, topic: str) -> None:
     producer.flush(WAIT_S)
     gc.collect()
     assert live_handles()["deliveries"] == before
+
+
+def test_failures_after_a_cancelled_await_are_counted(
+    make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(producer.publish(topic, ["a"] * 7), 0.001)
+
+    run(main())
+    gc.collect()
+    producer.purge()
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        producer.close()
+
+    assert [record.args[1] for record in caplog.records if "nobody has asked" in record.msg] == [7]
+
+
+def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: str) -> None:
+    producer = make_producer({"linger.ms": 60_000})
+    told: list[Any] = []
+
+    class EqualToAll:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __call__(self, delivery: Any) -> None:
+            told.append(delivery)
+
+    async def main() -> Any:
+        delivery = producer.publish(topic, ["a"])
+        delivery.add_done_callback(EqualToAll())
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(delivery, 0.001)
+        return delivery
+
+    delivery = run(main())
+    producer.purge()
+    producer.flush(WAIT_S)
+    assert told == [delivery]
 
 
 def test_callbacks_run_while_the_loop_serves(make_producer: Any, topic: str) -> None:

@@ -250,6 +250,22 @@ def test_callback_of_a_dropped_delivery_is_called(
     assert deliveries() == 0
 
 
+def test_callback_added_after_a_close_is_called(
+    make_producer: Any, topic: str, deliveries: Callable[[], int]
+) -> None:
+    """Values were borrowed: that is an event too, which nobody pops any more."""
+    producer = make_producer({"queue.buffering.max.messages": 10})
+    producer.produce(topic, "a", on_delivery=lambda *_: producer.close())
+    told: list[Delivery] = []
+
+    with pytest.raises(RuntimeError, match="closed") as raised:
+        producer.publish(topic, [b"x" * 1000] * 100)
+    delivery = raised.value.delivery  # type: ignore[attr-defined]
+    delivery.add_done_callback(told.append)
+
+    assert told == [delivery]
+
+
 def test_callback_that_raises_loses_no_other(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:

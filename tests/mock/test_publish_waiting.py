@@ -448,6 +448,43 @@ def test_forked_child_is_refused(run_script: Callable[..., Any]) -> None:
     assert process.stdout == "fine\n", process.stderr
 
 
+FORKING_CALLBACK = """
+    import os
+    from cykafka.testing import MockCluster
+
+    with MockCluster() as cluster, kafka.Producer({
+        "bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0,
+    }) as producer:
+        parent = os.getpid()
+        told = []
+        children = []
+        def fork(_):
+            told.append("fork")
+            pid = os.fork()
+            if pid:
+                children.append(pid)
+        delivery = producer.publish("t", ["a"])
+        delivery.add_done_callback(fork)
+        delivery.add_done_callback(lambda _: told.append("second"))
+        try:
+            producer.flush(10)
+        except RuntimeError as error:
+            os._exit(7 if "fork" in str(error) and told == ["fork"] else 1)
+        if os.getpid() != parent:
+            os._exit(2)
+        _, status = os.waitpid(children[0], 0)
+        assert os.waitstatus_to_exitcode(status) == 7, status
+        assert told == ["fork", "second"], told
+    print("fine")
+"""
+
+
+def test_callbacks_behind_one_that_forks_are_the_parents(run_script: Callable[..., Any]) -> None:
+    process = run_script(FORKING_CALLBACK)
+
+    assert process.stdout == "fine\n", process.stderr
+
+
 GROWTH = """
     import resource
     from cykafka.testing import MockCluster
