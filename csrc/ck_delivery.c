@@ -11,6 +11,7 @@ struct ck_delivery_s {
         ck_link_t link;   /* in the turn's list, until it is done */
         ck_queue_t *queue;
         void *owner;
+        uint32_t generation; /* the process it was made in */
         size_t cnt;
         _Atomic size_t taken;
         /* Outcomes that are to come, and one for the publisher. */
@@ -38,6 +39,7 @@ ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt) {
         memset(delivery, 0, sizeof(*delivery));
         delivery->event.kind = CK_EVENT_DELIVERY;
         delivery->queue = queue;
+        delivery->generation = ck_runtime_generation;
         delivery->cnt = cnt;
         delivery->pending = cnt + 1;
         delivery->references = 2;
@@ -77,7 +79,10 @@ static int ck_delivery_finish(ck_delivery_t *delivery) {
 
         if (wanted)
                 ck_queue_push(queue, &delivery->event);
-        ck_turn_part(ck_queue_turn(queue), &delivery->link);
+        /* A child's publisher closes what it has begun in the parent. The list is the parent's, and
+         * its lock may be held by a thread that does not exist: nobody reads it here. */
+        if (delivery->generation == ck_runtime_generation)
+                ck_turn_part(ck_queue_turn(queue), &delivery->link);
         ck_delivery_release(delivery);
         return wanted;
 }

@@ -1,5 +1,7 @@
 #include <pthread.h>
 #include <time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "ck_callback.h"
@@ -283,6 +285,57 @@ static void test_turn_is_one_threads(void) {
         ck_turn_destroy(taker.turn);
 }
 
+typedef struct looker_s {
+        ck_turn_t *turn;
+        _Atomic bool looks;
+        _Atomic bool over;
+} looker_t;
+
+/* Runs with the turn's lock. */
+static bool looker_look(const void *arg) {
+        looker_t *looker = (looker_t *)arg;
+
+        looker->looks = true;
+        while (!looker->over)
+                usleep(100);
+        return true;
+}
+
+static void *looker_main(void *arg) {
+        looker_t *looker = arg;
+
+        ck_turn_take(looker->turn, 0, NULL, looker_look, looker);
+        return NULL;
+}
+
+/* A thread has the lock while another forks: in the child it stays locked. */
+static void test_publisher_that_was_forked_closes_its_delivery(void) {
+        ck_queue_t *queue = ck_queue_new();
+        ck_delivery_t *delivery = ck_delivery_new(queue, 3);
+        looker_t looker = {.turn = ck_queue_turn(queue)};
+        pthread_t thread;
+        pid_t child;
+        int status;
+
+        CHECK(pthread_create(&thread, NULL, looker_main, &looker) == 0);
+        while (!looker.looks)
+                usleep(100);
+        if (!(child = fork())) {
+                alarm(5);
+                ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__QUEUE_FULL);
+                CHECK(ck_delivery_is_done(delivery) && ck_delivery_failed(delivery) == 3);
+                ck_delivery_release(delivery);
+                _exit(7);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        looker.over = true;
+        pthread_join(thread, NULL);
+        ck_delivery_close(delivery, 0);
+        ck_delivery_release(delivery);
+        ck_queue_destroy(queue);
+}
+
 int main(void) {
         test_delivery_is_done_with_its_last_report();
         test_last_report_tells_who_waits_for_it();
@@ -293,5 +346,6 @@ int main(void) {
         test_reports_of_many_threads_end_it_once();
         test_last_report_wakes_who_sleeps();
         test_turn_is_one_threads();
+        test_publisher_that_was_forked_closes_its_delivery();
         return 0;
 }
