@@ -42,7 +42,11 @@ cdef class Watch:
             if self._over:
                 return
             self._awaiting[loop] = self._awaiting.get(loop, 0) + 1
-            if self._loop is None or self._loop.is_closed():
+            if self._loop is not None and self._loop.is_closed():
+                self._loop = None
+            elif self._loop is not None and not self._loop.is_running():
+                self.stop(self._loop)  # it was left with awaits that are not over
+            if self._loop is None:
                 self.start(loop)
 
     def remove(self, loop):
@@ -59,21 +63,17 @@ cdef class Watch:
             self._hand_on()
 
     def _hand_on(self):
+        # To all: who runs takes over first, and one that does not run now may do so later.
         for other in list(self._awaiting):
             try:
                 other.call_soon_threadsafe(self._take_over, other)
-                return
             except RuntimeError:  # closed: nobody awaits there any more
                 self._awaiting.pop(other, None)
 
     def _take_over(self, loop):
         with self._lock:
-            if self._over or self._loop is not None:
-                return
-            if loop in self._awaiting:
+            if not self._over and self._loop is None and loop in self._awaiting:
                 self.start(loop)
-            else:
-                self._hand_on()
 
     cdef int start(self, loop) except -1:
         cdef Handle handle = self._handle()

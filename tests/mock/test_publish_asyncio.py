@@ -164,6 +164,33 @@ def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> N
     assert failures == []
 
 
+def test_loop_that_stands_still_does_not_keep_others_from_serving(
+    make_producer: Any, topic: str
+) -> None:
+    producer = make_producer({"linger.ms": 100})
+
+    async def publish() -> None:
+        await producer.publish(topic, ["a"])
+
+    async def begin() -> Any:
+        task = asyncio.ensure_future(publish())
+        await asyncio.wait({task}, timeout=0.001)
+        return task
+
+    still = asyncio.new_event_loop()
+    task = still.run_until_complete(begin())
+    run(publish())
+    still.run_until_complete(asyncio.wait_for(task, WAIT_S))
+    # Its turn again, with another that waits for what it serves.
+    task = still.run_until_complete(begin())
+    another = asyncio.new_event_loop()
+    others = another.run_until_complete(begin())
+    another.run_until_complete(asyncio.wait_for(others, WAIT_S))
+    still.run_until_complete(asyncio.wait_for(task, WAIT_S))
+    for loop in (still, another):
+        loop.close()
+
+
 def test_cancelled_await_leaves_nothing(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     gc.collect()
