@@ -416,6 +416,8 @@ async def _awaited(Delivery delivery):
     from asyncio import get_running_loop  # only where there is a loop
 
     if not ck_delivery_is_done(delivery.ptr()):
+        if delivery._handle._generation != ck_runtime_generation:
+            delivery._handle.refuse()  # in a child nothing will come
         loop = get_running_loop()
         waker = _Waker(loop)
         watch = watch_of(delivery._handle)

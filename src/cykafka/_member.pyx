@@ -139,7 +139,7 @@ cdef class Member(Client):
         while self._handed is not NULL:
             storage = <Storage>self._handed
             storage.unlink()
-            if not storage.detach():
+            if not storage.detach() and storage._ptr is not NULL:
                 ck_batch_pin(storage._ptr)
                 storage._pinned = True
         return 0

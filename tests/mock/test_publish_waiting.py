@@ -409,7 +409,7 @@ def test_interrupt_ends_the_wait(run_script: Callable[..., Any], where: str) -> 
 
 
 FORKED = """
-    import os, sys
+    import asyncio, os, sys
     from cykafka.testing import MockCluster
 
     with MockCluster() as cluster, kafka.Producer({
@@ -423,7 +423,11 @@ FORKED = """
             try:
                 assert not delivery.done
                 assert list(delivery.offsets) == [-1001] * 5
-                for call in (delivery.wait, lambda: producer.publish("t", ["a"])):
+                for call in (
+                    delivery.wait,
+                    lambda: producer.publish("t", ["a"]),
+                    lambda: asyncio.run(asyncio.wait_for(delivery, 5)),
+                ):
                     try:
                         call()
                     except RuntimeError as error:
