@@ -73,7 +73,7 @@ bench-quick: ## a look at all of them in two minutes, on the mock (BROKER=1: on 
 	$(bin)/python benchmarks/bench_client.py --quick --broker $(call bench_broker,mock) $(ARGS)
 
 ##@ Check
-.PHONY: lint asan valgrind check-memory clean
+.PHONY: lint asan tsan valgrind check-memory clean
 lint: $(stamps)/install $(stamps)/group-dev ## ruff, mypy, and the stubs against the modules
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
@@ -85,7 +85,11 @@ asan: tests := $(ASAN_TESTS)
 asan: run-asan ## the tests under AddressSanitizer and UBSan, with our leaks
 
 check-memory: tests := $(CHECK_MEMORY_TESTS)
-check-memory: run-asan ## the short form of asan, for CI
+check-memory: tsan run-asan ## tsan and the short form of asan, for CI
+
+# csrc and the tests in C alone: Python's own threads would be most of what is reported.
+tsan: build/tsan/built ## the tests in C under ThreadSanitizer
+	$(bin)/ctest --test-dir build/tsan/cmake --output-on-failure
 
 .PHONY: run-asan
 run-asan: build/asan/installed $(stamps)/install $(stamps)/group-dev $(stamps)/kafka
@@ -141,4 +145,12 @@ build/asan/installed build/debug/installed: build/%/installed: $(sources) $(stam
 	rm -rf build/$*/site
 	$(pip) install $(from_source) $(with_symbols) $(variant) \
 	  -Cbuild-dir=build/$*/cmake --target build/$*/site .
+	touch $@
+
+build/tsan/built: $(sources) $(stamps)/librdkafka
+	$(bin)/cmake -S . -B build/tsan/cmake -G Ninja --log-level=WARNING \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_MAKE_PROGRAM=$(abspath $(bin))/ninja \
+	  -DPython_EXECUTABLE=$(abspath $(bin))/python -DCYKAFKA_WERROR=$(if $(CI),ON,OFF) \
+	  -DCYKAFKA_BUILD_TESTS=ON -DCYKAFKA_SANITIZE_THREADS=ON
+	$(bin)/cmake --build build/tsan/cmake
 	touch $@
