@@ -3,7 +3,7 @@
 A Columns object belongs to one call, and keeps all that its columns point to. What may run foreign
 code (iteration, buffer export, __index__) runs here, before the handle is looked at.
 """
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from cpython.buffer cimport (
     PyBUF_FORMAT,
@@ -194,7 +194,7 @@ cdef class Columns:
         try:
             buffer = self.hold(data, PyBUF_FORMAT | PyBUF_STRIDES)
         except (BufferError, ValueError) as error:
-            raise TypeError(f"{name}: {error}") from None
+            raise TypeError(f"{name}: expected a buffer of byte strings: {error}") from None
         kind = _kind_of(buffer)
         if kind in ("O", "w"):
             return False
@@ -203,7 +203,8 @@ cdef class Columns:
             column.u.fixed.width = buffer.itemsize
         elif buffer.ndim == 2 and buffer.itemsize == 1:
             if buffer.strides[1] != 1 and buffer.shape[1] > 1:
-                raise TypeError(f"{name}: expected rows that are contiguous")
+                raise TypeError(f"{name}: expected rows that are contiguous, as "
+                                "numpy.ascontiguousarray() makes them")
             column.kind = CK_COLUMN_FIXED
             column.u.fixed.width = buffer.shape[1]
         elif buffer.ndim == 1 and buffer.itemsize == 1:
@@ -255,8 +256,10 @@ cdef class Columns:
         cdef str kind
         try:
             buffer = self.hold(data, PyBUF_FORMAT | PyBUF_STRIDES)
-        except (BufferError, ValueError) as error:
-            raise TypeError(f"{name}: {error}") from None
+        except (BufferError, ValueError) as error:  # numpy exports no datetime64
+            hint = "; .astype('datetime64[ms]').view('int64') makes ms of numpy's datetime64"
+            raise TypeError(f"{name}: expected a buffer of integers: {error}"
+                            f"{hint if name == 'timestamps' else ''}") from None
         if buffer.ndim == 0:  # a scalar of numpy
             numbers.missing = int_argument(data, name, low, high)
             return True
@@ -401,10 +404,10 @@ cdef class Columns:
             values.ptr = NULL
             values.len = 0
         elif PyUnicode_Check(value):
-            values.ptr = _utf8(value, &size, "the headers", record)
+            values.ptr = _utf8(value, &size, "headers", record)
             values.len = size
         else:
-            self._other(value, "the headers", record, values)
+            self._other(value, "headers", record, values)
         return 0
 
 
@@ -465,7 +468,11 @@ cdef tuple items_of(object data, str name, str what):
             raise TypeError(f"{name}: expected one item for each record, got "
                             f"{type(data).__name__}, which is one: put it into a list")
         if not PySequence_Check(data) or isinstance(data, (Mapping, Set)):
-            raise TypeError(f"{name}: expected a sequence of {what}, got {type(data).__name__}")
+            hint = ""
+            if isinstance(data, Iterable) and not isinstance(data, Mapping):
+                hint = ": make a list of it"
+            raise TypeError(f"{name}: expected a sequence of {what}, "
+                            f"got {type(data).__name__}{hint}")
     return tuple(data)
 
 
