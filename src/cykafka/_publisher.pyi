@@ -12,12 +12,18 @@ class _ArrowArray(Protocol):
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
+class _NumpyArray(Protocol):  # which numpy's own stubs call a Buffer from Python 3.12 on only
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
 _ArrowData: TypeAlias = _ArrowArray | _ArrowStream
 _Data: TypeAlias = bytes | str | Buffer
-_Column: TypeAlias = Sequence[_Data | None] | Buffer | _ArrowData
+_Column: TypeAlias = Sequence[_Data | None] | Buffer | _NumpyArray | _ArrowData
 _RecordHeaders: TypeAlias = Mapping[str, _Data | None] | Sequence[tuple[str, _Data | None]]
-_Headers: TypeAlias = Sequence[_RecordHeaders | None] | Mapping[str, bytes | str | _Column | None]
-_Numbers: TypeAlias = int | Sequence[int | None] | Buffer | _ArrowData
+_Headers: TypeAlias = (
+    Sequence[_RecordHeaders | None] | Mapping[str, bytes | str | _Column | None] | _ArrowData
+)
+_Numbers: TypeAlias = int | Sequence[int | None] | Buffer | _NumpyArray | _ArrowData
 
 @disjoint_base
 class Publisher(Transactional):

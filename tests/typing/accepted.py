@@ -44,6 +44,14 @@ def report(error: KafkaError | None, message: Message) -> None:
     print(topic, partition, offset, message.latency())
 
 
+class Array:
+    """An array as numpy's stubs describe it before Python 3.12, where it is no Buffer."""
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return {}
+
+
 def on_error(error: KafkaError) -> None:
     print(error.name())
 
@@ -90,6 +98,7 @@ def produce() -> None:
         timeout=1.5,
     )
     delivery = producer.publish("orders", ["a"], headers=[{"h": b"1"}], partitions=[None])
+    delivery = producer.publish("orders", Array(), keys=Array(), partitions=Array())
     delivery.wait(1.0)
     delivery.add_done_callback(lambda done: print(done.failed, len(done), done.count, done.done))
     places: list[int] = delivery.offsets.tolist() + delivery.partitions.tolist()
