@@ -63,7 +63,9 @@ class DeliveryError(KafkaException):
     Attributes
     ----------
     failures : dict of int to KafkaError
-        By the record's index in the batch.
+        By the record's index in the batch; all others are delivered. librdkafka has retried
+        these where that helps: one that failed with ``_MSG_TIMED_OUT`` may be in the topic all the
+        same, so publishing it again may double it.
     delivery : Delivery or None
     """
 

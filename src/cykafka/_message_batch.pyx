@@ -84,6 +84,9 @@ cdef class MessageBatch(ArrowExport):
     ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts records only; a batch is true
     if it has records or errors.
 
+    It is Arrow data too: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB copy its columns, those
+    that :meth:`select` names or, without it, all but the headers.
+
     Raises
     ------
     ValueError

@@ -155,20 +155,22 @@ cdef class Publisher(Transactional):
         values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
             A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python
             object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
-            tell trailing NULs from padding: they are lost), or a two-dimensional contiguous buffer
-            of single bytes (numpy ``uint8``, one row for each record). Without values, but with
-            keys, all records are tombstones.
+            tell trailing NULs from padding: they are lost), a two-dimensional buffer of single
+            bytes whose rows are contiguous (numpy ``uint8``, one row for each record), or an Arrow
+            array of binary or string (of pyarrow, polars, ...; tables go to :meth:`publish_arrow`).
+            Without values, but with keys, all records are tombstones.
         headers : sequence or mapping, optional
             For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
             name to column, whose forms are those of values; a bytes or str there is the same for
-            every record.
-        timestamps : int, sequence of (int or None) or integer buffer, optional
-            ms since the epoch; None and 0 are now.
-        partitions : int, sequence of (int or None) or integer buffer, optional
+            every record. Or an Arrow array as :meth:`publish_arrow` takes it.
+        timestamps : int, sequence of (int or None), integer buffer or Arrow array, optional
+            ms since the epoch, or Arrow's timestamps; None and 0 are now.
+        partitions : int, sequence of (int or None), integer buffer or Arrow array, optional
             None and -1 leave the choice to the ``partitioner``.
         timeout : float, optional
             Seconds to wait for room in the queue, serving callbacks; None: for ever, 0: not at
-            all. Records for which there was no room in time have failed with ``_QUEUE_FULL``.
+            all, as is right in a coroutine. Records for which there was no room in time have failed
+            with ``_QUEUE_FULL``.
 
         Returns
         -------
@@ -188,6 +190,9 @@ cdef class Publisher(Transactional):
         -----
         The serializers of a SerializingProducer are for ``produce()``: here bytes go out as they
         are given.
+
+        A transaction is committed without the records that could not be queued: ``wait()`` for the
+        Delivery before ``commit_transaction()``.
 
         Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a
         callback that raises, another thread that closes the producer) has the Delivery as its
