@@ -13,6 +13,6 @@ cdef class Admin(Client):
     cdef int ensure_thread(self) except -1
     cdef int serve_results(self) except -1
     cdef int complete(self, rd_kafka_event_t *event) except -1
-    cdef int refresh_brokers(self) except -1
+    cdef int refresh_metadata(self, bint topics) except -1
     cdef int give_up(self) except -1
     cdef int look_again(self) except -1

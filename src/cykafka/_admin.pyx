@@ -30,7 +30,10 @@ from cykafka._errors cimport check_doing, error_from
 from cykafka._librdkafka cimport (
     RD_KAFKA_PRODUCER,
     RD_KAFKA_RESP_ERR__DESTROY,
+    RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+    RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
     RD_KAFKA_RESP_ERR__END,
+    RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_metadata,
     rd_kafka_metadata_destroy,
@@ -63,6 +66,11 @@ from cykafka._util cimport NOW, deadline_after, int_ms, timeout_ms
 from cykafka._errors import KafkaError
 from cykafka._metadata import BrokerMetadata
 from cykafka._model.group import GroupMember, GroupMetadata
+
+
+# Of partitions that may have a leader by now.
+_NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+              <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
 
 
 cdef class Admin(Client):
@@ -193,9 +201,15 @@ cdef class Admin(Client):
                     outcome = error_from(err, NULL if _words_dangle(event)
                                          else rd_kafka_event_error_string(event))
                     if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
-                        self.refresh_brokers()
+                        self.refresh_metadata(False)
+                    elif err == RD_KAFKA_RESP_ERR__NOENT:  # no partition has a leader
+                        self.refresh_metadata(True)
                 else:
                     outcome = request.decode(event)
+                    if isinstance(outcome, dict) and any(
+                            isinstance(each, KafkaError) and each in _NO_LEADER
+                            for each in outcome.values()):
+                        self.refresh_metadata(True)
         except BaseException as failure:
             outcome = failure
         finally:
@@ -208,18 +222,20 @@ cdef class Admin(Client):
                 request.settle(failure)  # an answer in a form nobody expects
         return 0
 
-    cdef int refresh_brokers(self) except -1:
-        """Have librdkafka ask who the controller is now, without waiting for the answer.
+    cdef int refresh_metadata(self, bint topics) except -1:
+        """Have librdkafka ask who the controller is now, and who leads the topics' partitions, without waiting
+        for the answer.
 
-        A client without topics hears of a controller that has gone only at the next regular refresh, minutes later:
-        all requests until then would time out as well. The answer is librdkafka's thread's to read.
+        A client without topics hears of a controller that has gone, or of the leaders of a topic that had none when it
+        first asked, only at the next regular refresh, minutes later: all requests until then would fail
+        as well. The answer is librdkafka's thread's to read.
         """
         cdef const rd_kafka_metadata_t *metadata = NULL
         if self._open_in != ck_runtime_generation:
             return 0
         self._calls += 1
         with nogil:
-            rd_kafka_metadata(self._ptr, 0, NULL, &metadata, 0)
+            rd_kafka_metadata(self._ptr, topics, NULL, &metadata, 0)
             if metadata is not NULL:
                 rd_kafka_metadata_destroy(metadata)
         self.leave()

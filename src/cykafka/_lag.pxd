@@ -4,6 +4,7 @@ from cykafka._librdkafka cimport rd_kafka_queue_t
 from cykafka._offsets cimport Offsets
 
 cdef class Lag(Offsets):
+    cdef dict _ask_watermarks(self, list keys, int64_t deadline)
     cdef list _list_offsets(self, list partitions, int64_t deadline)
     cdef int _await_offsets(self, rd_kafka_queue_t *replies, list found,
                             int64_t deadline) except -1

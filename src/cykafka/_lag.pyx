@@ -11,6 +11,8 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
     RD_KAFKA_OFFSET_INVALID,
+    RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+    RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
     RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_queue_destroy,
@@ -45,6 +47,16 @@ from cykafka._librdkafka_admin cimport (
 from cykafka._offsets cimport Offsets
 from cykafka._partition cimport TopicPartition, partitions_to
 from cykafka._util cimport MAX_REQUEST_MS, MIN_LEADERS_MS, SLICE, deadline_after, timeout_ms
+
+from cykafka._errors import KafkaException
+
+
+cdef enum:
+    LEADERS_S = 5
+
+# Of partitions that may have a leader by now.
+_NO_LEADER = (<int>RD_KAFKA_RESP_ERR__NOENT, <int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+              <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
 
 
 class Watermarks(namedtuple("Watermarks", ("low", "high"))):
@@ -82,7 +94,6 @@ cdef class Lag(Offsets):
             ``_TIMED_OUT``, or why no broker could be asked.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        cdef TopicPartition key
         if partitions is None:
             partitions = self.assignment()
         # Checked, and each of them once.
@@ -91,6 +102,26 @@ cdef class Lag(Offsets):
                 for each in dict.fromkeys(partitions)]
         if not keys:
             return {}
+        watermarks = self._ask_watermarks(keys, deadline)
+        leaderless = {key.topic for key in keys if key.error in _NO_LEADER}
+        if leaderless:
+            # librdkafka takes what it knows for true for minutes, such as that a topic just made has no
+            # leaders yet.
+            for topic in leaderless:
+                left = LEADERS_S
+                if deadline >= 0:
+                    left = min(LEADERS_S, (deadline - ck_runtime_now_ms()) / 1e3)
+                if left <= 0:
+                    return watermarks
+                try:
+                    self.list_topics(topic, left)
+                except KafkaException:
+                    return watermarks  # no broker answers: what is known must do
+            watermarks = self._ask_watermarks(keys, deadline)
+        return watermarks
+
+    cdef dict _ask_watermarks(self, list keys, int64_t deadline):
+        cdef TopicPartition key
         first, last = self._list_offsets(keys, deadline)
         # librdkafka gives up when no partition of all has a leader.
         unknown = None, error_from(RD_KAFKA_RESP_ERR__NOENT, "No broker leads this partition")

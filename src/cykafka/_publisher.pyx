@@ -324,6 +324,8 @@ cdef class Publisher(Transactional):
         """Publish what C has in columns. `kept` keeps values that are borrowed; None: they are copied."""
         cdef Delivery delivery
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
+        if publish.cnt > FEW:
+            self.serve_reports()
         # Any of the columns may have run code of others, and so closed the producer.
         if self._open_in != ck_runtime_generation:
             self.refuse()
@@ -346,6 +348,16 @@ cdef class Publisher(Transactional):
             raise
         ck_delivery_close(delivery._ledger._ptr, err)
         return delivery
+
+    cdef int serve_reports(self) except -1:
+        """Take what reports of earlier batches there are, without waiting: whoever publishes and never polls would
+        pile them up, and what they keep with them."""
+        cdef rd_kafka_t *rk = self.enter()
+        with nogil:
+            ck_callback_serve(rk, self._events, NULL, 0, NULL)
+        self.leave()
+        self.dispatch(NOW)
+        return 0
 
     cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1:
         cdef rd_kafka_resp_err_t err

@@ -1,5 +1,5 @@
 /* What several threads do at once to one handle, for ThreadSanitizer above all: see `make tsan`. A lock stands
- * for Python's GIL where a header asks for it. */
+ * for Python's GIL where a header asks for it. Longer than 500 lines: each round needs all of its actors. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -67,13 +67,15 @@ static void publish_batch(shared_t *shared, int n) {
                                 .partitions = {.missing = n % 4}};
         ck_delivery_t *delivery = ck_delivery_new(shared->queue, RECORDS);
         rd_kafka_resp_err_t err;
+        unsigned ended;
         size_t i;
 
         if (n % 3 == 0)
                 want(shared, delivery, CK_DELIVERY_RELEASE);
-        while ((err = ck_publish(shared->rk, &publish, delivery, 1)))
+        while (ended = ck_turn_ended(ck_queue_turn(shared->queue)),
+               (err = ck_publish(shared->rk, &publish, delivery, 1)))
                 if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
-                        ck_callback_serve(shared->rk, shared->queue, NULL, 1000, true);
+                        ck_callback_serve(shared->rk, shared->queue, NULL, 1000, &ended);
                         dispatch(shared);
                 }
         if (n % 3 == 1)
@@ -88,7 +90,7 @@ static void publish_batch(shared_t *shared, int n) {
         if (n % 5 == 1)
                 want(shared, delivery, CK_DELIVERY_TELL | CK_DELIVERY_RELEASE);
         while (!ck_delivery_is_done(delivery)) {
-                ck_callback_serve(shared->rk, shared->queue, delivery, 1000, false);
+                ck_callback_serve(shared->rk, shared->queue, delivery, 1000, NULL);
                 dispatch(shared);
         }
         CHECK(ck_delivery_failed(delivery) == 0);
@@ -113,7 +115,7 @@ static void *poller_main(void *arg) {
         shared_t *shared = arg;
 
         while (!shared->over) {
-                ck_callback_serve(shared->rk, shared->queue, NULL, 20, false);
+                ck_callback_serve(shared->rk, shared->queue, NULL, 20, NULL);
                 dispatch(shared);
         }
         return NULL;

@@ -47,6 +47,24 @@ def test_watermarks_of_many_partitions(
     assert found[TopicPartition(topic, 2)].high == 3
 
 
+def test_leaders_that_have_come_since_are_found_at_once(
+    consumer: Any, cluster: Any, topic: str, fill: Callable[..., None]
+) -> None:
+    fill(topic, 5)
+    for number in range(4):
+        cluster.set_partition_leader(topic, number, None)
+    leaderless = consumer.watermarks(partitions_of(topic), WAIT_S)
+    assert all(key.error is not None for key in leaderless)
+
+    for number in range(4):
+        cluster.set_partition_leader(topic, number, 1)
+    found = consumer.watermarks(partitions_of(topic), WAIT_S)
+
+    # What librdkafka knows of the topic it would ask for again in five minutes.
+    assert [key.error for key in found] == [None] * 4
+    assert found[TopicPartition(topic, 0)] == Watermarks(0, 5)
+
+
 def test_watermarks_are_those_of_a_single_partition(
     consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:

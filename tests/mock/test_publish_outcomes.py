@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import pickle
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -374,3 +375,16 @@ def test_serializing_producer_publishes_as_it_is_given(
         producer.publish(topic, ["a"]).wait(WAIT_S)
 
     assert values_of(records(topic, 1)) == [b"a"]
+
+
+def test_reports_of_earlier_batches_are_taken_by_the_next(producer: Any, topic: str) -> None:
+    """Whoever only publishes piles nothing up."""
+    told: list[Any] = []
+    first = producer.publish(topic, ["a"] * 10)
+    first.add_done_callback(told.append)
+
+    deadline = time.monotonic() + WAIT_S
+    while not told and time.monotonic() < deadline:
+        producer.publish(topic, ["b"] * 10)
+
+    assert told == [first]
