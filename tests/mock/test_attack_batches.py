@@ -1,4 +1,4 @@
-"""Batches under attack: each of these crashed, hung or lost something, or was tried because it might."""
+"""Batches under attack: each of these crashed, hung, lost something, or might have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ config = {"bootstrap.servers": servers, "linger.ms": 0}
 def run_attack(
     run_script: Callable[..., Any], cluster: Any, topic: str
 ) -> Callable[..., list[str]]:
-    """Run a script in a process of its own, which has to end well; returns the lines it has printed."""
+    """Run a script in a process of its own, which has to end well; returns its lines."""
 
     def run(source: str, timeout: float = 60) -> list[str]:
         result = run_script(PREAMBLE + source, cluster.bootstrap_servers, topic, timeout=timeout)
