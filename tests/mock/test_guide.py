@@ -1,0 +1,290 @@
+"""README's and docs/batches.md's Python runs, and does what it is there for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cykafka import DeliveryError, KafkaError
+
+pytestmark = pytest.mark.ours
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 10.0
+
+
+def blocks(page: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+class Reading:
+    """A consumer whose batches() end behind so many records."""
+
+    def __init__(self, consumer: Any, count: int) -> None:
+        self._consumer = consumer
+        self._count = count
+        self.commits_left = -1
+
+    def batches(self, max_messages: int, timeout: float = 1.0) -> Iterator[Any]:
+        while self._count > 0:
+            batch = self._consumer.consume_batch(min(max_messages, self._count), WAIT_S)
+            assert len(batch), "records are missing"
+            self._count -= len(batch)
+            yield batch
+
+    def commit(self, *arguments: Any, **keywords: Any) -> None:
+        self.commits_left -= 1
+        if self.commits_left == 0:
+            raise SystemExit("crashed")
+        self._consumer.commit(*arguments, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+@pytest.fixture(scope="module")
+def guide() -> dict[str, Any]:
+    """What the guide defines."""
+    names: dict[str, Any] = {}
+    for block in blocks("docs/batches.md"):
+        exec(compile(block, "docs/batches.md", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def reading(make_consumer: Callable[..., Any]) -> Callable[..., Reading]:
+    def reading(topic: str, count: int, config: dict[str, Any] | None = None) -> Reading:
+        # On the mock a classic group stays closed for a while to who comes back.
+        consumer = make_consumer({"group.protocol": "consumer", **(config or {})})
+        consumer.subscribe([topic])
+        return Reading(consumer, count)
+
+    return reading
+
+
+def test_readme(cluster: Any) -> None:
+    class Seen(Exception):
+        pass
+
+    lines: list[tuple[Any, ...]] = []
+    readers = 0
+
+    def show(*arguments: Any) -> None:
+        lines.append(arguments)
+        if reading:
+            raise Seen  # else it would read for ever
+
+    names: dict[str, Any] = {"print": show}
+    for block in blocks("README.md"):
+        if "KafkaCluster" in block or "admin" in block:  # not for the mock: see tests/broker
+            continue
+        reading = "subscribe(" in block
+        readers += reading
+        source = block.replace("localhost:9092", cluster.bootstrap_servers)
+        source = source.replace('"group.id"', '"group.protocol": "consumer", "group.id"')
+        try:
+            exec(compile(source, "README.md", "exec"), names)
+        except Seen:
+            assert reading
+
+    assert readers == 2
+    assert sum("orders [" in str(line[0]) for line in lines) == 1000
+    assert lines[-1][2] == b"web"  # of batches(): its header
+
+
+def test_ingest(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
+    rows = ({"id": n, "user": f"u{n % 7}"} for n in range(2_500))
+
+    assert guide["ingest"](make_producer(), topic, rows, size=100) == 2_500
+
+    (batch,) = reading(topic, 2_500).batches(10_000)
+    assert sorted(json.loads(value)["id"] for value in batch.values()) == list(range(2_500))
+    assert set(batch.header("source")) == {b"import"}
+    assert set(batch.keys()) == {b"u%d" % n for n in range(7)}
+
+
+def test_ingest_sends_again_what_timed_out(guide: Any, topic: str) -> None:
+    class Flaky:
+        """A producer whose first batch loses two records."""
+
+        def __init__(self) -> None:
+            self.sent: list[list[str]] = []
+
+        def publish(self, topic: str, values: list[str], **columns: Any) -> Flaky:
+            self.sent.append(values)
+            return self
+
+        def wait(self) -> None:
+            if len(self.sent) == 1:
+                lost = KafkaError(KafkaError._MSG_TIMED_OUT)
+                raise DeliveryError(lost, {1: lost, 3: lost})
+
+    producer = Flaky()
+    rows = [{"user": "u", "id": n} for n in range(5)]
+
+    assert guide["ingest"](producer, topic, rows) == 5
+    assert producer.sent[1:] == [[json.dumps(rows[1]), json.dumps(rows[3])]]
+
+
+def test_ingest_gives_up_on_what_would_fail_again(
+    guide: Any, make_producer: Any, topic: str
+) -> None:
+    rows = [{"user": "u", "text": "x" * 2_000_000}]
+
+    with pytest.raises(DeliveryError, match="MSG_SIZE_TOO_LARGE"):
+        guide["ingest"](make_producer(), topic, rows)
+
+
+def test_handle(guide: Any, make_producer: Any, topic: str) -> None:
+    producer = make_producer()
+
+    async def serve() -> list[tuple[int, int]]:
+        return await asyncio.gather(*(guide["handle"](producer, b"%d" % n) for n in range(100)))
+
+    assert len(set(asyncio.run(serve()))) == 100
+
+
+def test_parquet_there_and_back(
+    guide: Any, make_producer: Any, topic: str, reading: Any, tmp_path: Path
+) -> None:
+    users = [f"u{n % 9}" for n in range(3_000)]
+    events = [f'{{"n": {n}}}' for n in range(3_000)]
+    pq.write_table(pa.table({"user": users, "event": events}), tmp_path / "out.parquet")
+
+    guide["publish_file"](make_producer(), topic, tmp_path / "out.parquet")
+    guide["write_file"](reading(topic, 3_000), tmp_path / "back.parquet", 3_000)
+
+    back = pq.read_table(tmp_path / "back.parquet")
+    assert back.column_names == ["key", "value", "timestamp", "headers"]
+    assert sorted(
+        zip(*(back[name].to_pylist() for name in ("key", "value")), strict=True)
+    ) == sorted((user.encode(), event.encode()) for user, event in zip(users, events, strict=True))
+
+
+def test_polars_and_duckdb_read_a_batch(
+    guide: Any, make_producer: Any, topic: str, reading: Any
+) -> None:
+    make_producer().publish(topic, ["a", "bbb", None], partitions=[0, 1, 1]).wait(WAIT_S)
+    (batch,) = reading(topic, 3).batches(10)
+
+    assert guide["per_partition"](batch) == [(0, 1), (1, 2)]
+    assert guide["largest"](batch) == 3
+
+
+def test_copy(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
+    producer = make_producer()
+    columns = {"keys": ["k", None], "headers": [{"h": b"1"}, None], "timestamps": [1000, 2000]}
+    producer.publish(topic, ["a", None], partitions=[2, 3], **columns).wait(WAIT_S)
+
+    guide["copy"](reading(topic, 2), producer)
+
+    (batch,) = reading(topic, 4).batches(10)
+    rows = [
+        (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
+        for m in sorted(batch, key=lambda m: (m.partition(), m.offset()))
+    ]
+    assert rows[0] == rows[1] == (2, b"k", b"a", [("h", b"1")], 1000)
+    assert rows[2] == rows[3] == (3, None, None, None, 2000)
+
+
+def test_archive_has_everything_after_a_crash(
+    guide: Any,
+    make_producer: Any,
+    topic: str,
+    reading: Any,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+) -> None:
+    make_producer().publish(topic, [str(n) for n in range(500)], partitions=0).wait(WAIT_S)
+    group = {"group.id": unique("archive")}
+    path = tmp_path / "archive"
+    crashing = reading(topic, 500, group)
+    crashing.batches = lambda *_, **__: Reading.batches(crashing, 100)
+    crashing.commits_left = 3
+
+    with pytest.raises(SystemExit, match="crashed"):
+        guide["archive"](crashing, path)
+    crashing.close()
+    guide["archive"](reading(topic, 300, group), path)
+
+    twice = [str(n) for n in range(200, 300)]
+    lines = path.read_text().split()
+    assert sorted(lines, key=int) == sorted([*map(str, range(500)), *twice], key=int)
+
+
+def test_rows_and_words(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
+    producer = make_producer({"partitioner": "random"})
+    floats = np.asfortranarray(np.arange(12.0).reshape(4, 3))
+    structured = np.zeros(2, dtype=[("a", "i4"), ("b", "f8")])
+
+    assert len(guide["publish_rows"](producer, topic, structured)) == 2
+    for rows in (floats, floats[::2]):
+        delivery = guide["publish_rows"](producer, topic, rows)
+        delivery.wait(WAIT_S)
+        assert len(delivery) == len(rows)
+    guide["publish_words"](producer, topic, ["ab", "c"]).wait(WAIT_S)
+
+    (batch,) = reading(topic, 10).batches(10)
+    assert sorted(map(len, batch.values())) == [1, 2, 12, 12, *[24] * 6]
+    only = [row for row in range(10) if len(batch.values()[row]) == 24]
+    back = guide["rows_of"](batch[only[0] : only[0] + 1], 24).view(np.float64)
+    assert back.tolist()[0] in floats.tolist()
+    assert guide["lateness"](batch, batch.timestamps[0])[0] == 0
+
+
+class Transactional:
+    """A producer that shows what it commits; the mock applies no offsets of transactions."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+        self.offsets: dict[int, int] = {}
+        self.calls: list[str] = []
+
+    def send_offsets_to_transaction(self, positions: Any, group: Any, timeout: float) -> None:
+        self.offsets = {position.partition: position.offset for position in positions}
+        self._producer.send_offsets_to_transaction(positions, group, timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.append(name)
+        return getattr(self._producer, name)
+
+
+def test_transform(
+    guide: Any, make_producer: Any, topic: str, reading: Any, cluster: Any, unique: Any
+) -> None:
+    target = unique("transformed")
+    cluster.create_topic(target, 1)
+    make_producer().publish(topic, ["a", "b", "c"], partitions=[0, 1, 1]).wait(WAIT_S)
+    producer = Transactional(make_producer({"transactional.id": unique("transform")}))
+
+    guide["transform"](reading(topic, 3), producer, target, bytes.upper)
+
+    (batch,) = reading(target, 3).batches(10)
+    assert sorted(batch.values()) == [b"A", b"B", b"C"]
+    assert producer.offsets == {0: 1, 1: 2}
+    assert producer.calls[-1] == "commit_transaction"
+
+
+def test_transform_commits_nothing_if_a_record_is_refused(
+    guide: Any, make_producer: Any, topic: str, reading: Any, unique: Any
+) -> None:
+    make_producer().publish(topic, ["a", "b"], partitions=0).wait(WAIT_S)
+    producer = Transactional(make_producer({"transactional.id": unique("transform")}))
+
+    with pytest.raises(DeliveryError, match="1 of 2 record"):
+        guide["transform"](
+            reading(topic, 2), producer, topic, lambda v: v * (2_000_000 if v == b"b" else 1)
+        )
+
+    assert producer.calls[-1] == "abort_transaction"
+    assert not producer.offsets
