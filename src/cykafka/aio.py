@@ -8,7 +8,7 @@ _TO_COME = ("AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSe
 def __getattr__(name: str) -> NoReturn:
     if name in _TO_COME:
         raise ImportError(
-            f"cykafka has no {name} yet: use Producer and Consumer from threads, for example "
-            "await asyncio.to_thread(consumer.poll, 1.0)"
+            f"cykafka has no {name} yet: await Producer.publish(), and use the rest from threads, "
+            "for example await asyncio.to_thread(consumer.poll, 1.0)"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
