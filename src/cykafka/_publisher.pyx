@@ -264,6 +264,8 @@ cdef class Publisher(Transactional):
         if self._open_in != ck_runtime_generation:
             self.refuse()
         ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        if value is None and key is None:
+            raise TypeError("value: expected the name of a column, got None, and no key either")
         arrow = arrow_data(data, "data")
         columns = Columns.__new__(Columns)
         memset(&publish, 0, sizeof(publish))
