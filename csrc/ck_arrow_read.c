@@ -55,7 +55,7 @@ int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name, size_t
                 const struct ArrowSchema *child = schema->children[i];
                 const char *its = child && child->name ? child->name : "";
 
-                if (strlen(its) != len || memcmp(its, name, len) != 0)
+                if (!child || strlen(its) != len || memcmp(its, name, len) != 0)
                         continue;
                 if (found >= 0)
                         return -2;

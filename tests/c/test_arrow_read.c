@@ -101,6 +101,8 @@ static void test_the_fields_of_a_slice_are_sliced(void) {
         CHECK(is(ck_column_get(&column, 1), "ee"));
         child.length = 3;
         CHECK(ck_arrow_field(&view, 0, &field, &problem) == CK_ARROW_BROKEN);
+        child_schemas[0] = NULL; /* has no name, not an empty one */
+        CHECK(ck_arrow_find(&schema, "", 0) == -1);
 }
 
 static void test_what_breaks_the_rules_is_refused(void) {
