@@ -419,7 +419,7 @@ async def _awaited(Delivery delivery):
 
     if not ck_delivery_is_done(delivery.ptr()):
         if delivery._handle._generation != ck_runtime_generation:
-            delivery._handle.refuse()  # in a child nothing will come
+            delivery._handle.refuse()  # its outcomes are the parent's
         loop = get_running_loop()
         waker = _Waker(loop)
         watch = watch_of(delivery._handle)

@@ -1,3 +1,5 @@
+from libc.stdint cimport uint32_t
+
 from cykafka._handle cimport Handle
 
 cdef class Watch:
@@ -9,6 +11,7 @@ cdef class Watch:
     cdef int _read
     cdef int _write
     cdef bint _over
+    cdef uint32_t _generation
 
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1

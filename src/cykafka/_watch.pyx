@@ -31,6 +31,7 @@ cdef class Watch:
     def __cinit__(self):
         self._read = -1
         self._write = -1
+        self._generation = ck_runtime_generation
 
     def __dealloc__(self):
         _close(self._read)
@@ -38,6 +39,8 @@ cdef class Watch:
 
     def add(self, loop):
         """Serve the handle while this loop awaits; called in the loop's thread, as `remove`."""
+        if self._generation != ck_runtime_generation:
+            return
         with self._lock:
             if self._over:
                 return
@@ -51,6 +54,10 @@ cdef class Watch:
 
     def remove(self, loop):
         """One that awaits less."""
+        # In a forked child the lock may be held by a thread that does not exist, and a loop's epoll is the
+        # parent's, too: what is removed from it there, the parent no longer hears of.
+        if self._generation != ck_runtime_generation:
+            return
         with self._lock:
             left = self._awaiting.get(loop, 0) - 1
             if left > 0:

@@ -58,3 +58,64 @@ for threshold in range(1, 25):
     assert delivery is None or delivery.done
 """)
     assert lines == []
+
+
+FORKED = """
+import asyncio
+
+children = {
+    # Its epoll is the parent's.
+    "ends the parent's await": lambda coroutine, delivery: coroutine.close(),
+    "awaits what is the parent's": lambda coroutine, delivery: refused(delivery),
+}
+
+async def awaited(delivery):
+    await delivery
+
+def refused(delivery):
+    try:
+        asyncio.new_event_loop().run_until_complete(awaited(delivery))
+    except RuntimeError as error:
+        assert "fork" in str(error), error
+        return
+    raise AssertionError("not refused")
+
+async def main():
+    delivery = producer.publish(topic, [b"value"] * 100)
+    coroutine = awaited(delivery)
+    task = asyncio.ensure_future(coroutine)
+    await asyncio.sleep(0)
+    pid = os.fork()
+    if pid == 0:
+        asyncio.events._set_running_loop(None)
+        import signal
+        signal.alarm(20)
+        status = 1
+        try:
+            children[sys.argv[3]](coroutine, delivery)
+            status = 0
+        finally:
+            os._exit(status)
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, status
+    mock.broker_up()
+    await asyncio.wait_for(task, 20)
+    assert delivery.done and not delivery.failed
+
+from cykafka.testing import MockCluster
+with MockCluster() as mock:
+    config["bootstrap.servers"] = mock.bootstrap_servers
+    config["reconnect.backoff.ms"] = config["reconnect.backoff.max.ms"] = 50
+    producer = cykafka.Producer(config)
+    producer.publish(topic, [b"first"]).wait(20)
+    mock.broker_down()
+    asyncio.run(main())
+    producer.close()
+"""
+
+
+@pytest.mark.parametrize("child", ["ends the parent's await", "awaits what is the parent's"])
+def test_child_of_a_fork_leaves_the_parents_await_alone(
+    run_attack: Callable[..., Any], child: str
+) -> None:
+    run_attack(FORKED.replace("sys.argv[3]", repr(child)))
