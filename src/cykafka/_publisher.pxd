@@ -20,5 +20,6 @@ cdef class Publisher(Transactional):
     cdef object topics_column(self, object topic, Columns columns, ck_publish_t *publish)
     cdef tuple arrow_topics(self, ArrowData arrow, Columns columns, ck_publish_t *publish)
     cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms)
+    cdef int note_incomplete(self, Delivery delivery) except -1
     cdef int serve_reports(self) except -1
     cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1

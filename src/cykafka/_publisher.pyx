@@ -14,6 +14,7 @@ from cykafka._csrc cimport (
     ck_column_get,
     ck_column_t,
     ck_delivery_close,
+    ck_delivery_failed,
     ck_event_t,
     ck_headers_t,
     ck_publish,
@@ -31,6 +32,7 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_RESP_ERR__DESTROY,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
+    RD_KAFKA_RESP_ERR__STATE,
     rd_kafka_conf_t,
     rd_kafka_last_error,
     rd_kafka_queue_yield,
@@ -44,6 +46,7 @@ from cykafka._record cimport Topic
 from cykafka._transaction cimport Transactional
 from cykafka._util cimport NOW, SLICE, deadline_after, plain_str, timeout_ms
 
+from cykafka._errors import KafkaError, KafkaException
 from cykafka._handle import ClosedError
 
 cdef enum:
@@ -343,13 +346,37 @@ cdef class Publisher(Transactional):
             if isinstance(exception, ClosedError):
                 err = RD_KAFKA_RESP_ERR__DESTROY
             ck_delivery_close(delivery._ledger._ptr, err)
+            self.note_incomplete(delivery)
             try:
                 exception.delivery = delivery
             except Exception:  # a foreign exception may refuse it
                 pass
             raise
         ck_delivery_close(delivery._ledger._ptr, err)
+        self.note_incomplete(delivery)
         return delivery
+
+    cdef int note_incomplete(self, Delivery delivery) except -1:
+        if self._begun and ck_delivery_failed(delivery._ledger._ptr):
+            if self._incomplete is None:
+                self._incomplete = []
+            self._incomplete.append(delivery)
+        return 0
+
+    cdef int check_complete(self) except -1:
+        cdef Delivery delivery
+        cdef int64_t lost = 0
+        if self._incomplete is None:
+            return 0
+        for delivery in self._incomplete:
+            if not delivery._asked:
+                lost += ck_delivery_failed(delivery._ledger._ptr)
+        if lost:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__STATE, f"{lost} record(s) of this transaction could not be queued, and nobody "
+                "has looked at their Delivery: abort_transaction(), or look at it (wait(), errors) and send "
+                "them again", txn_requires_abort=True))
+        return 0
 
     cdef int serve_reports(self) except -1:
         """Take what reports of earlier batches there are, without waiting: whoever publishes and never polls would

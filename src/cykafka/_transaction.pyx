@@ -121,6 +121,12 @@ cdef class Transactional(Client):
         finally:
             self.leave()
         check_error(error)
+        self._begun = True
+        self._incomplete = None
+
+    cdef int check_complete(self) except -1:
+        """Refuse to commit a transaction that lacks records without anybody knowing."""
+        return 0
 
     def send_offsets_to_transaction(self, positions, group_metadata, timeout=None):
         """Commit a consumer's offsets with the transaction, and only with it (KIP-447).
@@ -176,9 +182,14 @@ cdef class Transactional(Client):
         Raises
         ------
         KafkaException
+            Also when records that ``publish()`` was given could not be queued (too large, no room in time, ...) and
+            nobody has looked at their Delivery: abort, or look at it and send them again.
         """
         cdef int64_t ms = timeout_ms(timeout, "timeout")
+        self.check_complete()
         self.resume(rd_kafka_commit_transaction, self._transaction_ms if ms < 0 else ms)
+        self._begun = False
+        self._incomplete = None
 
     def abort_transaction(self, timeout=None):
         """Give up on the transaction: purge what is queued and abort; serves callbacks meanwhile.
@@ -195,3 +206,5 @@ cdef class Transactional(Client):
         """
         cdef int64_t ms = timeout_ms(timeout, "timeout")
         self.resume(rd_kafka_abort_transaction, self._transaction_ms if ms < 0 else ms)
+        self._begun = False
+        self._incomplete = None

@@ -199,18 +199,18 @@ def test_random_values_arrive_in_order(
     array = pa.array([b"before", *values, b"behind"], kind).slice(1, len(values))
     chunks = pa.chunked_array([array.slice(0, cut), array.slice(cut)])
 
-    delivery = producer.publish("arrow-in", chunks, partitions=0)
+    delivery = producer.publish("arrow-chunks", chunks, partitions=0)
     delivery.wait(WAIT_S)
     assert consumer.consume_batch(len(values), WAIT_S).values() == values
 
 
 @pytest.fixture(scope="module")
 def wire(cluster: Any) -> Iterator[tuple[Any, Any]]:
-    cluster.create_topic("arrow-in", 1)
+    cluster.create_topic("arrow-chunks", 1)
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     producer = cykafka.Producer({**servers, "linger.ms": 0})
-    consumer = cykafka.Consumer({**servers, "group.id": "arrow-in", "fetch.wait.max.ms": 10})
-    consumer.assign([cykafka.TopicPartition("arrow-in", 0, cykafka.OFFSET_BEGINNING)])
+    consumer = cykafka.Consumer({**servers, "group.id": "arrow-chunks", "fetch.wait.max.ms": 10})
+    consumer.assign([cykafka.TopicPartition("arrow-chunks", 0, cykafka.OFFSET_BEGINNING)])
     yield producer, consumer
     producer.close()
     consumer.close()

@@ -246,3 +246,29 @@ def test_callback_that_raises_reaches_the_caller_and_can_be_repeated(
 
     # Whether the first call came to its end or not, the producer must not be stuck.
     producer.close()
+
+
+@pytest.mark.ours
+def test_commit_of_a_batch_that_nobody_knows_to_be_incomplete_is_refused(
+    ready: Any, kafka: Any, topic: str
+) -> None:
+    # From then on it knows the topic, and refuses partitions there are none of at once.
+    ready.begin_transaction()
+    ready.publish(topic, ["a"], partitions=0).wait(WAIT_S)
+    ready.commit_transaction(WAIT_S)
+
+    ready.begin_transaction()
+    ready.publish(topic, ["a", "b", "c"], partitions=[0, 99, 99])
+    with pytest.raises(kafka.KafkaException, match=r"2 record.* could not be queued") as raised:
+        ready.commit_transaction(WAIT_S)
+    assert raised.value.args[0].txn_requires_abort()
+    ready.abort_transaction(WAIT_S)
+
+    # What one transaction lacked is no matter for the next; nor is what somebody has looked at.
+    ready.begin_transaction()
+    ready.publish(topic, ["a"], partitions=0)
+    ready.commit_transaction(WAIT_S)
+    ready.begin_transaction()
+    delivery = ready.publish(topic, ["a", "b"], partitions=[0, 99])
+    assert list(delivery.errors) == [1]
+    ready.commit_transaction(WAIT_S)
