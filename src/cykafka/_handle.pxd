@@ -51,6 +51,7 @@ cdef class Handle:
     cdef void leave(self) noexcept
     cdef int refuse(self) except -1
     cdef int dispatch(self, int64_t deadline) except -1
+    cdef int run_callbacks(self) except -1
     cdef int serve(self, ck_notice_t *notice) except -1
     cdef int deliver(self, ck_report_t *report) except -1
     cdef int tell(self, ck_event_t *event) except -1

@@ -331,9 +331,8 @@ cdef class Handle:
 
         One thread at a time, so that reports come in order. Until the deadline (-1: for ever; NOW:
         not at all) it waits for callbacks that run in another thread. An exception leaves the rest for the
-        next call. A callback that gets here itself does nothing: the call it runs in goes on.
+        next call, if there can be one. A callback that gets here itself does nothing: the call it runs in goes on.
         """
-        cdef ck_event_t *event
         cdef unsigned long me = PyThread_get_thread_ident()
         if self._raised is not None:
             raised = self._raised
@@ -356,26 +355,48 @@ cdef class Handle:
             if not taken:
                 return 0
             self._dispatcher = me
+            raised = None
             try:
                 while True:
-                    # Now, or Ctrl-C would hit the callback, and the report would be lost on it.
-                    PyErr_CheckSignals()
-                    event = ck_queue_pop(self._events)
-                    if event is NULL:
+                    try:
+                        self.run_callbacks()
                         break
-                    if event.kind == CK_EVENT_REPORT:
-                        self.deliver(<ck_report_t *>event)
-                    elif event.kind == CK_EVENT_DELIVERY:
-                        self.tell(event)
-                    else:
-                        self.serve(<ck_notice_t *>event)
-                    if self._generation != ck_runtime_generation:
-                        self.refuse()  # the callback has forked: the rest is the parent's
+                    except BaseException as exception:
+                        if self._state != CLOSED or self._generation != ck_runtime_generation:
+                            raise
+                        # A callback has closed the handle: no call comes after this one.
+                        if raised is not None and exception.__context__ is None:
+                            exception.__context__ = raised
+                        raised = exception
+                if raised is not None:
+                    raise raised
             finally:
                 self._dispatcher = 0
                 self._dispatching.release()
+            if self._events is NULL:
+                return 0
             # Another thread may have pushed, found the lock taken and gone on.
             deadline = NOW
+
+    cdef int run_callbacks(self) except -1:
+        """Those of the events that are waiting, until one raises."""
+        cdef ck_event_t *event
+        # A callback may close the handle, whose events are another thread's to free then: see destroy().
+        while self._events is not NULL:
+            # Now, or Ctrl-C would hit the callback, and the report would be lost on it.
+            PyErr_CheckSignals()
+            event = ck_queue_pop(self._events)
+            if event is NULL:
+                return 0
+            if event.kind == CK_EVENT_REPORT:
+                self.deliver(<ck_report_t *>event)
+            elif event.kind == CK_EVENT_DELIVERY:
+                self.tell(event)
+            else:
+                self.serve(<ck_notice_t *>event)
+            if self._generation != ck_runtime_generation:
+                self.refuse()  # the callback has forked: the rest is the parent's
+        return 0
 
     cdef int serve(self, ck_notice_t *notice) except -1:
         cdef ck_event_kind_t kind = notice.event.kind

@@ -474,8 +474,13 @@ cdef class Producer(Publisher):
                     raised = another
         self._tell_untold()
         self.destroy(0)
-        if raised is None:
-            self.dispatch(NOW)  # batches that had their end only now
+        if self._generation == ck_runtime_generation:
+            try:
+                self.dispatch(NOW)  # batches that had their end only now
+            except BaseException as another:
+                if raised is not None and another.__context__ is None:
+                    another.__context__ = raised
+                raised = another
         if raised is not None:
             raise raised
         return True

@@ -119,3 +119,60 @@ def test_child_of_a_fork_leaves_the_parents_await_alone(
     run_attack: Callable[..., Any], child: str
 ) -> None:
     run_attack(FORKED.replace("sys.argv[3]", repr(child)))
+
+
+def test_callback_that_closes_and_raises_loses_no_other(
+    make_producer: Callable[..., Any], topic: str
+) -> None:
+    producer = make_producer({"linger.ms": 0})
+    told = []
+
+    def close(_: object) -> None:
+        producer.close()
+        raise ArithmeticError("first")
+
+    def raise_again(_: object) -> None:
+        told.append("second")
+        raise ArithmeticError("second")
+
+    delivery, other = producer.publish(topic, [b"x"]), producer.publish(topic, [b"y"])
+    for callback in (close, raise_again, lambda _: told.append("third")):
+        delivery.add_done_callback(callback)
+    other.add_done_callback(lambda _: told.append("other"))
+    with pytest.raises(ArithmeticError, match="second") as raised:
+        other.wait(20)
+        delivery.wait(20)
+    assert "first" in str(raised.value.__context__)
+    assert sorted(told) == ["other", "second", "third"]
+
+
+def test_commit_callback_that_closes_the_consumer_under_a_view(
+    run_attack: Callable[..., Any],
+) -> None:
+    # The last step of that close is another thread's, and the events are no longer the consumer's.
+    lines = run_attack("""
+with cykafka.Producer(config) as producer:
+    producer.publish(topic, [b"value"] * 10, partitions=0).wait(20)
+
+told = []
+
+def on_commit(error, partitions):
+    told.append(error)
+    consumer.close()
+
+consumer = cykafka.Consumer({**config, "group.id": "g", "on_commit": on_commit,
+                             "enable.auto.commit": False})
+consumer.assign([cykafka.TopicPartition(topic, 0, 0)])
+batch = consumer.consume_batch(10, 20)
+views = batch.values(copy=False)
+for _ in range(2):
+    consumer.commit(asynchronous=True)
+deadline = time.monotonic() + 20
+while not told and time.monotonic() < deadline:
+    try:
+        consumer.poll(0.1)
+    except RuntimeError as error:
+        assert "closed" in str(error), error
+print(told, bytes(views[9]))
+""")
+    assert lines == ["[None] b'value'"]
