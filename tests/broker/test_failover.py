@@ -179,3 +179,43 @@ def test_message_times_out_while_the_broker_stalls(
     finally:
         leader.resume()
     assert errors == [None, kafka.KafkaError._MSG_TIMED_OUT]
+
+
+def test_batches_published_while_leaders_are_killed_are_there_once_and_in_order(
+    make_client: dict[str, Callable[..., Any]],
+    kafka: Any,
+    three: Any,
+    unique: Callable[[str], str],
+) -> None:
+    name = unique("killed")
+    three.create_topic(name, partitions=2, replication_factor=3)
+    producer = make_client["producer"](
+        enable_idempotence=True, linger_ms=1, queue_buffering_max_messages=3000,
+        retry_backoff_ms=20,
+    )  # fmt: skip
+    deliveries: list[Any] = []
+    for round_ in range(3):
+        for batch in range(20):
+            first = (round_ * 20 + batch) * 500
+            values = [b"%d" % number for number in range(first, first + 500)]
+            deliveries.append(producer.publish(name, values, partitions=batch % 2))
+            if batch == 10:
+                node = leader_of(producer, three, name)
+                node.kill()
+        node.start()
+    for delivery in deliveries:
+        delivery.wait(4 * WAIT_S)
+
+    consumer = make_client["consumer"](group_id=unique("g"))
+    consumer.assign([kafka.TopicPartition(name, number, 0) for number in range(2)])
+    read: dict[int, list[int]] = {0: [], 1: []}
+    deadline = time.monotonic() + 2 * WAIT_S
+    while sum(map(len, read.values())) < 30_000 and time.monotonic() < deadline:
+        batch = consumer.consume_batch(30_000, 0.5)
+        for partition, value in zip(batch.partitions, batch.values(), strict=True):
+            read[partition].append(int(value))
+    sent: dict[int, list[int]] = {0: [], 1: []}
+    for index, delivery in enumerate(deliveries):
+        sent[index % 20 % 2] += range(index * 500, index * 500 + 500)
+        assert delivery.failed == 0
+    assert read == sent

@@ -139,9 +139,13 @@ def test_callback_that_closes_and_raises_loses_no_other(
     for callback in (close, raise_again, lambda _: told.append("third")):
         delivery.add_done_callback(callback)
     other.add_done_callback(lambda _: told.append("other"))
-    with pytest.raises(ArithmeticError, match="second") as raised:
+
+    def wait() -> None:
         other.wait(20)
         delivery.wait(20)
+
+    with pytest.raises(ArithmeticError, match="second") as raised:
+        wait()
     assert "first" in str(raised.value.__context__)
     assert sorted(told) == ["other", "second", "third"]
 
