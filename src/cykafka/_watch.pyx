@@ -90,14 +90,14 @@ cdef class Watch:
             self._read, self._write = os.pipe()
             os.set_blocking(self._read, False)
             os.set_blocking(self._write, False)
-        loop.add_reader(self._read, self._readable)
+        loop.add_reader(self._read, self._readable, loop)
         if self._over or handle._open_in != ck_runtime_generation:
             loop.remove_reader(self._read)  # closed by what ran meanwhile
             return 0
         self._loop = loop
         rd_kafka_queue_io_event_enable(handle._wait_queue, self._write, b"1", 1)
         # What is in the queue already writes nothing.
-        loop.call_soon(self._readable)
+        loop.call_soon(self._readable, loop)
         return 0
 
     cdef int stop(self, loop) except -1:
@@ -129,17 +129,17 @@ cdef class Watch:
         # The pipe is closed with the watch, which this call has kept until now.
         loop.remove_reader(self._read)
 
-    def _readable(self):
+    def _readable(self, loop):
         cdef Handle handle = self._handle()
         cdef rd_kafka_t *rk
+        # One that has handed on may have this call left over, and must not touch the other's.
+        if handle is None or loop is not self._loop:
+            return
         try:
             while len(os.read(self._read, 512)) == 512:
                 pass
         except BlockingIOError:
             pass
-        loop = self._loop
-        if handle is None or loop is None:
-            return
         try:
             rk = handle.enter()
         except ClosedError:
@@ -151,11 +151,11 @@ cdef class Watch:
         try:
             handle.dispatch(NOW)
         except:
-            loop.call_soon(self._readable)  # for what it has left over
+            loop.call_soon(self._readable, loop)  # for what it has left over
             raise
         # A callback may have closed the handle, and an event ends a look at the queue early.
         if handle._open_in == ck_runtime_generation and rd_kafka_queue_length(handle._wait_queue):
-            loop.call_soon(self._readable)
+            loop.call_soon(self._readable, loop)
 
 
 cdef void _close(int fd) noexcept:
