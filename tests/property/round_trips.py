@@ -36,7 +36,7 @@ class Records:
         return len(self.values)
 
 
-def some_bytes(random: random.Random) -> bytes | None:
+def some_bytes(random: random.Random, small: bool) -> bytes | None:
     """A null, nothing, a few bytes (often the same), text, or as much as may be borrowed."""
     kind = random.random()
     if kind < 0.1:
@@ -46,20 +46,26 @@ def some_bytes(random: random.Random) -> bytes | None:
     if kind < 0.5:
         return random.choice([b"same", b"\0", b"\xff\0"])
     if kind < 0.8:
-        return "".join(random.choices(ALPHABET, k=random.randrange(12))).encode()
-    return random.randbytes(random.randrange(100) if kind < 0.99 else 2000)
+        return "".join(random.choices(ALPHABET, k=random.randrange(4 if small else 12))).encode()
+    if kind < 0.99:
+        return random.randbytes(random.randrange(6 if small else 100))
+    return random.randbytes(20 if small else 2000)
 
 
-def generated(count: int, seed: int) -> Records:
-    """Records of any lengths, with nulls, empties, duplicates and unicode."""
+def generated(count: int, seed: int, small: bool) -> Records:
+    """Records of any lengths, with nulls, empties, duplicates and unicode; or of small ones."""
     chance = random.Random(seed)
+
+    def some() -> bytes | None:
+        return some_bytes(chance, small)
+
     headers: list[Headers] = []
     for _ in range(count):
-        pairs = [(chance.choice(["h", "h", "\u00e9", ""]), some_bytes(chance)) for _ in range(2)]
+        pairs = [(chance.choice(["h", "h", "\u00e9", ""]), some()) for _ in range(2)]
         headers.append(chance.choice([None, pairs[:1], pairs]))
     return Records(
-        [some_bytes(chance) for _ in range(count)],
-        [some_bytes(chance) for _ in range(count)],
+        [some() for _ in range(count)],
+        [some() for _ in range(count)],
         headers,
         # Not in the future, which Kafka refuses.
         [chance.randrange(1, 1_700_000_000_000) for _ in range(count)],
@@ -191,7 +197,7 @@ class Wire:
         self.topic = topic
         servers = {"bootstrap.servers": cluster.bootstrap_servers}
         self.producer = cykafka.Producer(
-            {**servers, "linger.ms": 0, "queue.buffering.max.messages": 1_000}
+            {**servers, "linger.ms": 5, "queue.buffering.max.messages": 1_000}
         )
         self.consumer = cykafka.Consumer({**servers, "group.id": topic, "fetch.wait.max.ms": 10})
         self.consumer.assign([cykafka.TopicPartition(topic, 0, cykafka.OFFSET_BEGINNING)])
@@ -200,9 +206,9 @@ class Wire:
         self.producer.close()
         self.consumer.close()
 
-    def check(self, form: str, count: int, seed: int) -> None:
+    def check(self, form: str, count: int, seed: int, small: bool = False) -> None:
         """Send generated records in a form, and find them identical and in order."""
-        records = generated(count, seed)
+        records = generated(count, seed, small)
         delivery = FORMS[form](self.producer, self.topic, records)
         delivery.wait(WAIT_S)
         offsets = list(delivery.offsets)

@@ -38,4 +38,5 @@ def test_batches_come_back(wire: Wire, form: str, count: int, seed: int) -> None
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_hundred_thousand_records_come_back(wire: Wire, form: str) -> None:
-    wire.check(form, 100_000, seed=1)
+    # The mock keeps 5 MB of a partition, and the reader may be late.
+    wire.check(form, 100_000, seed=1, small=True)
