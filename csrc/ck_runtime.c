@@ -26,6 +26,10 @@ int64_t ck_runtime_alive(ck_kind_t kind) {
         return atomic_load_explicit(&ck_alive[kind], memory_order_relaxed);
 }
 
+const char *ck_runtime_version(void) {
+        return CK_VERSION;
+}
+
 int64_t ck_runtime_now_ms(void) {
         struct timespec ts;
 

@@ -38,6 +38,9 @@ CK_EXPORT void ck_runtime_count(ck_kind_t kind, int64_t delta);
 /* The number of live objects of a kind. */
 CK_EXPORT int64_t ck_runtime_alive(ck_kind_t kind);
 
+/* The version of the package. */
+CK_EXPORT const char *ck_runtime_version(void);
+
 /* Milliseconds of a clock that never goes back. */
 CK_EXPORT int64_t ck_runtime_now_ms(void);
 

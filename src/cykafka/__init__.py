@@ -40,7 +40,7 @@ from cykafka._partition import (
     TopicPartition,
 )
 from cykafka._producer import Producer
-from cykafka._version import __version__
+from cykafka._handle import __version__
 from cykafka.deserializing_consumer import DeserializingConsumer
 from cykafka.deserializing_share_consumer import DeserializingShareConsumer
 from cykafka.serializing_producer import SerializingProducer

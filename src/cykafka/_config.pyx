@@ -1,5 +1,4 @@
 """Configuration: a dict of librdkafka's properties -> rd_kafka_conf_t."""
-import difflib
 import os
 import re
 
@@ -273,6 +272,8 @@ cdef str _near_miss(str key):
     # Java and environment variables write the same names with other separators.
     wanted = key.lower().replace("_", ".").replace("-", ".")
     known = {name.replace("_", "."): name for name in [*_property_names(), *_OWN]}
+    import difflib  # only for a message
+
     close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
     return f'; did you mean "{known[close[0]]}"?' if close else ""
 

@@ -26,6 +26,7 @@ cdef extern from "ck_runtime.h" nogil:
 
     void ck_runtime_count(ck_kind_t kind, int64_t delta)
     int64_t ck_runtime_alive(ck_kind_t kind)
+    const char *ck_runtime_version()
     int64_t ck_runtime_now_ms()
 
 cdef extern from "ck_bell.h" nogil:

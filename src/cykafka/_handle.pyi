@@ -1,5 +1,7 @@
 from typing_extensions import disjoint_base
 
+__version__: str
+
 class ThrottleEvent:
     broker_name: str
     broker_id: int

@@ -1,5 +1,4 @@
 """Member: a consumer's place in its group: what it must give up, and how it leaves."""
-import difflib
 import logging
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -79,6 +78,8 @@ cdef class Member(Client):
             config = merged_config(args, kwargs, type(self).__name__)
             group_id = config.get("group.id")
             if group_id is None or group_id == "":
+                import difflib  # only for a message
+
                 close = difflib.get_close_matches("group.id", config, n=1, cutoff=0.7)
                 meant = f'; did you mean it by "{close[0]}"?' if close else ""
                 raise ValueError(f"Failed to create consumer: group.id must be set{meant}")

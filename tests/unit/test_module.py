@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +42,7 @@ def test_module_constants(kafka: ModuleType, name: str, number: int) -> None:
 def test_version_is_the_packages_text(kafka: ModuleType) -> None:
     assert isinstance(kafka.version(), str)
     assert kafka.version() == kafka.__version__
+    assert kafka.version() == importlib.metadata.version(kafka.__name__.replace("_", "-"))
 
 
 def test_libversion_is_text_and_number_of_librdkafka(kafka: ModuleType) -> None:

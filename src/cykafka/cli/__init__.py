@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cykafka._version import __version__
+from cykafka._handle import __version__
 
 _DEMO = """\
 Publish real records, read them back through a consumer group and check that every record
