@@ -9,7 +9,7 @@ from cykafka._errors import (
     KafkaError,
     KafkaException,
 )
-from cykafka._handle import ThrottleEvent
+from cykafka._handle import ThrottleEvent, __version__
 from cykafka._lag import Watermarks
 from cykafka._message import (
     TIMESTAMP_CREATE_TIME,
@@ -40,7 +40,6 @@ from cykafka._partition import (
     TopicPartition,
 )
 from cykafka._producer import Producer
-from cykafka._handle import __version__
 from cykafka.deserializing_consumer import DeserializingConsumer
 from cykafka.deserializing_share_consumer import DeserializingShareConsumer
 from cykafka.serializing_producer import SerializingProducer
