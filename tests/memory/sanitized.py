@@ -41,8 +41,8 @@ def environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(folder / "site"),
         # Objects from the C allocator, where the sanitizer sees them.
         "PYTHONMALLOC": "malloc",
-        # Errors and leaks are judged here, by the reports, and not by the exit status: a leak check
-        # that stumbles ends its process just as an error does, but the test has done nothing wrong.
+        # Errors and leaks are judged here, by the reports, not by the exit status: a leak check
+        # that stumbles ends its process as an error would; the test has done nothing wrong.
         "ASAN_OPTIONS": f"detect_leaks=1:abort_on_error=0:{common}",
         "LSAN_OPTIONS": "exitcode=0",
         "UBSAN_OPTIONS": f"print_stacktrace=1:{common}",
