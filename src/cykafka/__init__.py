@@ -1,6 +1,7 @@
 """A Kafka client that costs what librdkafka costs, with confluent_kafka's interface."""
 
-from cykafka import admin, error, serialization
+import importlib
+
 from cykafka._consumer import Consumer
 from cykafka._delivery import Delivery, DeliveryError
 from cykafka._errors import (
@@ -18,19 +19,6 @@ from cykafka._message import (
     Message,
 )
 from cykafka._message_batch import MessageBatch
-from cykafka._model import (
-    AcknowledgeType,
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    ConsumerGroupType,
-    ElectionType,
-    IsolationLevel,
-    Messages,
-    Node,
-    ShareConsumer,
-    TopicCollection,
-    TopicPartitionInfo,
-)
 from cykafka._module import Uuid, consistent, fnv1a, libversion, murmur2
 from cykafka._partition import (
     OFFSET_BEGINNING,
@@ -40,9 +28,65 @@ from cykafka._partition import (
     TopicPartition,
 )
 from cykafka._producer import Producer
-from cykafka.deserializing_consumer import DeserializingConsumer
-from cykafka.deserializing_share_consumer import DeserializingShareConsumer
-from cykafka.serializing_producer import SerializingProducer
+
+# What a program that only produces or consumes has no use for is imported when it is asked for:
+# it is half of the time that the import takes. (`typing` is a part of that.)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cykafka import admin, error, serialization
+    from cykafka._model import (
+        AcknowledgeType,
+        ConsumerGroupState,
+        ConsumerGroupTopicPartitions,
+        ConsumerGroupType,
+        ElectionType,
+        IsolationLevel,
+        Messages,
+        Node,
+        ShareConsumer,
+        TopicCollection,
+        TopicPartitionInfo,
+    )
+    from cykafka.deserializing_consumer import DeserializingConsumer
+    from cykafka.deserializing_share_consumer import DeserializingShareConsumer
+    from cykafka.serializing_producer import SerializingProducer
+
+_MODULES = ("admin", "error", "serialization")
+_MODULE_OF = {
+    "DeserializingConsumer": "deserializing_consumer",
+    "DeserializingShareConsumer": "deserializing_share_consumer",
+    "SerializingProducer": "serializing_producer",
+    **dict.fromkeys(
+        (
+            "AcknowledgeType",
+            "ConsumerGroupState",
+            "ConsumerGroupTopicPartitions",
+            "ConsumerGroupType",
+            "ElectionType",
+            "IsolationLevel",
+            "Messages",
+            "Node",
+            "ShareConsumer",
+            "TopicCollection",
+            "TopicPartitionInfo",
+        ),
+        "_model",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"cykafka.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'cykafka' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"cykafka.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def version() -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+import cykafka
 
 NAMES = """
     AcknowledgeType ConcurrentModificationException Consumer ConsumerGroupState
@@ -170,3 +174,38 @@ def test_share_consumer_says_which_librdkafka_it_needs(kafka: ModuleType) -> Non
 
     with pytest.raises(RuntimeError, match=r"2\.15"):
         kafka.ShareConsumer(config)
+
+
+def fresh(source: str) -> str:
+    """What a new interpreter prints."""
+    return subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+@pytest.mark.ours
+def test_import_leaves_what_few_use_for_later() -> None:
+    loaded = fresh("import cykafka, sys; print(*sys.modules)").split()
+    assert "cykafka._consumer" in loaded
+    assert {"cykafka.admin", "cykafka._model", "cykafka.serialization"}.isdisjoint(loaded)
+
+
+@pytest.mark.ours
+def test_every_name_is_there_when_asked_for() -> None:
+    source = """
+import cykafka
+listed = set(dir(cykafka))
+for name in cykafka.__all__:
+    assert name in listed, name
+    assert getattr(cykafka, name) is getattr(cykafka, name), name
+names = {}
+exec("from cykafka import *", names)
+print(*names.keys() & set(cykafka.__all__))
+"""
+    assert sorted(fresh(source).split()) == sorted(cykafka.__all__)
+
+
+@pytest.mark.ours
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'cykafka' has no attribute 'Producers'"):
+        cykafka.Producers  # noqa: B018
