@@ -41,6 +41,10 @@ POLL_C = Contender(C, "consumer_poll", "consume:poll")
 PUBLISH = Contender(SUBJECT, "publish", "cykafka_batches:publish")
 UNHELD = Contender(SUBJECT, "publish, dropped", "cykafka_batches:publish_unheld")
 HELD = Contender(SUBJECT, "publish, held", "cykafka_batches:publish")
+UNHELD_TUPLE = replace(
+    UNHELD, name="publish of a tuple, dropped", loop="cykafka_batches:publish_tuple_unheld"
+)
+HELD_TUPLE = replace(HELD, name="publish of a tuple, held", loop="cykafka_batches:publish_tuple")
 HEADERS = Contender(SUBJECT, "publish, columns", "cykafka_batches:publish_headers")
 PAIRS = Contender(SUBJECT, "publish, pairs", "cykafka_batches:publish_header_pairs")
 ARROW_OUT = Contender(SUBJECT, "publish_arrow", "cykafka_batches:publish_arrow")
@@ -317,6 +321,8 @@ KINDS = [
         (
             UNHELD,
             HELD,
+            UNHELD_TUPLE,
+            HELD_TUPLE,
             BATCH_BORROW,
             BATCH_COPY,
             PEER_BATCH_COPY,
@@ -326,8 +332,10 @@ KINDS = [
         PEER_BATCH_COPY,
         (
             peak_ratio(UNHELD, BATCH_BORROW, 1.1),
+            peak_ratio(UNHELD_TUPLE, BATCH_BORROW, 1.1),
             peak_ratio(UNHELD, BATCH_BORROW, 1.1, growth=True),
             peak_ratio(HELD, BATCH_BORROW, 1.1, held=16),
+            peak_ratio(HELD_TUPLE, BATCH_BORROW, 1.1, held=16),
             peak_ratio(HELD, BATCH_BORROW, 1.1, held=16, growth=True),
         ),
         (PLAIN,),

@@ -61,6 +61,17 @@ def publish_unheld(args: Arguments) -> dict[str, float]:
     return run(args, lambda producer: producer.publish(args.topic, values), held=False)
 
 
+def publish_tuple(args: Arguments) -> dict[str, float]:
+    """A tuple cannot change: it is borrowed itself, where a list is copied into one."""
+    values = tuple(args.values())
+    return run(args, lambda producer: producer.publish(args.topic, values))
+
+
+def publish_tuple_unheld(args: Arguments) -> dict[str, float]:
+    values = tuple(args.values())
+    return run(args, lambda producer: producer.publish(args.topic, values), held=False)
+
+
 def publish_headers(args: Arguments) -> dict[str, float]:
     """Headers as columns: a mapping from name to values."""
     values, record_keys = args.values(), keys()
