@@ -25,7 +25,7 @@ cdef class MessageBatch(ArrowExport):
     cdef list views(self, bint of_keys)
     cdef int _parse_headers(self) except -1
     cdef object column(self, ck_number_t number)
-    cdef rd_kafka_topic_partition_list_t *positions(self) except NULL
+    cdef rd_kafka_topic_partition_list_t *c_positions(self) except NULL
 
 cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
                              tuple errors)

@@ -43,9 +43,11 @@ from cykafka._librdkafka cimport (
     rd_kafka_header_get_last,
     rd_kafka_headers_copy,
     rd_kafka_headers_t,
+    rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_t,
 )
 from cykafka._message cimport Message, headers_from, message_from_row
+from cykafka._partition cimport partitions_from
 from cykafka._util cimport plain_str, utf8
 
 
@@ -399,8 +401,28 @@ cdef class MessageBatch(ArrowExport):
             at += self._step
         return column
 
-    cdef rd_kafka_topic_partition_list_t *positions(self) except NULL:
-        """What there is to commit when these rows are done; the caller destroys the list."""
+    def positions(self):
+        """What there is to commit when these records are done, as for
+        ``Producer.send_offsets_to_transaction()``.
+
+        Returns
+        -------
+        list of TopicPartition
+            Each partition's once, with the offset behind its last record; empty for an empty batch.
+
+        Raises
+        ------
+        ValueError
+            The batch was released.
+        """
+        cdef rd_kafka_topic_partition_list_t *positions = self.c_positions()
+        try:
+            return partitions_from(positions)
+        finally:
+            rd_kafka_topic_partition_list_destroy(positions)
+
+    cdef rd_kafka_topic_partition_list_t *c_positions(self) except NULL:
+        """positions(), of librdkafka; the caller destroys the list."""
         cdef rd_kafka_topic_partition_list_t *positions
         cdef ck_batch_t *batch = self.opened()
         ck_batch_ref(batch)

@@ -301,7 +301,7 @@ cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint required
     if message is None:
         raise ValueError("expected either message or offsets")
     if isinstance(message, MessageBatch):
-        return (<MessageBatch>message).positions()
+        return (<MessageBatch>message).c_positions()
     if not isinstance(message, Message):
         raise TypeError("message: expected a Message or a MessageBatch, "
                         f"got {type(message).__name__}")

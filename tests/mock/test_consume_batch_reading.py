@@ -178,6 +178,12 @@ def test_commit_of_a_batch_commits_behind_the_last_record_of_each_partition(
 
     assert {(p.partition, p.offset) for p in done} == {(0, 5), (1, 6), (2, 7)}
     assert all(p.error is None and p.leader_epoch is not None for p in done)
+    places = batch.positions()
+    assert {(p.topic, p.partition, p.offset) for p in places} == {
+        (topic, n, 5 + n) for n in range(3)
+    }
+    assert all(p.leader_epoch is not None and p.error is None for p in places)
+    assert batch[:0].positions() == []
     # Any order of the rows, and only these.
     part = [row for row in range(18) if batch.partitions[row] == 1]
     rows = batch[part[0] : part[3]][::-1]
@@ -187,6 +193,8 @@ def test_commit_of_a_batch_commits_behind_the_last_record_of_each_partition(
     batch.release()
     with pytest.raises(ValueError, match="released"):
         consumer.commit(batch)
+    with pytest.raises(ValueError, match="released"):
+        batch.positions()
 
 
 def test_batch_of_many_topics(
