@@ -41,10 +41,10 @@ POLL_C = Contender(C, "consumer_poll", "consume:poll")
 PUBLISH = Contender(SUBJECT, "publish", "cykafka_batches:publish")
 UNHELD = Contender(SUBJECT, "publish, dropped", "cykafka_batches:publish_unheld")
 HELD = Contender(SUBJECT, "publish, held", "cykafka_batches:publish")
-UNHELD_TUPLE = replace(
-    UNHELD, name="publish of a tuple, dropped", loop="cykafka_batches:publish_tuple_unheld"
+UNHELD_TUPLE = Contender(
+    SUBJECT, "publish of a tuple, dropped", "cykafka_batches:publish_tuple_unheld"
 )
-HELD_TUPLE = replace(HELD, name="publish of a tuple, held", loop="cykafka_batches:publish_tuple")
+HELD_TUPLE = Contender(SUBJECT, "publish of a tuple, held", "cykafka_batches:publish_tuple")
 HEADERS = Contender(SUBJECT, "publish, columns", "cykafka_batches:publish_headers")
 PAIRS = Contender(SUBJECT, "publish, pairs", "cykafka_batches:publish_header_pairs")
 ARROW_OUT = Contender(SUBJECT, "publish_arrow", "cykafka_batches:publish_arrow")
