@@ -328,8 +328,7 @@ def test_every_record_has_one_outcome_when_the_broker_goes(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "message.timeout.ms": 2000,
-                # librdkafka 2.14 may sleep through its looks for messages that have timed out
-                # until it tries the broker again: by default after up to 10 s.
+                # librdkafka 2.14 may not see that messages timed out before it tries again.
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }
