@@ -75,14 +75,17 @@ def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
         await producer.publish(topic, ["a"])
         return time.perf_counter() - started
 
-    async def main() -> list[float]:
+    async def main() -> tuple[list[float], float]:
         await one()
-        return [await one() for _ in range(30)] + await asyncio.gather(
-            *[one() for _ in range(200)]
-        )
+        times = [await one() for _ in range(30)]
+        started = time.perf_counter()
+        await asyncio.gather(*[one() for _ in range(200)])
+        return times, time.perf_counter() - started
 
-    times = run(main())
-    assert sorted(times)[len(times) // 2] < 0.05
+    times, together = run(main())
+    # A thread that waits looks around every 100 ms; nobody has to wait for that.
+    assert sorted(times)[15] < 0.05
+    assert together < 5
 
 
 def test_await_beside_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
