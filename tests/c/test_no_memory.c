@@ -8,6 +8,7 @@
 #include "ck_batch.h"
 #include "ck_bell.h"
 #include "ck_callback.h"
+#include "ck_envelope.h"
 #include "ck_publish.h"
 #include "failing.h"
 #undef malloc
@@ -184,6 +185,30 @@ static rd_kafka_t *new_consumer(rd_kafka_mock_cluster_t *mock) {
         return consumer;
 }
 
+static void test_headers_of_envelopes(const ck_batch_t *batch) {
+        static ck_envelope_t read[TOTAL];
+        static uint32_t at[TOTAL];
+        char *block;
+
+        EACH_ALLOCATION(1, ck_envelope_headers(batch, 0, 1, TOTAL, true, read, at, &block) == ENOMEM);
+        CHECK(block && at[0] == 0 && at[1] == UINT32_MAX);
+        free(block);
+}
+
+static void test_envelopes(void) {
+        ck_bytes_t text = {"text", 4}, value;
+        ck_sent_t sent = {0, 0, CK_SENT_NOT, 0};
+        ck_envelopes_t envelopes = {1, &text, &text, &text, &text, &sent, 0};
+        ck_envelope_t read = {.sent_us = 0};
+        char *written, *arena;
+
+        EACH_ALLOCATION(1, ck_envelope_encode(&envelopes, &written, &value) == ENOMEM);
+        EACH_ALLOCATION(1, ck_envelope_decode(&value, 1, &read, &arena) == ENOMEM);
+        CHECK(!read.problem && read.body.len == 4);
+        free(written);
+        free(arena);
+}
+
 static void test_batches(void) {
         rd_kafka_mock_cluster_t *mock;
         rd_kafka_t *producer = filled_cluster(&mock), *consumer = new_consumer(mock);
@@ -218,6 +243,7 @@ static void test_batches(void) {
         CHECK(built == TOTAL);
         array.release(&array);
         EACH_ALLOCATION(20, ck_arrow_stream(batch, 0, 1, TOTAL, all, 8, 2000, &stream) == ENOMEM);
+        test_headers_of_envelopes(batch);
         ck_batch_unref(batch);
         ck_batch_unref(copy);
         CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0 && ck_loans_settle(loans));
@@ -275,6 +301,7 @@ int main(void) {
         test_delivery_that_could_not_be_made_is_not_waited_for();
         test_events();
         test_batches();
+        test_envelopes();
         test_publishing();
         return 0;
 }

@@ -1,0 +1,365 @@
+#include "ck_json.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static bool ck_json_fail(ck_json_t *json, const char *problem) {
+        json->problem = problem;
+        return false;
+}
+
+/* -- strings */
+
+#define CK_JSON_ONES UINT64_C(0x0101010101010101)
+#define CK_JSON_TOPS UINT64_C(0x8080808080808080)
+
+/* Whether a byte of eight is a quote, a backslash, a control character or beyond ASCII. Bytes above such a one may be
+ * taken for one too. */
+static inline bool ck_json_is_special(uint64_t eight) {
+        uint64_t quote = eight ^ (CK_JSON_ONES * '"');
+        uint64_t backslash = eight ^ (CK_JSON_ONES * '\\');
+
+        return (eight | (eight - CK_JSON_ONES * 0x20) | (quote - CK_JSON_ONES) |
+                (backslash - CK_JSON_ONES)) &
+               CK_JSON_TOPS;
+}
+
+/* The first byte at or behind `at` that is special, or end. */
+static const char *ck_json_plain(const char *at, const char *end) {
+        uint64_t eight;
+
+        for (; end - at >= 8; at += 8) {
+                memcpy(&eight, at, 8);
+                if (ck_json_is_special(eight))
+                        break;
+        }
+        while (at < end && (uint8_t)*at >= 0x20 && (uint8_t)*at < 0x80 && *at != '"' && *at != '\\')
+                at++;
+        return at;
+}
+
+/* The length of the character beyond ASCII at `at`, 0 if it is none. */
+static size_t ck_json_character(const char *at, const char *end) {
+        const uint8_t *byte = (const uint8_t *)at;
+        size_t len, i;
+        uint32_t low;
+
+        if (byte[0] < 0xc2 || byte[0] > 0xf4)
+                return 0;
+        len = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
+        if ((size_t)(end - at) < len)
+                return 0;
+        for (i = 1; i < len; i++)
+                if ((byte[i] & 0xc0) != 0x80)
+                        return 0;
+        low = byte[1];
+        if ((byte[0] == 0xe0 && low < 0xa0) || (byte[0] == 0xed && low > 0x9f) ||
+            (byte[0] == 0xf0 && low < 0x90) || (byte[0] == 0xf4 && low > 0x8f))
+                return 0; /* overlong, a surrogate, or beyond Unicode */
+        return len;
+}
+
+bool ck_json_is_utf8(ck_bytes_t string) {
+        const char *at = string.ptr, *end = at + string.len;
+
+        while (at < end) {
+                size_t len = (uint8_t)*at < 0x80 ? 1 : ck_json_character(at, end);
+
+                if (!len)
+                        return false;
+                at += len;
+        }
+        return true;
+}
+
+/* The four hexadecimal digits at `at`, -1 if they are none. */
+static int32_t ck_json_unit(const char *at, const char *end) {
+        int32_t unit = 0;
+        int i;
+
+        if (end - at < 4)
+                return -1;
+        for (i = 0; i < 4; i++) {
+                char c = at[i];
+
+                if (c >= '0' && c <= '9')
+                        unit = unit << 4 | (c - '0');
+                else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
+                        unit = unit << 4 | ((c | 0x20) - 'a' + 10);
+                else
+                        return -1;
+        }
+        return unit;
+}
+
+static char *ck_json_put(char *into, uint32_t character) {
+        if (character < 0x80) {
+                *into++ = (char)character;
+        } else if (character < 0x800) {
+                *into++ = (char)(0xc0 | character >> 6);
+                *into++ = (char)(0x80 | (character & 0x3f));
+        } else if (character < 0x10000) {
+                *into++ = (char)(0xe0 | character >> 12);
+                *into++ = (char)(0x80 | (character >> 6 & 0x3f));
+                *into++ = (char)(0x80 | (character & 0x3f));
+        } else {
+                *into++ = (char)(0xf0 | character >> 18);
+                *into++ = (char)(0x80 | (character >> 12 & 0x3f));
+                *into++ = (char)(0x80 | (character >> 6 & 0x3f));
+                *into++ = (char)(0x80 | (character & 0x3f));
+        }
+        return into;
+}
+
+/* The escape whose backslash is at json->at, to json->room. */
+static bool ck_json_escape(ck_json_t *json) {
+        static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+        const char *found;
+        int32_t unit, low;
+
+        if (json->end - json->at < 2)
+                return ck_json_fail(json, "a string without an end");
+        if (json->at[1] != 'u') {
+                if (!json->at[1] || !(found = strchr(names, json->at[1])))
+                        return ck_json_fail(json, "an escape that JSON does not have");
+                *json->room++ = meant[found - names];
+                json->at += 2;
+                return true;
+        }
+        if ((unit = ck_json_unit(json->at + 2, json->end)) < 0)
+                return ck_json_fail(json, "\\u without four hexadecimal digits");
+        if (unit >= 0xdc00 && unit <= 0xdfff)
+                return ck_json_fail(json, "an unpaired surrogate");
+        if (unit >= 0xd800 && unit <= 0xdbff) {
+                if (json->end - json->at < 12 || json->at[6] != '\\' || json->at[7] != 'u' ||
+                    (low = ck_json_unit(json->at + 8, json->end)) < 0xdc00 || low > 0xdfff)
+                        return ck_json_fail(json, "an unpaired surrogate");
+                unit = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+                json->at += 6;
+        }
+        json->at += 6;
+        json->room = ck_json_put(json->room, (uint32_t)unit);
+        return true;
+}
+
+bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
+        const char *copied_to = ++json->at; /* up to here the string is in room, if it is there */
+        char *room = NULL;
+        size_t len;
+
+        string->ptr = json->at;
+        for (;;) {
+                json->at = ck_json_plain(json->at, json->end);
+                if (json->at == json->end)
+                        return ck_json_fail(json, "a string without an end");
+                if (*json->at != '"' && *json->at != '\\') {
+                        if ((uint8_t)*json->at < 0x20)
+                                return ck_json_fail(json, "a control character in a string");
+                        if (!(len = ck_json_character(json->at, json->end)))
+                                return ck_json_fail(json, "bytes that are not UTF-8");
+                        json->at += len;
+                        continue;
+                }
+                if (*json->at == '\\' || room) {
+                        if (!room)
+                                room = json->room;
+                        len = (size_t)(json->at - copied_to);
+                        memcpy(json->room, copied_to, len);
+                        json->room += len;
+                }
+                if (*json->at == '"')
+                        break;
+                if (!ck_json_escape(json))
+                        return false;
+                copied_to = json->at;
+        }
+        if (room)
+                string->ptr = room;
+        string->len = (size_t)((room ? json->room : json->at) - (const char *)string->ptr);
+        json->at++;
+        return true;
+}
+
+/* -- other values */
+
+int ck_json_peek(ck_json_t *json) {
+        while (json->at < json->end && (*json->at == ' ' || *json->at == '\n' ||
+                                        *json->at == '\r' || *json->at == '\t'))
+                json->at++;
+        return json->at < json->end ? (uint8_t)*json->at : -1;
+}
+
+bool ck_json_take(ck_json_t *json, char c, const char *problem) {
+        if (ck_json_peek(json) != c)
+                return ck_json_fail(json, problem);
+        json->at++;
+        return true;
+}
+
+static bool ck_json_word(ck_json_t *json, const char *word) {
+        size_t len = strlen(word);
+
+        if ((size_t)(json->end - json->at) < len || memcmp(json->at, word, len) != 0)
+                return false;
+        json->at += len;
+        return true;
+}
+
+bool ck_json_null(ck_json_t *json) {
+        return ck_json_word(json, "null");
+}
+
+/* Passes over digits; whether there were any. */
+static bool ck_json_digits(ck_json_t *json) {
+        const char *start = json->at;
+
+        while (json->at < json->end && *json->at >= '0' && *json->at <= '9')
+                json->at++;
+        return json->at > start;
+}
+
+static bool ck_json_is(const ck_json_t *json, char c) {
+        return json->at < json->end && *json->at == c;
+}
+
+static bool ck_json_number(ck_json_t *json) {
+        static const char problem[] = "what is no JSON number";
+
+        if (ck_json_is(json, '-'))
+                json->at++;
+        if (ck_json_is(json, '0'))
+                json->at++;
+        else if (!ck_json_digits(json))
+                return ck_json_fail(json, problem);
+        if (ck_json_is(json, '.')) {
+                json->at++;
+                if (!ck_json_digits(json))
+                        return ck_json_fail(json, problem);
+        }
+        if (ck_json_is(json, 'e') || ck_json_is(json, 'E')) {
+                json->at++;
+                if (ck_json_is(json, '+') || ck_json_is(json, '-'))
+                        json->at++;
+                if (!ck_json_digits(json))
+                        return ck_json_fail(json, problem);
+        }
+        return true;
+}
+
+/* A string that nobody wants. */
+static bool ck_json_skip_string(ck_json_t *json) {
+        char *room = json->room;
+        ck_bytes_t string;
+        bool is_string = ck_json_string(json, &string);
+
+        json->room = room;
+        return is_string;
+}
+
+/* A member's name and its colon. */
+static bool ck_json_skip_name(ck_json_t *json) {
+        if (ck_json_peek(json) != '"')
+                return ck_json_fail(json, "no name of a member");
+        return ck_json_skip_string(json) && ck_json_take(json, ':', "no colon behind a name");
+}
+
+bool ck_json_skip(ck_json_t *json) {
+        uint64_t objects = 0; /* a bit for each level: whether it is an object */
+        int depth = 0;
+
+        for (;;) {
+                int c = ck_json_peek(json);
+
+                if (c == '{' || c == '[') {
+                        if (depth == CK_JSON_DEPTH)
+                                return ck_json_fail(json, "values nested too deep");
+                        depth++;
+                        objects = objects << 1 | (c == '{');
+                        json->at++;
+                        if (ck_json_peek(json) != (c == '{' ? '}' : ']')) {
+                                if (c == '{' && !ck_json_skip_name(json))
+                                        return false;
+                                continue;
+                        }
+                } else if (c == '"') {
+                        if (!ck_json_skip_string(json))
+                                return false;
+                } else if (c == '-' || (c >= '0' && c <= '9')) {
+                        if (!ck_json_number(json))
+                                return false;
+                } else if (!ck_json_word(json, "true") && !ck_json_word(json, "false") &&
+                           !ck_json_word(json, "null")) {
+                        return ck_json_fail(json, "what is no JSON value");
+                }
+                /* Behind a value, or before the end of an empty one. */
+                for (;;) {
+                        if (!depth)
+                                return true;
+                        c = ck_json_peek(json);
+                        if (c != (objects & 1 ? '}' : ']'))
+                                break;
+                        json->at++;
+                        depth--;
+                        objects >>= 1;
+                }
+                if (c != ',')
+                        return ck_json_fail(json, "neither a comma nor the end behind a value");
+                json->at++;
+                if ((objects & 1) && !ck_json_skip_name(json))
+                        return false;
+        }
+}
+
+/* -- writing */
+
+/* How long a byte is in a string: of a control character there are short escapes, and long ones. */
+static size_t ck_json_width(uint8_t byte) {
+        if (byte == '"' || byte == '\\' || byte == '\n' || byte == '\r' || byte == '\t')
+                return 2;
+        return byte < 0x20 ? 6 : 1;
+}
+
+/* As ck_json_plain, where UTF-8 needs no escape. */
+static const char *ck_json_unescaped(const char *at, const char *end) {
+        while ((at = ck_json_plain(at, end)) < end && (uint8_t)*at >= 0x80)
+                at++;
+        return at;
+}
+
+size_t ck_json_size(ck_bytes_t string) {
+        const char *at = string.ptr, *end = at + string.len;
+        size_t size = string.len;
+
+        while ((at = ck_json_unescaped(at, end)) < end)
+                size += ck_json_width((uint8_t)*at++) - 1;
+        return size;
+}
+
+char *ck_json_write(char *into, ck_bytes_t string) {
+        static const char hex[] = "0123456789abcdef";
+        const char *at = string.ptr, *end = at + string.len;
+
+        for (;;) {
+                const char *plain = at;
+                uint8_t byte;
+
+                at = ck_json_unescaped(at, end);
+                memcpy(into, plain, (size_t)(at - plain));
+                into += at - plain;
+                if (at == end)
+                        return into;
+                byte = (uint8_t)*at++;
+                *into++ = '\\';
+                if (ck_json_width(byte) == 2) {
+                        *into++ = byte == '\n'   ? 'n'
+                                  : byte == '\r' ? 'r'
+                                  : byte == '\t' ? 't'
+                                                 : (char)byte;
+                        continue;
+                }
+                memcpy(into, "u00", 3);
+                into[3] = hex[byte >> 4];
+                into[4] = hex[byte & 15];
+                into += 5;
+        }
+}

@@ -1,0 +1,53 @@
+/*
+ * ck_json: JSON (RFC 8259) read from a span of bytes, value by value, and strings written.
+ *
+ * Strict: no comments, no NaN, no trailing commas, UTF-8 checked, an unpaired surrogate is an error. Strings without escapes
+ * are not copied; others go to `room`, never longer than they were.
+ *
+ * Ownership: the caller's, all of it. Nothing is allocated.
+ * Threads: one at a time for each ck_json_t.
+ */
+#ifndef CK_JSON_H
+#define CK_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "ck_column.h"
+#include "ck_runtime.h"
+
+/* How deep arrays and objects may be nested in a value that is skipped. */
+#define CK_JSON_DEPTH 64
+
+typedef struct ck_json_s {
+        const char *at;
+        const char *end;
+        char *room;          /* where strings with escapes are written; as large as the text */
+        const char *problem; /* what is wrong at `at`; static. NULL: nothing so far */
+} ck_json_t;
+
+/* Passes over white space. The character behind it, or -1 at the end. */
+CK_EXPORT int ck_json_peek(ck_json_t *json);
+
+/* Passes over white space and one character. Whether it was there; if not, problem is said. */
+CK_EXPORT bool ck_json_take(ck_json_t *json, char c, const char *problem);
+
+/* Reads a string that begins at `at`. */
+CK_EXPORT bool ck_json_string(ck_json_t *json, ck_bytes_t *string);
+
+/* Passes over null, if it is here: whether it was. No problem if not. */
+CK_EXPORT bool ck_json_null(ck_json_t *json);
+
+/* Passes over white space and any value. */
+CK_EXPORT bool ck_json_skip(ck_json_t *json);
+
+/* How long a string of UTF-8 is between its quotes. */
+CK_EXPORT size_t ck_json_size(ck_bytes_t string);
+
+/* Writes it, without quotes; returns its end. */
+CK_EXPORT char *ck_json_write(char *into, ck_bytes_t string);
+
+/* Whether bytes are UTF-8. */
+CK_EXPORT bool ck_json_is_utf8(ck_bytes_t string);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * ck_time: instants as local wall clock times and back, and both as text (ISO 8601).
+ *
+ * The offset from UTC is asked of the C library, which takes a lock and a search for it: a ck_zone_t remembers it for
+ * hours in which it does not change. A zone belongs to one call: the process may change TZ and call tzset()
+ * between two.
+ *
+ * Microseconds are counted from 1970: in UTC, or, for a wall clock time, as if it were UTC.
+ * Threads: one at a time for each zone.
+ */
+#ifndef CK_TIME_H
+#define CK_TIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ck_runtime.h"
+
+/* What is known of the hour asked for last. All zeros: nothing. */
+typedef struct ck_zone_hour_s {
+        bool asked; /* once: two instants of an hour come together or not at all */
+        bool known; /* offset and fold hold for all of it */
+        bool fold;
+        int32_t offset; /* seconds east of UTC */
+        int64_t hour;
+} ck_zone_hour_t;
+
+typedef struct ck_zone_s {
+        ck_zone_hour_t instants;
+        ck_zone_hour_t walls[2]; /* by fold */
+} ck_zone_t;
+
+/* A wall clock time, as Python's datetime has it. */
+typedef struct ck_civil_s {
+        int year, month, day, hour, minute, second, microsecond;
+        int fold; /* 1: the second time that the clock shows it */
+} ck_civil_t;
+
+/* The most that ck_time_write() writes. */
+#define CK_TIME_MAX 36
+
+/* Whether there is a datetime for it: years 1 to 9999. */
+CK_EXPORT bool ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil);
+
+/* The same of a wall clock time. */
+CK_EXPORT bool ck_time_wall(int64_t wall_us, ck_civil_t *civil);
+
+/* Microseconds of a wall clock time, whose fields are in their ranges. */
+CK_EXPORT int64_t ck_time_of_wall(const ck_civil_t *civil);
+
+/* The local offset from UTC, in seconds, at a wall clock time; of one that the clock shows twice, fold says
+ * which; one that it skips has the offset before (fold 0) or behind the gap. */
+CK_EXPORT int32_t ck_time_offset(ck_zone_t *zone, int64_t wall_us, int fold);
+
+/* Writes YYYY-MM-DDTHH:MM:SS.ffffff+HH:MM, with :SS behind if the offset (within a day) is not in minutes; no NUL
+ * at the end. Returns the length, at most CK_TIME_MAX; 0 if there is no such year. */
+CK_EXPORT size_t ck_time_write(char *into, int64_t wall_us, int32_t offset);
+
+/* Reads a date and a time, as ISO 8601 and RFC 3339 write them. *local: no offset was given, and *us is a wall clock time;
+ * else it is UTC. Digits beyond microseconds are dropped. Whether it could be read. */
+CK_EXPORT bool ck_time_read(const char *text, size_t len, int64_t *us, bool *local);
+
+#endif
