@@ -1,6 +1,6 @@
 # What we use of csrc's headers; who owns what, and which thread may call, is said there.
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cykafka._librdkafka cimport (
     rd_kafka_error_t,
@@ -234,6 +234,30 @@ cdef extern from "ck_column.h" nogil:
     ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
     int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
 
+cdef extern from "ck_pack.h" nogil:
+    int CK_PACK_MESSAGES
+
+    uint32_t ck_pack_cnt(const char **place)
+    void ck_pack_next(const char **place, ck_bytes_t *name, ck_bytes_t *value)
+
+cdef extern from "ck_time.h" nogil:
+    ctypedef struct ck_zone_t:
+        pass
+
+    ctypedef struct ck_civil_t:
+        int year
+        int month
+        int day
+        int hour
+        int minute
+        int second
+        int microsecond
+        int fold
+
+    bint ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil)
+    bint ck_time_wall(int64_t wall_us, ck_civil_t *civil)
+    int64_t ck_time_of_wall(const ck_civil_t *civil)
+
 cdef extern from "ck_publish.h" nogil:
     ctypedef struct ck_publish_t:
         size_t cnt
@@ -312,6 +336,52 @@ cdef extern from "ck_batch.h" nogil:
     const void *ck_batch_key(const ck_batch_t *batch, size_t i, size_t *len)
     const char *ck_batch_topic(const ck_batch_t *batch, size_t i)
 
+cdef extern from "ck_envelope.h" nogil:
+    ctypedef enum ck_sent_kind_t:
+        CK_SENT_NOT
+        CK_SENT_LOCAL
+        CK_SENT_OFFSET
+
+    ctypedef struct ck_sent_t:
+        int64_t wall_us
+        int32_t offset
+        uint8_t kind
+        uint8_t fold
+
+    ctypedef struct ck_envelopes_t:
+        size_t cnt
+        const ck_bytes_t *message_ids
+        const ck_bytes_t *trace_ids
+        const ck_bytes_t *message_types
+        const ck_bytes_t *bodies
+        const ck_sent_t *sent
+        int64_t now_us
+
+    ctypedef struct ck_envelope_t:
+        ck_bytes_t message_id
+        ck_bytes_t trace_id
+        ck_bytes_t message_type
+        ck_bytes_t body
+        int64_t sent_us
+        bint is_sent
+        bint is_local
+        const char *problem
+        const char *field
+        size_t at
+
+    int CK_TRACEPARENT
+
+    int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena, ck_bytes_t *values)
+    void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t seed,
+                                  char *arena, ck_bytes_t *values, int64_t *starts)
+    void ck_envelope_header(ck_envelope_t *envelope, int *rank, bint traceparent, ck_bytes_t name,
+                            ck_bytes_t value)
+    int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
+                            bint traceparent, ck_envelope_t *envelopes, uint32_t *at,
+                            char **block)
+    int ck_envelope_decode(const ck_bytes_t *values, size_t cnt, ck_envelope_t *envelopes,
+                           char **arena)
+
 cdef extern from "ck_arrow.h" nogil:
     struct ArrowSchema:
         const char *format
@@ -388,3 +458,6 @@ cdef extern from "Python.h":
     bint PyGC_Disable()
     bint PyGC_Enable()
     object PyUnicode_InternFromString(const char *text)
+
+    ctypedef struct PyTypeObject:
+        object (*tp_new)(PyTypeObject *, object args, void *kwargs)

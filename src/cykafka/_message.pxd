@@ -14,6 +14,10 @@ cdef struct in_flight_t:
     PyObject *headers
     PyObject *on_delivery
 
+# Headers of some messages of a batch, as csrc/ck_pack.h packs them, until someone asks for them.
+cdef class HeaderBlock:
+    cdef char *_ptr
+
 cdef class Message:
     cdef object _topic
     cdef object _value
@@ -26,6 +30,8 @@ cdef class Message:
     cdef rd_kafka_message_t *_lent
     cdef void **_lender
     cdef uint32_t _generation
+    # Where in the HeaderBlock the headers are, as long as _headers is one.
+    cdef uint32_t _headers_at
     # Whether value and key are what produce() was given, to be turned into bytes on demand.
     cdef bint _as_given
     cdef int _delivery_count

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from typing_extensions import disjoint_base
 
@@ -8,6 +8,9 @@ from cykafka._errors import KafkaError
 TIMESTAMP_NOT_AVAILABLE: int
 TIMESTAMP_CREATE_TIME: int
 TIMESTAMP_LOG_APPEND_TIME: int
+
+@final
+class HeaderBlock: ...
 
 @disjoint_base
 class Message:

@@ -3,10 +3,20 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free
 from libc.string cimport memchr
 
 cimport cykafka._csrc as runtime
-from cykafka._csrc cimport PyObject_GC_Track, PyObject_GC_UnTrack, PyObject_GC_IsTracked, ck_runtime_generation
+from cykafka._csrc cimport (
+    PyObject_GC_IsTracked,
+    PyObject_GC_Track,
+    PyObject_GC_UnTrack,
+    ck_bytes_t,
+    ck_pack_cnt,
+    ck_pack_next,
+    ck_runtime_generation,
+)
 from cykafka._errors cimport error_from, raise_err
 from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_INVALID,
@@ -34,6 +44,14 @@ from cykafka._errors import KafkaError
 TIMESTAMP_NOT_AVAILABLE = <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
 TIMESTAMP_CREATE_TIME = <int>RD_KAFKA_TIMESTAMP_CREATE_TIME
 TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
+
+
+@cython.final
+cdef class HeaderBlock:
+    """What Messages that were decoded together share as long as nobody asks for their headers."""
+
+    def __dealloc__(self):
+        free(self._ptr)
 
 
 @cython.freelist(256)
@@ -139,6 +157,8 @@ cdef class Message:
             self._c_headers = NULL
         elif self._as_given:
             self._to_bytes()
+        elif type(self._headers) is HeaderBlock:
+            self._headers = _headers_of(<HeaderBlock>self._headers, self._headers_at)
         return self._headers
 
     def error(self):
@@ -373,6 +393,21 @@ cdef list headers_from(const rd_kafka_headers_t *c_headers):
         headers.append((
             name.decode("utf-8", "replace"),
             None if value is NULL else PyBytes_FromStringAndSize(<const char *>value, size)))
+    return headers
+
+
+cdef list _headers_of(HeaderBlock block, uint32_t at):
+    cdef const char *place = block._ptr + at
+    cdef ck_bytes_t name, value
+    cdef list headers = []
+    if block._ptr is NULL:  # made by somebody else than a codec
+        return headers
+    for _ in range(ck_pack_cnt(&place)):
+        ck_pack_next(&place, &name, &value)
+        headers.append((
+            (<const char *>name.ptr)[:name.len].decode("utf-8", "replace"),
+            None if value.ptr is NULL
+            else PyBytes_FromStringAndSize(<const char *>value.ptr, value.len)))
     return headers
 
 

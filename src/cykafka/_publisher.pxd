@@ -23,3 +23,5 @@ cdef class Publisher(Transactional):
     cdef int note_incomplete(self, Delivery delivery) except -1
     cdef int serve_reports(self) except -1
     cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1
+
+cdef bint is_large(object kept, ck_publish_t *publish) noexcept

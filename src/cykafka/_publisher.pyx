@@ -221,7 +221,7 @@ cdef class Publisher(Transactional):
                                RD_KAFKA_PARTITION_UA, -1, INT32_MAX)
         names = self.topics_column(topic, columns, &publish)
         publish.cnt = columns._cnt
-        return self.send(&publish, names, kept if _is_large(kept, &publish) else None, ms)
+        return self.send(&publish, names, kept if is_large(kept, &publish) else None, ms)
 
     def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
                       partition=None, timeout=None):
@@ -297,7 +297,7 @@ cdef class Publisher(Transactional):
                 raise TypeError("topic: expected a str, or None for the column of that name, "
                                 f"got {type(topic).__name__}")
             names = self.topics_column(topic, columns, &publish)
-        return self.send(&publish, names, arrow if _is_large(arrow, &publish) else None, ms)
+        return self.send(&publish, names, arrow if is_large(arrow, &publish) else None, ms)
 
     cdef tuple arrow_topics(self, ArrowData arrow, Columns columns, ck_publish_t *publish):
         """As topics_column, of the column `topic`."""
@@ -420,7 +420,7 @@ cdef class Publisher(Transactional):
             PyErr_CheckSignals()
 
 
-cdef bint _is_large(object kept, ck_publish_t *publish) noexcept:
+cdef bint is_large(object kept, ck_publish_t *publish) noexcept:
     """Whether the values that `kept` keeps are worth to be borrowed rather than copied."""
     cdef size_t size = 0
     cdef size_t i

@@ -1,0 +1,304 @@
+"""Records -> envelopes.
+
+Messages are made of a batch while no foreign code runs. What is read of them points to their bytes: so all that an
+envelope is made of is made before the first of its attributes is set, which may be a property, and give the Message away.
+"""
+cimport cython
+from cpython.buffer cimport PyObject_CheckBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.datetime cimport datetime_new, import_datetime
+from cpython.object cimport PyObject_SetAttr
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport INT64_MAX, UINT32_MAX
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp
+
+from cykafka._csrc cimport (
+    CK_PACK_MESSAGES,
+    PyGC_Disable,
+    PyGC_Enable,
+    PyObject_GC_Track,
+    PyObject_GC_UnTrack,
+    PyTypeObject,
+    ck_batch_ref,
+    ck_batch_row,
+    ck_batch_t,
+    ck_batch_unref,
+    ck_bytes_t,
+    ck_civil_t,
+    ck_envelope_decode,
+    ck_envelope_header,
+    ck_envelope_headers,
+    ck_envelope_t,
+    ck_row_t,
+    ck_time_local,
+    ck_time_wall,
+)
+from cykafka._envelope_columns cimport bytes_of, text_of
+from cykafka._librdkafka cimport RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
+from cykafka._message cimport HeaderBlock, Message, message_from_row
+from cykafka._message_batch cimport MessageBatch
+
+from cykafka._envelope_columns import EnvelopeError
+
+import_datetime()
+
+cdef enum:
+    # As many records are decoded with the GIL, if they are small: letting go of it costs as much.
+    FEW = 4
+    FEW_BYTES = 65536
+
+
+@cython.final
+cdef class EnvelopeRows:
+    """Some records on their way to envelopes."""
+
+    def __dealloc__(self):
+        cdef size_t i
+        for i in range(self._block_cnt):
+            free(self._blocks[i])
+        free(self._blocks)
+        free(self._read)
+        free(self._at)
+        free(self._values)
+        free(self._arena)
+
+    @cython.cdivision(True)
+    cdef int allocate(self, size_t cnt) except -1:
+        cdef size_t blocks = cnt // CK_PACK_MESSAGES + 1
+        self._kept = []
+        self._read = <ck_envelope_t *>calloc(cnt, sizeof(ck_envelope_t))
+        self._at = <uint32_t *>malloc(cnt * sizeof(uint32_t))
+        self._values = <ck_bytes_t *>malloc(cnt * sizeof(ck_bytes_t))
+        self._blocks = <char **>calloc(blocks, sizeof(char *))
+        if self._read is NULL or self._at is NULL or self._values is NULL or self._blocks is NULL:
+            raise MemoryError
+        self._block_cnt = blocks
+        self._cnt = cnt
+        return 0
+
+    cdef list of_batch(self, MessageBatch batch):
+        """An envelope, or an EnvelopeError, for each row."""
+        cdef list result = [None] * batch._cnt
+        cdef ck_batch_t *records
+        cdef int err
+        self.allocate(batch._cnt)
+        # Whoever finds it by the collector could take the Messages away while C reads them.
+        PyObject_GC_UnTrack(<void *>result)
+        records = batch.opened()
+        if self._cnt <= FEW:
+            err = self._read_headers(records, batch._start, batch._step)
+        else:
+            ck_batch_ref(records)
+            with nogil:
+                err = self._read_headers(records, batch._start, batch._step)
+                ck_batch_unref(records)
+        if err:
+            raise MemoryError
+        self._make_messages(batch, result)
+        if self._json:
+            self._read_values(result)
+        self._make_envelopes(result)
+        PyObject_GC_Track(result)
+        return result
+
+    cdef object of_message(self, Message message):
+        """An envelope of a Message, of which the user may have made anything."""
+        cdef ck_bytes_t name, value
+        cdef int rank = 0
+        self.allocate(1)
+        try:
+            key = _plain_bytes(message.key())
+            body = _plain_bytes(message.value())
+            headers = message.headers()
+            if isinstance(headers, dict):
+                headers = headers.items()
+            for pair in tuple(headers or ()):
+                pair = (_plain_bytes(pair[0]), _plain_bytes(pair[1]))
+                self._kept.append(pair)
+                name = _span(pair[0])
+                value = _span(pair[1])
+                if name.ptr is not NULL:
+                    ck_envelope_header(self._read, &rank, self._traceparent, name, value)
+        except (TypeError, LookupError, UnicodeEncodeError) as error:
+            raise EnvelopeError(f"{_place(message)}: no envelope: {error}", message) from None
+        if self._json:
+            self._values[0] = _span(body)
+            if ck_envelope_decode(self._values, 1, self._read, &self._arena):
+                raise MemoryError
+        if self._read.problem is not NULL:
+            raise _malformed(message, self._read)
+        return self._envelope(message, key, body, self._read)
+
+    @cython.cdivision(True)
+    cdef int _read_headers(self, const ck_batch_t *batch, size_t start,
+                           ptrdiff_t step) noexcept nogil:
+        cdef size_t i = 0, cnt
+        while i < self._cnt:
+            cnt = min(self._cnt - i, <size_t>CK_PACK_MESSAGES)
+            if ck_envelope_headers(batch, start + i * step, step, cnt, self._traceparent,
+                                   &self._read[i], &self._at[i],
+                                   &self._blocks[i // CK_PACK_MESSAGES]):
+                return -1
+            i += cnt
+        return 0
+
+    @cython.cdivision(True)
+    cdef int _make_messages(self, MessageBatch batch, list result) except -1:
+        """Nothing is collected meanwhile, and so no foreign code runs while the batch is read."""
+        cdef HeaderBlock block = None
+        cdef ck_batch_t *records
+        cdef size_t at = batch._start, i
+        cdef Message message
+        cdef ck_row_t row
+        cdef bint collecting = PyGC_Disable()
+        try:
+            records = batch.opened()
+            for i in range(self._cnt):
+                if i % CK_PACK_MESSAGES == 0:
+                    block = HeaderBlock.__new__(HeaderBlock)
+                    block._ptr = self._blocks[i // CK_PACK_MESSAGES]
+                    self._blocks[i // CK_PACK_MESSAGES] = NULL
+                    self._kept.append(block)
+                ck_batch_row(records, at, &row)
+                message = message_from_row(&row, batch.name_of(row.topic))
+                if self._at[i] != UINT32_MAX:
+                    message._headers = block
+                    message._headers_at = self._at[i]
+                result[i] = message
+                at += batch._step
+        finally:
+            if collecting:
+                PyGC_Enable()
+        return 0
+
+    cdef int _read_values(self, list messages) except -1:
+        """Read the JSON in the values of Messages that nobody else has yet."""
+        cdef Message message
+        cdef size_t size = 0, i
+        cdef int err
+        for i in range(self._cnt):
+            message = messages[i]
+            self._values[i] = _span(message._value)
+            size += self._values[i].len
+        if self._cnt <= FEW and size <= FEW_BYTES:
+            err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
+        else:
+            with nogil:
+                err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
+        if err:
+            raise MemoryError
+        return 0
+
+    cdef int _make_envelopes(self, list result) except -1:
+        """Replace Messages by envelopes."""
+        cdef Message message
+        cdef size_t i = 0
+        while i < self._cnt:
+            try:
+                while i < self._cnt:
+                    message = result[i]
+                    result[i] = self._envelope(message, message._key, message._value, &self._read[i])
+                    i += 1
+            except MemoryError:
+                raise
+            except Exception as error:  # of a property, or of the class's own __new__
+                refused = EnvelopeError(f"{_place(message)}: no envelope can be made of it: "
+                                        f"{type(error).__name__}", message)
+                refused.__cause__ = error
+                result[i] = refused
+                i += 1
+        return 0
+
+    cdef object _envelope(self, Message message, object key, object value, const ck_envelope_t *read):
+        """An envelope of what was read of a record. Foreign code runs only when all is made."""
+        cdef object sent_time = None, message_type = None, trace_id = None, body = value
+        cdef ck_civil_t civil
+        cdef bint dated
+        if read.problem is not NULL:
+            return _malformed(message, read)
+        if read.is_sent and read.is_local:
+            dated = ck_time_wall(read.sent_us, &civil)
+        elif read.is_sent:
+            dated = ck_time_local(&self._zone, read.sent_us, &civil)
+        else:
+            dated = (message._report.timestamp_type != <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
+                     and -INT64_MAX // 1000 <= message._report.timestamp <= INT64_MAX // 1000
+                     and ck_time_local(&self._zone, message._report.timestamp * 1000, &civil))
+        if dated:
+            sent_time = datetime_new(civil.year, civil.month, civil.day, civil.hour, civil.minute,
+                                     civil.second, civil.microsecond, None, civil.fold)
+        if read.message_id.ptr is not NULL:
+            message_id = text_of(read.message_id)
+        elif key is not None:
+            message_id = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), "replace")
+        else:
+            message_id = None
+        if read.trace_id.ptr is not NULL:
+            trace_id = text_of(read.trace_id)
+        if read.message_type.ptr is not NULL:
+            message_type = self._known_type(read.message_type)
+        if self._json:
+            body = bytes_of(read.body)
+        envelope = (<PyTypeObject *>self._type).tp_new(<PyTypeObject *>self._type, (), NULL)
+        # In the order of MessageEnvelope's own __init__: then all instances share their keys.
+        PyObject_SetAttr(envelope, "_MessageEnvelope__reference", message)
+        PyObject_SetAttr(envelope, "trace_id", trace_id)
+        PyObject_SetAttr(envelope, "message_type", message_type)
+        PyObject_SetAttr(envelope, "message_id", message_id)
+        PyObject_SetAttr(envelope, "sent_time", sent_time)
+        PyObject_SetAttr(envelope, "message", body)
+        return envelope
+
+    cdef object _known_type(self, ck_bytes_t text):
+        """The str of a message type: one of those seen lately, if it is equal."""
+        cdef const char *known
+        cdef const unsigned char *byte = <const unsigned char *>text.ptr
+        cdef Py_ssize_t size = 0
+        cdef size_t slot = text.len
+        if text.len:
+            slot += 31 * byte[0] + 7 * byte[text.len // 2] + 3 * byte[text.len - 1]
+        slot &= len(self._known) - 1
+        message_type = self._known[slot]
+        if message_type is not None:
+            known = PyUnicode_AsUTF8AndSize(message_type, &size)
+            if <size_t>size == text.len and memcmp(known, text.ptr, text.len) == 0:
+                return message_type
+        message_type = text_of(text)
+        if text.len <= 256:
+            self._known[slot] = message_type
+        return message_type
+
+
+cdef inline ck_bytes_t _span(object data):
+    """Where the bytes of a bytes object are."""
+    cdef ck_bytes_t span
+    span.ptr = NULL
+    span.len = 0
+    if data is not None:
+        span.ptr = PyBytes_AS_STRING(data)
+        span.len = PyBytes_GET_SIZE(data)
+    return span
+
+
+cdef object _plain_bytes(object data):
+    """What a Message made by the user has, as bytes or None."""
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, str):
+        return str.encode(data)
+    if not PyObject_CheckBuffer(data):
+        raise TypeError(f"expected bytes, str, a buffer or None, got {type(data).__name__}")
+    return bytes(memoryview(data))
+
+
+cdef str _place(Message message):
+    return f"{message._topic} [{message.partition()}] at offset {message.offset()}"
+
+
+cdef object _malformed(Message message, const ck_envelope_t *read):
+    problem = (<bytes>read.problem).decode()
+    if read.field is not NULL:
+        problem = f"{(<bytes>read.field).decode()}: {problem}"
+    return EnvelopeError(f"{_place(message)}: no envelope: {problem} (byte {read.at} of the value)", message)
