@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +19,7 @@ from cykafka._envelope import EnvelopeCodec, EnvelopeError
 from cykafka.testing import MockCluster
 
 WAIT_S = 10.0
+BASE64 = re.compile("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 TOPIC = "envelopes"
 
 # NULs too, which C must not take for an end; no surrogates, which UTF-8 cannot say.
@@ -195,14 +196,16 @@ def test_json_is_read_as_python_reads_it(
 )
 @example(text="YQ=")
 @example(text="====")
-def test_base64_is_read_as_python_reads_it(text: str) -> None:
-    try:
-        expected = base64.b64decode("".join(text.split()), validate=True)
-    except binascii.Error:
-        with pytest.raises(EnvelopeError, match="base64"):
-            decoded(json.dumps({"message": text}).encode())
+@example(text="0000=")
+def test_base64_is_read_if_it_is_padded_rightly(text: str) -> None:
+    value = json.dumps({"message": text}).encode()
+    plain = "".join(text.split())
+    # Python's own strict mode takes more or less padding, by its version.
+    if BASE64.fullmatch(plain):
+        assert decoded(value).message == base64.b64decode(plain)
     else:
-        assert decoded(json.dumps({"message": text}).encode()).message == expected
+        with pytest.raises(EnvelopeError, match="base64"):
+            decoded(value)
 
 
 @settings(max_examples=300, deadline=None)
