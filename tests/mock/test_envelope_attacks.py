@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -130,6 +132,23 @@ def test_envelopes_changed_by_a_property_are_those_given(
 
     envelopes.insert(5, doing("message_id", clear))
     assert len(codec.publish(producer, topic, envelopes)) == 51
+
+
+def test_nothing_of_an_envelope_is_kept_once_it_is_delivered(
+    codec: EnvelopeCodec, producer: Any, topic: str
+) -> None:
+    envelope = Envelope(
+        message_id="i" * 50, trace_id="t" * 50, message_type="m" * 50, message=b"b" * 5000
+    )
+
+    def references() -> list[int]:
+        return [sys.getrefcount(value) for value in vars(envelope).values() if value is not None]
+
+    before = references()
+    for wrong in ([], [1], [Envelope(trace_id=1)], [doing("message", lambda: 1 / 0)]):
+        with contextlib.suppress(TypeError, EnvelopeError):
+            codec.publish(producer, topic, [envelope, envelope, *wrong]).wait(WAIT_S)
+        assert references() == before
 
 
 class Text(str):
