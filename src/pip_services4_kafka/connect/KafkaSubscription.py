@@ -1,0 +1,45 @@
+"""A subscription of a KafkaConnection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cykafka import Consumer
+from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
+
+if TYPE_CHECKING:
+    from pip_services4_kafka.connect._reader import Reader
+
+
+class KafkaSubscription:
+    """What a listener has subscribed to.
+
+    Attributes
+    ----------
+    topic : str
+    group_id : str or None
+        As it was given; None is ``default`` on the wire.
+    options : dict
+        The consumer's properties; secrets do not show when it is printed.
+    handler : cykafka.Consumer
+        Another one after an error that the consumer could not survive.
+    listener : IKafkaMessageListener
+    """
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        group_id: str | None = None,
+        options: Any = None,
+        handler: Consumer | None = None,
+        listener: IKafkaMessageListener | None = None,
+    ) -> None:
+        self.topic = topic
+        self.group_id = group_id
+        self.options = options
+        self.handler = handler
+        self.listener = listener
+        self._reader: Reader | None = None
+
+    def __repr__(self) -> str:
+        return f"<KafkaSubscription topic={self.topic!r} group_id={self.group_id!r}>"

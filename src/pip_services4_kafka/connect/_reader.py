@@ -1,0 +1,398 @@
+"""One subscription: its consumer, the thread that reads it, and its rebalances.
+
+What a listener may have beside `on_message` (all are called in the reader's thread):
+
+- `_on_batch(subscription, batch)`: gets every MessageBatch; then `on_message` is never called, and
+  the listener stores or commits offsets itself.
+- `_on_assigned(subscription, partitions)`, `_on_revoked(...)`, `_on_lost(...)`: rebalances, with a list
+  of partition numbers: those that come or go. Revoked ones may still be committed in the call, lost
+  ones belong to somebody else already. Every assignment ends by one of the two, at the latest when the
+  reader stops. No batch of a partition comes before the first or after the others.
+- `_on_error(subscription, error)`: an error of the consumer, a KafkaError; it is logged already.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pip_services4_commons.errors import InvalidStateException
+
+from cykafka import (
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    MessageBatch,
+    TopicPartition,
+)
+from pip_services4_kafka._errors import kafka_error, typed
+from pip_services4_kafka.connect._logs import RareLog
+from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
+
+# The most messages in a batch.
+MAX_BATCH = 2_000
+# How long the thread waits for a message before it looks whether it has to stop, s.
+IDLE_S = 0.05
+# Pauses after errors, s.
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
+
+_Error = Callable[[KafkaError], object]
+
+# After these a consumer reads no more.
+_DEADLY = frozenset((KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID))
+
+
+class _Dead(Exception):
+    """The consumer will not read any more; its argument says why."""
+
+
+class Reader:
+    """Reads a subscription in a daemon thread and hands batches to its listener.
+
+    Methods can be called by any thread, also by the listener in the reader's own.
+
+    Parameters
+    ----------
+    subscription : KafkaSubscription
+        Its ``handler`` is the reader's consumer, and follows it.
+    make_consumer : callable
+        Makes a consumer, given what hears of errors that no message brings.
+    partitions : list of int
+        Read these alone, outside of the group's rebalances; empty: whatever the group assigns.
+    log : RareLog
+    """
+
+    def __init__(
+        self,
+        subscription: KafkaSubscription,
+        make_consumer: Callable[[_Error], Consumer],
+        partitions: Iterable[int],
+        log: RareLog,
+    ) -> None:
+        self.subscription = subscription
+        self._make_consumer = make_consumer
+        self._partitions = tuple(partitions)
+        self._log = log
+        self._topic = str(subscription.topic)
+        self._consumer: Consumer | None = None
+        self._assigned: tuple[int, ...] = ()
+        self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
+        self._stopping = False
+        self._failed = 0  # rounds that brought nothing but errors
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafka-reader-{self._topic}", daemon=True
+        )
+        on_batch = getattr(subscription.listener, "_on_batch", None)
+        self._on_batch: Callable[[KafkaSubscription, MessageBatch], object] | None = (
+            on_batch if callable(on_batch) else None
+        )
+
+    # -- for the connection
+
+    def start(self) -> None:
+        """Make the consumer, which raises here if it cannot be made, and begin to read."""
+        self._open_consumer()
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Have the thread end: it gives its partitions back and closes the consumer.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for the thread, which ends when the listener has returned. Called by
+            the thread itself, nothing is waited for.
+
+        Returns
+        -------
+        bool
+            Whether it has ended.
+        """
+        self._stopping = True
+        self._wanted.set()
+        if self._thread is threading.current_thread():
+            return False
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- for the queue
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer, which an error may replace; InvalidStateException while there is none."""
+        consumer = self._consumer
+        if consumer is None:
+            raise InvalidStateException(
+                None, "NOT_OPEN", f"topic {self._topic}: the subscription has no consumer now"
+            )
+        return consumer
+
+    def wake(self) -> None:
+        """End a pause after an error."""
+        self._wanted.set()
+
+    def assigned(self) -> list[int]:
+        """The partitions this reader has now."""
+        return list(self._assigned)
+
+    def pause(self, partitions: Iterable[int]) -> None:
+        """Fetch no more of these partitions. What was fetched already may still come.
+
+        A partition that is assigned anew is not paused.
+        """
+        self._ask("pause", lambda consumer: consumer.pause(self._numbered(partitions)))
+
+    def resume(self, partitions: Iterable[int]) -> None:
+        """Fetch these partitions again."""
+        self._ask("resume", lambda consumer: consumer.resume(self._numbered(partitions)))
+
+    def store(self, offsets: Mapping[int, int]) -> None:
+        """Have these offsets (of the next message to read, by partition) committed by and by.
+
+        A lower offset than before is fine. Partitions not assigned are passed over.
+        """
+        try:
+            self.consumer.store_offsets(offsets=self._positions(offsets))
+        except KafkaException as error:
+            known = kafka_error(error)
+            if known is None or known.code() != KafkaError._STATE:
+                raise typed(error, f"topic {self._topic}: store", topic=self._topic) from error
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit these offsets (of the next message to read, by partition) and wait for it.
+
+        Raises
+        ------
+        ApplicationException
+            Typed by what the broker says, such as that somebody else has the partition now.
+        """
+        positions = self._positions(offsets)
+        if not positions:
+            return
+        done = self._ask(
+            "commit", lambda consumer: consumer.commit(offsets=positions, asynchronous=False)
+        )
+        for position in done or ():
+            if position.error is not None:
+                raise typed(
+                    position.error,
+                    f"topic {self._topic}, partition {position.partition}: commit",
+                    topic=self._topic,
+                    partition=position.partition,
+                )
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Read an assigned partition from this offset on; batches on their way may still come."""
+        position = TopicPartition(self._topic, partition, offset)
+        self._ask("seek", lambda consumer: consumer.seek(position), partition=partition)
+
+    def watermarks(self, timeout: float | None = None) -> dict[int, tuple[int, int]]:
+        """First and next offset of each assigned partition, by asking the brokers.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+        """
+        partitions = self._numbered(self._assigned)
+        if not partitions:
+            return {}
+        found = self._ask("watermarks", lambda consumer: consumer.watermarks(partitions, timeout))
+        return {place.partition: (marks.low, marks.high) for place, marks in found.items()}
+
+    def committed(self, timeout: float | None = None) -> dict[int, int]:
+        """The group's committed offset of each assigned partition; those without are left out."""
+        partitions = self._numbered(self._assigned)
+        if not partitions:
+            return {}
+        found = self._ask("committed", lambda consumer: consumer.committed(partitions, timeout))
+        return {place.partition: place.offset for place in found if place.offset >= 0}
+
+    def consumer_group_metadata(self) -> bytes:
+        """For ``Producer.send_offsets_to_transaction()``."""
+        metadata = self._ask("metadata", lambda consumer: consumer.consumer_group_metadata())
+        return bytes(metadata)
+
+    def _numbered(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number) for number in partitions]
+
+    def _positions(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+
+    def _ask(self, doing: str, call: Callable[[Consumer], Any], **details: Any) -> Any:
+        try:
+            return call(self.consumer)
+        except (KafkaException, RuntimeError) as error:
+            told = f"topic {self._topic}: {doing}"
+            raise typed(error, told, topic=self._topic, **details) from error
+
+    # -- the consumer
+
+    def _open_consumer(self) -> None:
+        consumer = self._make_consumer(self._on_error)
+        try:
+            if self._partitions:
+                consumer.assign(
+                    [
+                        TopicPartition(self._topic, number, OFFSET_STORED)
+                        for number in self._partitions
+                    ]
+                )
+            else:
+                consumer.subscribe(
+                    [self._topic],
+                    on_assign=self._on_assign,
+                    on_revoke=self._on_revoke,
+                    on_lost=self._on_lose,
+                )
+        except BaseException:
+            consumer.close()
+            raise
+        self._consumer = self.subscription.handler = consumer
+
+    def _close_consumer(self) -> None:
+        """Give the partitions back and close; whatever fails, nothing stays assigned."""
+        consumer = self._consumer
+        try:
+            if consumer is not None:
+                if self._partitions and self._assigned:
+                    self._give_back("_on_revoked", list(self._assigned))
+                consumer.close()  # runs on_revoke or on_lost
+        except Exception as error:
+            self._tell("close", error, "closing its consumer failed")
+        finally:
+            self._consumer = None
+            if self._assigned:
+                self._give_back("_on_lost", list(self._assigned))
+
+    # -- rebalances
+
+    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._take([place.partition for place in partitions])
+
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._give_back("_on_revoked", [place.partition for place in partitions])
+
+    def _on_lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._give_back("_on_lost", [place.partition for place in partitions])
+
+    def _take(self, numbers: list[int]) -> None:
+        self._assigned = tuple(sorted({*self._assigned, *numbers}))
+        self._call("_on_assigned", numbers)
+
+    def _give_back(self, hook: str, numbers: list[int]) -> None:
+        # Still assigned in the call: the listener commits there.
+        try:
+            self._call(hook, numbers)
+        finally:
+            self._assigned = tuple(sorted({*self._assigned}.difference(numbers)))
+
+    def _call(self, hook: str, argument: Any) -> None:
+        function = getattr(self.subscription.listener, hook, None)
+        if function is None:
+            return
+        try:
+            function(self.subscription, argument)
+        except Exception as error:
+            self._tell(hook, error, f"the listener's {hook} failed")
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            if self._partitions:
+                self._take(list(self._partitions))
+            while not self._stopping:
+                try:
+                    if self._consumer is None:
+                        self._open_consumer()
+                        if self._partitions:
+                            self._take(list(self._partitions))
+                    self._read(self.consumer)
+                except Exception as error:
+                    if self._stopping:
+                        break
+                    self._tell(_kind(error), error, "its consumer failed; another one is made")
+                    self._close_consumer()
+                    self._pause()
+        finally:
+            self._close_consumer()
+
+    def _read(self, consumer: Consumer) -> None:
+        """Hand over batches until the reader is stopped; raises when this consumer is at its end."""
+        while not self._stopping:
+            # What is there; else the next message as soon as it comes.
+            batch = consumer.consume_batch(MAX_BATCH, 0)
+            if not batch and not batch.errors:
+                batch = consumer.consume_batch(1, IDLE_S)
+            if batch:
+                self._failed = 0
+                if self._on_batch is not None:
+                    self._hand_over(batch)
+                else:
+                    self._hand_over_each(consumer, batch)
+            if batch.errors and self._note(batch.errors) and not batch:
+                self._pause()
+
+    def _hand_over(self, batch: MessageBatch) -> None:
+        assert self._on_batch is not None
+        try:
+            self._on_batch(self.subscription, batch)
+        except Exception as error:
+            self._tell("_on_batch", error, "its listener failed")
+
+    def _hand_over_each(self, consumer: Consumer, batch: MessageBatch) -> None:
+        listener = self.subscription.listener
+        assert listener is not None
+        for message in batch:
+            if self._stopping:
+                return  # what is left does not count as read
+            try:
+                listener.on_message(str(message.topic()), int(message.partition() or 0), message)
+            except Exception as error:
+                self._tell("on_message", error, "its listener failed")
+                continue
+            try:
+                consumer.store_offsets(message=message)
+            except KafkaException as error:
+                known = kafka_error(error)
+                if known is None or known.code() != KafkaError._STATE:  # not assigned any more
+                    raise
+
+    # -- errors
+
+    def _note(self, errors: Iterable[Message]) -> bool:
+        """Tell of errors that came instead of messages; whether there were any worth it."""
+        noted = False
+        for message in errors:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                continue
+            noted = True
+            self._on_error(error)
+            if error.fatal() or error.code() in _DEADLY:
+                raise _Dead(error.str())
+        return noted
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._tell(error.code(), typed(error, "Kafka"), "its consumer met an error and goes on")
+        self._call("_on_error", error)
+
+    def _tell(self, kind: Any, error: Exception, text: str) -> None:
+        told = f"Subscription to topic {self._topic}, group {self.subscription.group_id}: {text}"
+        self._log.error((self._topic, kind), error, told)
+
+    def _pause(self) -> None:
+        self._wanted.wait(min(FIRST_PAUSE_S * 2 ** min(self._failed, 10), LAST_PAUSE_S))
+        self._failed += 1
+        if not self._stopping:
+            self._wanted.clear()
+
+
+def _kind(error: Exception) -> Any:
+    known = kafka_error(error)
+    return known.code() if known is not None else type(error)
