@@ -1,1 +1,561 @@
-"""placeholder: the interface comes first."""
+"""A connection to Kafka that message queues can share."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from pip_services4_commons.errors import (
+    ApplicationException,
+    BadRequestException,
+    ConfigException,
+    ConnectionException,
+    InvalidStateException,
+)
+from pip_services4_components.config import ConfigParams, IConfigurable
+from pip_services4_components.refer import IReferenceable, IReferences
+from pip_services4_components.run import IOpenable
+from pip_services4_messaging.connect import IMessageQueueConnection
+from pip_services4_observability.log import CompositeLogger
+
+from cykafka import Delivery, DeliveryError, KafkaException, Producer
+from cykafka.admin import AdminClient, NewTopic
+from pip_services4_kafka._context import AnyContext, to_context, trace_id_of
+from pip_services4_kafka._errors import typed, undelivered, with_cause
+from pip_services4_kafka.connect._clients import Clients
+from pip_services4_kafka.connect._columns import columns_of
+from pip_services4_kafka.connect._logs import ClientLog, RareLog
+from pip_services4_kafka.connect._reader import Reader
+from pip_services4_kafka.connect._settings import DEFAULT_GROUP, Settings, acks_of
+from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
+from pip_services4_kafka.connect.KafkaConnectionResolver import KafkaConnectionResolver
+from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
+
+# librdkafka looks for messages that have timed out about once a second.
+_REPORT_DELAY_S = 1.5
+
+
+class KafkaConnection(
+    IMessageQueueConnection,  # type: ignore[misc]
+    IReferenceable,  # type: ignore[misc]
+    IConfigurable,  # type: ignore[misc]
+    IOpenable,  # type: ignore[misc]
+):
+    """A connection to Kafka: its clients, its topics, its subscriptions. Thread-safe.
+
+    Configuration parameters (times in ms):
+
+    - ``client_id``: name of the client in the brokers' logs (default: the host's name)
+    - ``connection(s)``, ``credential(s)``: see :class:`KafkaConnectionResolver`
+    - ``options.num_partitions``, ``options.replication_factor``: of topics it creates (default: 1)
+    - ``options.readable_partitions``: partitions to read, separated by ``;`` or ``,``, outside of the
+      group's rebalances (default: those the group assigns)
+    - ``options.write_partition``: the partition to write to (default: by the message's key)
+    - ``options.acks``: brokers that must have a message: -1 (all), 0 or 1 (default: -1)
+    - ``options.log_level``: of librdkafka's lines: 0 none, 1 error, 2 warn, 3 info, 4 debug (default: 1)
+    - ``options.connect_timeout``: how long ``open`` waits for the cluster's answer (default: 1000)
+    - ``options.max_retries``: how often a message is sent again (default: 5)
+    - ``options.retry_timeout``: the longest pause between attempts to reconnect (default: 30000)
+    - ``options.request_timeout``: for sending a message, for administrative requests and for commits
+      (default: 30000)
+    - ``options.kafka.*``: any property of librdkafka, such as ``options.kafka.compression.type``
+
+    A key that nobody knows is logged when the connection is opened; below ``options.kafka`` it is a
+    ConfigException.
+
+    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``, all optional.
+    """
+
+    def __init__(self) -> None:
+        self._logger: CompositeLogger = CompositeLogger()
+        self._connection_resolver: KafkaConnectionResolver = KafkaConnectionResolver()
+        self._options: ConfigParams = ConfigParams()
+        self._client_config: dict[str, Any] = {}
+        self._producer: Producer | None = None
+        self._admin_client: AdminClient | None = None
+        self._connection: Producer | None = None
+        self._subscriptions: list[KafkaSubscription] = []
+
+        self.__settings = Settings()
+        self.__client_log = ClientLog(self._logger, self.__settings.secrets.scrub)
+        self.__rare_log = RareLog(self._logger)
+        self.__clients: Clients | None = None
+        self.__opening = threading.Lock()
+        self.__closing = False
+        self._show_settings()
+
+    def _show_settings(self) -> None:
+        """The documented fields."""
+        settings = self.__settings
+        self._client_id: str = settings.client_id
+        self._log_level: int = settings.log_level
+        self._connect_timeout: int = settings.connect_timeout
+        self._max_retries: int = settings.max_retries
+        self._retry_timeout: int = settings.retry_timeout
+        self._request_timeout: int = settings.request_timeout
+        self._num_partitions: int = settings.num_partitions
+        self._replication_factor: int = settings.replication_factor
+        self._readable_partitions: list[int] = settings.readable_partitions
+        self._write_partition: int | None = settings.write_partition
+
+    # -- life
+
+    def configure(self, config: ConfigParams) -> None:
+        """Take the configuration; what it does not mention stays as it is.
+
+        Parameters
+        ----------
+        config : ConfigParams
+
+        Raises
+        ------
+        ConfigException
+            UNKNOWN_PROPERTY (names the key and the one that may be meant), INVALID_PARTITION,
+            INVALID_ACKS.
+        """
+        self.__settings.configure(config)
+        self._connection_resolver.configure(config)
+        self._options = self._options.override(config.get_section("options"))
+        self._show_settings()
+
+    def set_references(self, references: IReferences) -> None:
+        """Take loggers, discovery services and credential stores.
+
+        Parameters
+        ----------
+        references : IReferences
+        """
+        self._logger.set_references(references)
+        self.__client_log.set_references(references)
+        self._connection_resolver.set_references(references)
+
+    def is_open(self) -> bool:
+        """Whether it is open.
+
+        Returns
+        -------
+        bool
+        """
+        return self._connection is not None
+
+    def open(self, context: AnyContext = None) -> None:
+        """Connect. Opening an open connection does nothing.
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+
+        Raises
+        ------
+        ConnectionException
+            CONNECT_FAILED: the cluster has not answered within ``connect_timeout``; nothing stays
+            open.
+        ConfigException
+            The configuration is wrong: see :class:`KafkaConnectionResolver`; NO_PASSWORD, NO_TOKEN,
+            UNKNOWN_MECHANISM, INVALID_PROPERTY.
+        """
+        known = to_context(context)
+        with self.__opening:
+            if self._connection is not None:
+                return
+            clients: Clients | None = None
+            try:
+                resolved = self._connection_resolver.resolve(known)
+                clients = Clients(
+                    self.__settings,
+                    resolved,
+                    self._connection_resolver.resolve,
+                    self.__client_log,
+                    self.__rare_log,
+                )
+                for warning in self.__settings.warnings:
+                    self._logger.warn(known, warning)
+                producer = clients.open()
+            except BaseException as error:
+                if clients is not None:
+                    clients.close(0)
+                if not isinstance(error, Exception):
+                    raise
+                raise self._not_connected(known, error) from error
+            self._client_config = clients.producer_properties
+            self.__clients = clients
+            self.__closing = False
+            self._producer = self._connection = producer
+        self._logger.debug(known, f"Connected to Kafka at {resolved.get_as_string('brokers')}")
+
+    def _not_connected(self, context: Any, error: Exception) -> ApplicationException:
+        if isinstance(error, ConfigException):
+            self._logger.error(context, error, "The connection to Kafka is not configured rightly")
+            return error
+        clean = self.__settings.secrets.clean(error)
+        self._logger.error(context, clean, "Failed to connect to Kafka")
+        return with_cause(
+            ConnectionException(
+                trace_id_of(context), "CONNECT_FAILED", f"Connection to Kafka failed: {clean}"
+            ),
+            clean,
+        )
+
+    def close(self, context: AnyContext = None) -> None:
+        """Close: first the subscriptions, then, once their messages are sent, the producers.
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+
+        Notes
+        -----
+        Waits for listeners at work (unless one of them calls it) and then for messages on their way,
+        up to ``request_timeout`` for either; what is given up is logged. Closing again is harmless,
+        and so is opening again.
+        """
+        known = to_context(context)
+        with self.__opening:
+            if self._connection is None or self.__closing:
+                return
+            self.__closing = True
+            subscriptions, self._subscriptions[:] = list(self._subscriptions), []
+        # Without the lock: listeners at work may call anything.
+        self._end(subscriptions)
+        with self.__opening:
+            clients, self.__clients = self.__clients, None
+            self._connection = self._producer = self._admin_client = None
+            self.__closing = False
+        if clients is not None:
+            lost = clients.close(self.__settings.request_timeout / 1e3)
+            if lost:
+                told = f"Closed the connection to Kafka with {lost} messages not sent"
+                self._logger.error(known, None, told)
+        self._logger.debug(known, "Disconnected from Kafka")
+
+    def get_connection(self) -> Any:
+        """The producer, as :meth:`get_producer`.
+
+        Returns
+        -------
+        cykafka.Producer or None
+        """
+        return self._connection
+
+    def get_producer(self) -> Any:
+        """The producer with the configured ``acks``.
+
+        Returns
+        -------
+        cykafka.Producer or None
+            None when the connection is closed.
+        """
+        return self._producer
+
+    getProducer = get_producer  # noqa: N815 - the documents' spelling
+
+    def _check_open(self) -> None:
+        self._open_clients()
+
+    def _open_clients(self) -> Clients:
+        clients = self.__clients
+        if clients is None:
+            raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
+        return clients
+
+    # -- topics
+
+    def _connect_to_admin(self) -> None:
+        self._admin_client = self._open_clients().admin()
+
+    def _admin(self) -> AdminClient:
+        return self._open_clients().admin()
+
+    def read_queue_names(self) -> list[str]:
+        """The names of all topics.
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        ApplicationException
+            InvalidStateException NOT_OPEN; ConnectionException when the cluster does not answer within
+            ``request_timeout``.
+        """
+        self._connect_to_admin()
+        timeout = self.__settings.request_timeout / 1e3
+        try:
+            return list(self._admin().list_topics(timeout=timeout).topics)
+        except (KafkaException, RuntimeError) as error:
+            raise typed(error, "read_queue_names") from error
+
+    def create_queue(self, name: str) -> None:
+        """Create a topic with ``num_partitions`` and ``replication_factor``.
+
+        Parameters
+        ----------
+        name : str
+
+        Raises
+        ------
+        ApplicationException
+            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException for what the brokers refuse;
+            ConnectionException when they do not answer within ``request_timeout``.
+        """
+        self._connect_to_admin()
+        settings = self.__settings
+        try:
+            topic = NewTopic(name, settings.num_partitions, settings.replication_factor)
+            timeout = settings.request_timeout / 1e3
+            futures = self._admin().create_topics(
+                [topic], operation_timeout=timeout, request_timeout=timeout
+            )
+            futures[name].result()
+        except (KafkaException, RuntimeError, TypeError, ValueError) as error:
+            raise typed(error, f"topic {name}: create_queue", topic=name) from error
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a topic.
+
+        Parameters
+        ----------
+        name : str
+
+        Raises
+        ------
+        ApplicationException
+            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException when the brokers do not answer
+            within ``request_timeout``.
+        """
+        self._connect_to_admin()
+        timeout = self.__settings.request_timeout / 1e3
+        try:
+            futures = self._admin().delete_topics(
+                [name], operation_timeout=timeout, request_timeout=timeout
+            )
+            futures[name].result()
+        except (KafkaException, RuntimeError, TypeError, ValueError) as error:
+            raise typed(error, f"topic {name}: delete_queue", topic=name) from error
+
+    # -- sending
+
+    def publish(
+        self, topic: str, messages: list[dict[str, Any]], options: dict[str, Any] | None = None
+    ) -> None:
+        """Send messages and wait until the brokers have them.
+
+        Parameters
+        ----------
+        topic : str
+        messages : list of dict
+            Keys: ``value`` and ``key`` (bytes, str or None), ``headers`` (dict or list of pairs, their
+            values bytes, str or None), ``timestamp`` (ms since the epoch; default: now) and
+            ``partition``, all optional. Any number of them.
+        options : dict, optional
+            ``acks``: -1 (all), 0 or 1, instead of the configured.
+
+        Raises
+        ------
+        ApplicationException
+            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: nothing was sent, the
+            message at fault is named. Otherwise messages were not stored within ``request_timeout``:
+            typed by the first failure (ConnectionException, BadRequestException, ...); its details
+            ``failed`` and ``indices`` say how many and which, the others are stored.
+        """
+        producer = self._publisher((options or {}).get("acks"))
+        columns = columns_of(messages, self.__settings.write_partition)
+        if columns is None:
+            return
+        timeout = self.__settings.request_timeout / 1e3
+        try:
+            delivery = producer.publish(topic, timeout=timeout, **columns)
+        except (KafkaException, RuntimeError, TypeError, ValueError) as error:
+            raise typed(error, f"topic {topic}: publish", topic=topic) from error
+        self._settle(delivery, topic)
+
+    def _publisher(self, acks: int | str | None = None) -> Producer:
+        """The producer for a value of acks, None for the configured; made at its first use."""
+        clients = self._open_clients()
+        if acks is None:
+            return self._producer or clients.producer(self.__settings.acks)
+        return clients.producer(acks_of(acks, self.__settings.acks))
+
+    def _settle(self, delivery: Delivery, topic: str, context: AnyContext = None) -> None:
+        """Wait until every message has its outcome; raise what :meth:`publish` raises."""
+        try:
+            delivery.wait(self.__settings.request_timeout / 1e3 + _REPORT_DELAY_S)
+        except DeliveryError as error:
+            raise undelivered(error, topic, context) from error
+        except TimeoutError as error:
+            told = (
+                f"topic {topic}: no outcome within options.request_timeout "
+                f"({self.__settings.request_timeout} ms); messages may be stored or not"
+            )
+            exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", told)
+            raise with_cause(exception, error, topic=topic) from error
+        except RuntimeError as error:
+            raise typed(error, f"topic {topic}: publish", context, topic=topic) from error
+
+    # -- receiving
+
+    def subscribe(
+        self,
+        topic: str,
+        group_id: str | None,
+        options: dict[str, Any] | None,
+        listener: IKafkaMessageListener,
+    ) -> None:
+        """Have a listener called for the messages of a topic, in a thread of its own.
+
+        Parameters
+        ----------
+        topic : str
+        group_id : str, optional
+            The consumer group; None is ``default``.
+        options : dict, optional
+            Properties of librdkafka's for its consumer (defaults: ``session.timeout.ms`` 10000,
+            ``auto.commit.interval.ms`` 5000, ``enable.auto.commit`` true, ``auto.offset.reset``
+            earliest). It is not changed.
+        listener : IKafkaMessageListener
+
+        Raises
+        ------
+        ApplicationException
+            InvalidStateException NOT_OPEN; ConfigException UNKNOWN_PROPERTY, INVALID_PROPERTY.
+        """
+        self._subscribe(topic, group_id, options, listener)
+
+    def _subscribe(
+        self,
+        topic: str,
+        group_id: str | None,
+        options: dict[str, Any] | None,
+        listener: IKafkaMessageListener,
+    ) -> Reader:
+        """As :meth:`subscribe`; returns what reads."""
+        clients = self._open_clients()
+        if not isinstance(topic, str) or not topic:
+            raise BadRequestException(None, "NO_TOPIC", f"subscribe: {topic!r} is no topic")
+        properties = clients.consumer_properties(group_id, options)
+        subscription = KafkaSubscription(topic, group_id, properties, None, listener)
+        reader = subscription._reader = Reader(
+            subscription,
+            lambda on_error: clients.consumer(properties, on_error),
+            self.__settings.readable_partitions,
+            self.__rare_log,
+        )
+        with self.__opening:
+            if self.__clients is not clients or self.__closing:
+                raise InvalidStateException(None, "NOT_OPEN", "the connection is being closed")
+            try:
+                reader.start()
+            except Exception as error:
+                told = f"Subscribing to topic {topic} failed"
+                self._logger.error(None, error, told)
+                raise typed(error, f"topic {topic}: subscribe", topic=topic) from error
+            self._subscriptions.append(subscription)
+        return reader
+
+    def unsubscribe(
+        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
+    ) -> None:
+        """End a subscription; one that does not exist is none to end.
+
+        Waits for the listener, unless that calls it, up to ``request_timeout``; it is not called any
+        more then. Its offsets are committed if they are at all.
+
+        Parameters
+        ----------
+        topic : str
+        group_id : str, optional
+        listener : IKafkaMessageListener
+        """
+        with self.__opening:
+            subscription = self._find(topic, group_id, listener)
+            if subscription is not None:
+                self._subscriptions.remove(subscription)
+        if subscription is not None:
+            self._end([subscription])
+
+    def commit(
+        self,
+        topic: str,
+        group_id: str | None,
+        partition: int,
+        offset: int,
+        listener: IKafkaMessageListener,
+    ) -> None:
+        """Commit an offset of a subscription, and wait for it.
+
+        Parameters
+        ----------
+        topic : str
+        group_id : str, optional
+        partition : int
+        offset : int
+            Of the next message to read.
+        listener : IKafkaMessageListener
+
+        Raises
+        ------
+        ApplicationException
+            InvalidStateException NOT_OPEN; InvocationException or ConnectionException if it fails. A
+            subscription that does not exist is passed over.
+        """
+        self._check_open()
+        subscription = self._find(topic, group_id, listener)
+        if subscription is not None and subscription._reader is not None:
+            subscription._reader.commit({partition: offset})
+
+    def seek(
+        self,
+        topic: str,
+        group_id: str | None,
+        partition: int,
+        offset: int,
+        listener: IKafkaMessageListener,
+    ) -> None:
+        """Read a partition of a subscription from another offset on.
+
+        Parameters
+        ----------
+        topic : str
+        group_id : str, optional
+        partition : int
+            One the subscription is assigned now.
+        offset : int
+        listener : IKafkaMessageListener
+
+        Raises
+        ------
+        ApplicationException
+            InvalidStateException NOT_OPEN, or when the partition is not assigned. A subscription that
+            does not exist is passed over.
+        """
+        self._check_open()
+        subscription = self._find(topic, group_id, listener)
+        if subscription is not None and subscription._reader is not None:
+            subscription._reader.seek(partition, offset)
+
+    def _find(
+        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
+    ) -> KafkaSubscription | None:
+        group = group_id or DEFAULT_GROUP
+        for subscription in list(self._subscriptions):
+            if (
+                subscription.topic == topic
+                and (subscription.group_id or DEFAULT_GROUP) == group
+                and subscription.listener is listener
+            ):
+                return subscription
+        return None
+
+    def _end(self, subscriptions: list[KafkaSubscription]) -> None:
+        readers = [each._reader for each in subscriptions if each._reader is not None]
+        for reader in readers:
+            reader.stop(0)
+        for reader in readers:
+            if not reader.stop(self.__settings.request_timeout / 1e3) and reader.is_busy():
+                self.__rare_log.error(
+                    reader,
+                    None,
+                    f"The listener of topic {reader.subscription.topic} is still at work; its "
+                    "consumer will be closed when it returns",
+                )

@@ -119,6 +119,10 @@ class Reader:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def is_busy(self) -> bool:
+        """Whether another thread than this one still reads."""
+        return self._thread.is_alive() and self._thread is not threading.current_thread()
+
     # -- for the queue
 
     @property

@@ -1,0 +1,236 @@
+"""From connection and credential parameters, stores and discovery to brokers and credentials."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from pip_services4_components.config import ConfigParams, IConfigurable
+from pip_services4_components.refer import IReferenceable, IReferences
+from pip_services4_config.auth import CredentialParams, CredentialResolver
+from pip_services4_config.connect import ConnectionParams, ConnectionResolver
+from pip_services4_observability.log import CompositeLogger
+
+from pip_services4_kafka._context import AnyContext, to_context
+from pip_services4_kafka._errors import misconfigured, with_cause
+from pip_services4_kafka.connect._secrets import HiddenParams
+
+DEFAULT_PORT = 9092
+
+_PROTOCOLS = ("tcp", "kafka")
+# Several servers follow a comma, and so may whole URIs.
+_NEXT_URI = re.compile(r",(?=\s*\w+://)")
+_ALIASES = {"user": "username", "pass": "password"}
+
+
+class KafkaConnectionResolver(IReferenceable, IConfigurable):  # type: ignore[misc]
+    """Resolves the parameters of a connection to Kafka, and checks them.
+
+    Configuration parameters:
+
+    - ``connection(s)``: ``discovery_key`` (of the connection in a discovery service), ``protocol`` (tcp),
+      ``host``, ``port`` (default 9092), ``uri`` (``scheme://user:password@host:port,host:port?ignored``;
+      user and password percent-encoded), ``ssl`` (default false)
+    - ``credential(s)``: ``store_key`` (of the credential in a credential store), ``mechanism`` (default
+      plain), ``username``, ``password``, ``token``, ``ssl``, ``ssl_ca_file``, ``ssl_crt_file``,
+      ``ssl_key_file``
+
+    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``, all optional.
+    """
+
+    def __init__(self) -> None:
+        self._logger: CompositeLogger = CompositeLogger()
+        self._references: IReferences | None = None
+        self.__connections = ConnectionResolver()
+        self.__credentials = CredentialResolver()
+
+    def configure(self, config: ConfigParams) -> None:
+        """Take connections and credentials from a configuration.
+
+        Those of an earlier one are forgotten when this one has some.
+
+        Parameters
+        ----------
+        config : ConfigParams
+        """
+        if _has(config, "connection") or not self.__connections.get_all():
+            self.__connections = ConnectionResolver(config, self._references)
+        if _has(config, "credential") or not self.__credentials.get_all():
+            self.__credentials = CredentialResolver(config, self._references)
+
+    def set_references(self, references: IReferences) -> None:
+        """Take loggers, discovery services and credential stores.
+
+        Parameters
+        ----------
+        references : IReferences
+        """
+        self._references = references
+        self._logger.set_references(references)
+        self.__connections.set_references(references)
+        self.__credentials.set_references(references)
+
+    def resolve(self, context: AnyContext = None) -> ConfigParams:
+        """Resolve the options of the connection.
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+
+        Returns
+        -------
+        ConfigParams
+            ``brokers`` (``host:port``, separated by commas), ``ssl`` if a connection has it, and the
+            credential's parameters. Secrets do not show when it is printed.
+
+        Raises
+        ------
+        ConfigException
+            NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL; CANNOT_RESOLVE: a discovery or credential
+            key that nobody knows.
+        """
+        return self.compose(context, self._find_connections(context), self._find_credential(context))
+
+    def compose(
+        self,
+        context: AnyContext,
+        connections: list[ConnectionParams] | None,
+        credential: CredentialParams | None,
+    ) -> ConfigParams:
+        """Make the options of the connection from parameters already resolved.
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+        connections : list of ConnectionParams
+        credential : CredentialParams, optional
+
+        Returns
+        -------
+        ConfigParams
+            As :meth:`resolve`.
+
+        Raises
+        ------
+        ConfigException
+            NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL.
+        """
+        options = HiddenParams()
+        for key, value in (credential or {}).items():
+            options.put(key, value)
+        for alias, key in _ALIASES.items():
+            if not options.get(key) and options.get(alias):
+                options.put(key, options[alias])
+        given = [connection for connection in connections or () if connection]
+        if not given:
+            raise misconfigured("NO_CONNECTION", "no connection to Kafka is configured", context)
+        brokers: list[str] = []
+        for connection in given:
+            uri = connection.get_as_nullable_string("uri")
+            if uri:
+                brokers += self._of_uri(uri, options, context)
+            else:
+                brokers.append(self._of_host(connection, context))
+            if connection.get_as_boolean("ssl"):
+                options.put("ssl", "true")
+        options.put("brokers", ",".join(dict.fromkeys(brokers)))
+        return options
+
+    # -- where they are
+
+    def _find_connections(self, context: AnyContext) -> list[ConnectionParams]:
+        connections = self.__connections.get_all()
+        keys = [each.get_discovery_key() for each in connections if each.use_discovery()]
+        if keys and self._references is None:
+            raise misconfigured(
+                "CANNOT_RESOLVE", f'no discovery service to look up "{keys[0]}" in', context
+            )
+        found: list[ConnectionParams] = self.__connections.resolve_all(to_context(context))
+        if keys and not found:
+            raise misconfigured(
+                "CANNOT_RESOLVE", f'no discovery service knows a connection "{keys[0]}"', context
+            )
+        return found
+
+    def _find_credential(self, context: AnyContext) -> CredentialParams | None:
+        credentials = self.__credentials.get_all()
+        stored = [each for each in credentials if each.use_credential_store()]
+        if not stored or len(stored) < len(credentials):
+            return self.__credentials.lookup(to_context(context))
+        try:
+            found = self.__credentials.lookup(to_context(context))
+        except Exception as error:
+            told = "the credential store cannot be asked"
+            raise with_cause(misconfigured("CANNOT_RESOLVE", told, context), error) from error
+        if found is None:
+            key = stored[0].get_store_key()
+            raise misconfigured(
+                "CANNOT_RESOLVE", f'no credential store knows a credential "{key}"', context
+            )
+        # What stands beside the key is no secret, or it would be in the store.
+        beside = {key: value for key, value in stored[0].items() if key != "store_key"}
+        return CredentialParams({**beside, **found})
+
+    # -- what they say
+
+    def _of_host(self, connection: ConnectionParams, context: AnyContext) -> str:
+        protocol = connection.get_as_nullable_string("protocol")
+        if protocol is not None and not protocol.strip():
+            raise misconfigured("NO_PROTOCOL", "connection.protocol is empty: tcp is meant", context)
+        self._check_protocol(protocol, context)
+        host = (connection.get_host() or "").strip()
+        if not host:
+            raise misconfigured("NO_HOST", "connection.host is not set", context)
+        where = f"connection to {host}"
+        return f"{host}:{_port(connection.get_as_nullable_string('port'), where, context)}"
+
+    def _of_uri(self, uris: str, options: ConfigParams, context: AnyContext) -> list[str]:
+        brokers = []
+        for uri in _NEXT_URI.split(uris):
+            for piece in uri.partition("?")[0].split(","):
+                scheme, found, rest = piece.strip().rpartition("://")
+                if found:
+                    self._check_protocol(scheme, context)
+                identity, found, server = rest.rpartition("@")
+                if found:
+                    user, found, password = identity.partition(":")
+                    options.put("username", unquote(user))
+                    if found:
+                        options.put("password", unquote(password))
+                brokers.append(_server(server.partition("/")[0].strip(), context))
+        return brokers
+
+    def _check_protocol(self, protocol: str | None, context: AnyContext) -> None:
+        if protocol is not None and protocol.strip().lower() not in _PROTOCOLS:
+            self._logger.warn(
+                to_context(context),
+                f'Kafka speaks no protocol "{protocol}", tcp is used; '
+                'for TLS there is "ssl" in the connection or the credential',
+            )
+
+
+def _has(config: ConfigParams, section: str) -> bool:
+    starts = (f"{section}.", f"{section}s.")
+    return any(key.startswith(starts) for key in config)
+
+
+def _server(server: str, context: AnyContext) -> str:
+    host, colon, port = server.rpartition(":")
+    if not colon or server.endswith("]"):  # [::1] without a port
+        host, port = server, ""
+    if not host:
+        raise misconfigured("NO_HOST", "connection.uri has a server without a host", context)
+    # Not by its name: in a malformed URI that may be a part of the password.
+    return f"{host}:{_port(port, 'connection.uri', context)}"
+
+
+def _port(port: str | None, where: str, context: AnyContext) -> int:
+    if port is None or not port.strip():
+        return DEFAULT_PORT
+    try:
+        number = int(port)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= 65535:
+        raise misconfigured("NO_PORT", f"{where}: the port is no number from 1 to 65535", context)
+    return number

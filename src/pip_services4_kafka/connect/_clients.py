@@ -1,0 +1,171 @@
+"""The clients of an open connection: a producer for each value of acks, the administrative client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pip_services4_commons.errors import InvalidStateException
+from pip_services4_components.config import ConfigParams
+
+from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka.admin import AdminClient
+from pip_services4_kafka._errors import misconfigured, typed, with_cause
+from pip_services4_kafka.connect._logs import ClientLog, RareLog
+from pip_services4_kafka.connect._security import token_source
+from pip_services4_kafka.connect._settings import Settings
+
+# Errors that say why brokers cannot be reached, while others only say that they cannot.
+_TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
+
+
+class Clients:
+    """Makes clients on demand and closes them. Thread-safe.
+
+    Parameters
+    ----------
+    settings : Settings
+    resolved : ConfigParams
+        Of the resolver.
+    resolve : callable
+        Resolves anew, for a token that has expired.
+    client_log : ClientLog
+    rare_log : RareLog
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        resolved: ConfigParams,
+        resolve: Callable[[], ConfigParams],
+        client_log: ClientLog,
+        rare_log: RareLog,
+    ) -> None:
+        self._settings = settings
+        self._resolved = resolved
+        self._resolve = resolve
+        self._client_log = client_log
+        self._rare_log = rare_log
+        self._lock = threading.Lock()
+        self._closed = False
+        self._producers: dict[int, Producer] = {}
+        self._admin: AdminClient | None = None
+        self._errors: list[KafkaError] = []  # while it is being opened
+        self._opening = True
+        self.producer_properties = settings.producer(resolved, settings.acks)
+
+    def open(self) -> Producer:
+        """Make the producer and see that the cluster answers within connect_timeout.
+
+        Raises
+        ------
+        ConfigException
+            A property has a wrong value.
+        KafkaException
+            The cluster does not answer; as telling as librdkafka's errors are.
+        """
+        producer = self.producer(self._settings.acks)
+        try:
+            producer.list_topics(timeout=self._settings.connect_timeout / 1e3)
+        except KafkaException:
+            producer.poll(0)  # the errors met meanwhile
+            for code in _TELLING:
+                for error in self._errors:
+                    if error.code() == code:
+                        raise KafkaException(error) from None
+            raise
+        finally:
+            self._opening = False
+        return producer
+
+    def producer(self, acks: int) -> Producer:
+        """The producer that waits for so many brokers, made at its first use."""
+        producer = self._producers.get(acks)
+        if producer is not None:
+            return producer
+        with self._lock:
+            self._check_open()
+            producer = self._producers.get(acks)
+            if producer is None:
+                properties = self._settings.producer(self._resolved, acks)
+                producer = self._make(Producer, properties)
+                self._producers[acks] = producer
+            return producer
+
+    def admin(self) -> AdminClient:
+        """The administrative client, made at its first use."""
+        with self._lock:
+            self._check_open()
+            if self._admin is None:
+                self._admin = self._make(AdminClient, self._settings.admin(self._resolved))
+            return self._admin
+
+    def consumer(
+        self, properties: dict[str, Any], on_error: Callable[[KafkaError], object]
+    ) -> Consumer:
+        """A new consumer, which is the caller's."""
+        consumer: Consumer = self._make(Consumer, {**properties, "error_cb": on_error})
+        return consumer
+
+    def consumer_properties(
+        self, group_id: str | None, options: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """The properties of a subscription's consumers."""
+        return self._settings.consumer(self._resolved, group_id, options)
+
+    def close(self, timeout: float) -> int:
+        """Close all clients, waiting that long (s) for messages on their way.
+
+        Returns
+        -------
+        int
+            How many messages were given up.
+        """
+        with self._lock:
+            self._closed = True
+            producers = list(self._producers.values())
+            self._producers.clear()
+            admin, self._admin = self._admin, None
+        lost = 0
+        for producer in producers:
+            try:
+                if producer.flush(timeout):
+                    lost += len(producer)
+                    producer.purge()
+            except KafkaException as error:
+                self._rare_log.error("flush", error, "flushing failed")
+            finally:
+                producer.close()
+        if admin is not None:
+            admin.close()
+        return lost
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
+
+    def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
+        config = {"error_cb": self._on_error, **properties, "logger": self._client_log}
+        if str(config.get("sasl.mechanism", "")).upper() == "OAUTHBEARER" and self._find_token():
+            config["oauth_cb"] = token_source(self._find_token)
+        try:
+            return kind(config)
+        except (KafkaException, ValueError, TypeError) as error:
+            clean = self._settings.secrets.clean(error)
+            code = error.args[0].code() if isinstance(error, KafkaException) else None
+            if code in (None, KafkaError._INVALID_ARG):
+                raise with_cause(misconfigured("INVALID_PROPERTY", str(clean)), clean) from clean
+            raise typed(clean if clean is not error else error, "Kafka client") from clean
+
+    def _find_token(self) -> str | None:
+        token: str | None = self._resolve().get_as_nullable_string("token")
+        if token:
+            self._settings.secrets.add([token])
+        return token or None
+
+    def _on_error(self, error: KafkaError) -> None:
+        if self._opening:
+            self._errors.append(error)
+        else:
+            self._rare_log.error(error.code(), typed(error, "Kafka"), "Kafka client met an error")

@@ -1,0 +1,149 @@
+"""TLS and SASL: from the parameters of a credential to librdkafka's properties."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pip_services4_components.config import ConfigParams
+
+from pip_services4_kafka._errors import misconfigured
+
+_FILES = {
+    "ssl_ca_file": "ssl.ca.location",
+    "ssl_crt_file": "ssl.certificate.location",
+    "ssl_key_file": "ssl.key.location",
+}
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+# How long a token counts that does not say until when it is valid, s.
+UNTOLD_S = 3600.0
+
+
+def security_properties(
+    resolved: ConfigParams, given: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """The properties for TLS and SASL, and what is to be warned of.
+
+    Parameters
+    ----------
+    resolved : ConfigParams
+        Of the resolver.
+    given : mapping
+        Properties by `options.kafka.*`, which win.
+
+    Raises
+    ------
+    ConfigException
+        NO_PASSWORD, NO_TOKEN or UNKNOWN_MECHANISM.
+    """
+    warnings: list[str] = []
+    properties = {
+        name: text for key, name in _FILES.items() if (text := _text(resolved, key)) is not None
+    }
+    tls = resolved.get_as_nullable_boolean("ssl")
+    if tls is None:
+        tls = bool(properties)
+    elif properties and not tls:
+        warnings.append("credential.ssl is false: the files of credential.ssl_*_file are not used")
+        properties = {}
+    sasl = _sasl(resolved, given, warnings)
+    protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if sasl else "SSL" if tls else "PLAINTEXT"
+    return {"security.protocol": protocol, **sasl, **properties}, warnings
+
+
+def _sasl(
+    resolved: ConfigParams, given: Mapping[str, str], warnings: list[str]
+) -> dict[str, str]:
+    user, password = _text(resolved, "username"), _text(resolved, "password")
+    token, named = _text(resolved, "token"), _text(resolved, "mechanism")
+    mechanism = (named or ("OAUTHBEARER" if token and not user else "PLAIN")).upper()
+    mechanism = mechanism.replace("_", "-")
+    if mechanism not in _MECHANISMS:
+        raise misconfigured(
+            "UNKNOWN_MECHANISM",
+            f'credential.mechanism: "{named}" is none of {", ".join(_MECHANISMS).lower()}',
+            keys=["credential.mechanism"],
+        )
+    if mechanism == "GSSAPI":
+        return {"sasl.mechanism": mechanism}
+    if mechanism == "OAUTHBEARER":
+        if token is None and not any("oauthbearer" in key for key in given):
+            raise misconfigured(
+                "NO_TOKEN",
+                "credential.token is not set, which the mechanism oauthbearer needs",
+                keys=["credential.token"],
+            )
+        return {"sasl.mechanism": mechanism}
+    if user is not None and password is None and "sasl.password" not in given:
+        raise misconfigured(
+            "NO_PASSWORD",
+            "credential.username is set, credential.password is not",
+            keys=["credential.password"],
+        )
+    if user is None and "sasl.username" not in given:
+        for key, value in (("password", password), ("token", token)):
+            if value is not None:
+                warnings.append(f"credential.{key} is not used: there is no credential.username")
+        return {}
+    properties = {"sasl.mechanism": mechanism}
+    if user is not None:
+        properties["sasl.username"] = user
+    if password is not None:
+        properties["sasl.password"] = password
+    return properties
+
+
+def _text(resolved: ConfigParams, key: str) -> str | None:
+    value = resolved.get_as_nullable_string(key)
+    return value if value else None
+
+
+# -- tokens
+
+
+def token_source(find: Callable[[], str | None]) -> Callable[[str], tuple[str, float, str]]:
+    """An ``oauth_cb`` for a token that is configured.
+
+    It is asked again when the token nears its end: one in a credential store may be another by then.
+
+    Parameters
+    ----------
+    find : callable
+        Gives the token, or None.
+    """
+
+    def oauth_cb(_: str) -> tuple[str, float, str]:
+        token = find()
+        if not token:
+            raise ValueError("credential.token is not set any more")
+        token = token.strip()
+        claims = _claims(token)
+        now = time.time()
+        expires = claims.get("exp")
+        until = now + UNTOLD_S
+        if isinstance(expires, (int, float)) and not isinstance(expires, bool):
+            until = float(expires)
+            if until <= now:
+                raise ValueError(f"credential.token has expired {int(now - until)} s ago")
+        subject = claims.get("sub")
+        return token, until, subject if isinstance(subject, str) else ""
+
+    return oauth_cb
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """What a JSON Web Token says of itself; nothing if it is something else."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        claims = json.loads(text)
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}

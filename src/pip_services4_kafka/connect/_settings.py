@@ -1,0 +1,340 @@
+"""What a connection is configured with, and the properties of librdkafka that come of it."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pip_services4_components.config import ConfigParams
+
+from cykafka._config import _property_names
+from pip_services4_kafka._errors import misconfigured
+from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
+from pip_services4_kafka.connect._security import security_properties
+
+# Log levels of the documents (none, error, warn, info, debug) in syslog's.
+LOG_LEVELS = (0, 3, 4, 6, 7)
+
+DEFAULT_GROUP = "default"
+
+_RAW = "options.kafka."
+
+# All keys of the documents, the connection's and the queue's: a queue hands its whole configuration on.
+_TOP = (
+    "client_id",
+    "topic",
+    "group_id",
+    "from_beginning",
+    "read_partitions",
+    "autocommit",
+    "name",
+    "id",
+    "descriptor",
+    "type",
+    "logger",
+    "level",
+    "source",
+)
+_OPTIONS = (
+    "num_partitions",
+    "replication_factor",
+    "readable_partitions",
+    "write_partition",
+    "log_level",
+    "connect_timeout",
+    "max_retries",
+    "retry_timeout",
+    "request_timeout",
+    "acks",
+    "autosubscribe",
+    "envelope",
+    "traceparent",
+    "transactional",
+    "max_attempts",
+    "max_pending",
+    "dead_letter_topic",
+)
+_CONNECTION = ("discovery_key", "protocol", "host", "ip", "port", "uri", "ssl")
+_CREDENTIAL = (
+    "store_key",
+    "mechanism",
+    "username",
+    "user",
+    "password",
+    "pass",
+    "token",
+    "ssl",
+    "ssl_ca_file",
+    "ssl_crt_file",
+    "ssl_key_file",
+)
+_SECTIONS = {
+    "options": _OPTIONS,
+    "connection": _CONNECTION,
+    "connections": _CONNECTION,
+    "credential": _CREDENTIAL,
+    "credentials": _CREDENTIAL,
+}
+# Sections of others, with keys of their own.
+_FOREIGN = ("dependencies", "context", "kafka", "options.kafka")
+
+
+@functools.cache
+def _known_properties() -> tuple[str, ...]:
+    return tuple(sorted(_property_names()))
+
+
+class Settings:
+    """The options of a connection; the documents' defaults until it is configured.
+
+    Times are ms. `warnings` are what is to be logged once there is a logger.
+    """
+
+    def __init__(self) -> None:
+        self.client_id: str = socket.gethostname()
+        self.acks: int = -1
+        self.log_level: int = 1
+        self.connect_timeout: int = 1000
+        self.max_retries: int = 5
+        self.retry_timeout: int = 30000
+        self.request_timeout: int = 30000
+        self.num_partitions: int = 1
+        self.replication_factor: int = 1
+        self.readable_partitions: list[int] = []
+        self.write_partition: int | None = None
+        self.properties: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self.secrets = Secrets()
+
+    def configure(self, config: ConfigParams) -> None:
+        """Take the options of a configuration; those it does not have stay.
+
+        Raises
+        ------
+        ConfigException
+            UNKNOWN_PROPERTY: librdkafka has no property of that name; INVALID_PARTITION.
+        """
+        self.warnings = unknown_keys(config)
+        self.client_id = config.get("client_id") or self.client_id
+        self.acks = acks_of(config.get("options.acks"), self.acks)
+        self.log_level = self._number(config, "log_level", self.log_level, 0, 4)
+        self.connect_timeout = self._number(config, "connect_timeout", self.connect_timeout, 1)
+        self.max_retries = self._number(config, "max_retries", self.max_retries, 0)
+        self.retry_timeout = self._number(config, "retry_timeout", self.retry_timeout, 1, 3600000)
+        self.request_timeout = self._number(config, "request_timeout", self.request_timeout, 1)
+        self.num_partitions = self._number(config, "num_partitions", self.num_partitions, -1)
+        self.replication_factor = self._number(
+            config, "replication_factor", self.replication_factor, -1, 32767
+        )
+        numbers = _partitions(config)
+        if numbers is not None:
+            self.readable_partitions = numbers
+        write = config.get("options.write_partition")
+        if write is not None and write.strip():
+            number = _partition(write, "options.write_partition", -1)
+            self.write_partition = None if number < 0 else number
+        raw = {key[len(_RAW) :]: config[key] for key in config if key.startswith(_RAW)}
+        check_properties(raw, _RAW)
+        self.properties.update(raw)
+        self.secrets.add(value for key, value in raw.items() if is_secret(key))
+
+    def _number(
+        self, config: ConfigParams, key: str, default: int, low: int, high: int = 2**31 - 1
+    ) -> int:
+        text = config.get(f"options.{key}")
+        if text is None or not text.strip():
+            return default
+        try:
+            number = int(float(text))
+        except (ValueError, OverflowError):
+            number = low - 1
+        if low <= number <= high:
+            return number
+        self.warnings.append(f'options.{key}: "{text}" is no number from {low} on, {default} is used')
+        return default
+
+    # -- properties
+
+    def producer(self, resolved: ConfigParams, acks: int) -> dict[str, Any]:
+        """The properties of a producer.
+
+        Parameters
+        ----------
+        resolved : ConfigParams
+            What the resolver says.
+        acks : int
+            -1, 0 or 1.
+        """
+        return self._hide(
+            {
+                **self._common(resolved),
+                "acks": acks,
+                "retries": self.max_retries,
+                "message.timeout.ms": self.request_timeout,
+                "request.timeout.ms": min(self.request_timeout, 900000),
+                # Whoever sends one message waits for it; batches fill requests anyway.
+                "linger.ms": 0,
+                **self.properties,
+            }
+        )
+
+    def admin(self, resolved: ConfigParams) -> dict[str, Any]:
+        """The properties of an administrative client."""
+        return self._hide({**self._common(resolved), **self.properties})
+
+    def consumer(
+        self, resolved: ConfigParams, group_id: str | None, options: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """The properties of a consumer; `options` are what its subscriber wants."""
+        wanted = {key: value for key, value in (options or {}).items() if value is not None}
+        wanted.pop("from_beginning", None)
+        check_properties(wanted, "")
+        given = {**self.properties, **wanted}
+        properties = {
+            **self._common(resolved),
+            "enable.auto.commit": True,
+            "auto.commit.interval.ms": 5000,
+            "session.timeout.ms": 10000,
+            "auto.offset.reset": "earliest",
+            # Bounds commits; librdkafka wants more than a fetch may take.
+            "socket.timeout.ms": min(max(self.request_timeout, 2000), 300000),
+            **given,
+            "group.id": group_id or DEFAULT_GROUP,
+            "enable.auto.offset.store": False,
+        }
+        if str(given.get("group.protocol", "")).lower() == "consumer":
+            # There the broker has a say in it, and librdkafka refuses.
+            properties.pop("session.timeout.ms")
+            if "session.timeout.ms" in wanted:
+                properties["session.timeout.ms"] = wanted["session.timeout.ms"]
+        return self._hide(properties)
+
+    def _common(self, resolved: ConfigParams) -> dict[str, Any]:
+        security, warnings = security_properties(resolved, self.properties)
+        self.warnings += [words for words in warnings if words not in self.warnings]
+        common = {
+            "bootstrap.servers": resolved.get_as_string("brokers"),
+            "client.id": self.client_id,
+            "log_level": LOG_LEVELS[self.log_level],
+            "reconnect.backoff.max.ms": self.retry_timeout,
+            **security,
+        }
+        if self.retry_timeout < 100:  # librdkafka's reconnect.backoff.ms, which must not be more
+            common["reconnect.backoff.ms"] = self.retry_timeout
+        return common
+
+    def _hide(self, properties: dict[str, Any]) -> dict[str, Any]:
+        for key, value in properties.items():
+            if isinstance(value, str) and is_secret(key):
+                self.secrets.add([value])
+                properties[key] = Secret(str.__str__(value))
+        return properties
+
+
+# -- keys
+
+
+def check_properties(given: Iterable[str], prefix: str) -> None:
+    """Refuse what librdkafka does not know, naming what was meant.
+
+    Raises
+    ------
+    ConfigException
+        UNKNOWN_PROPERTY.
+    """
+    known = _known_properties()
+    for key in given:
+        if key not in known:
+            told = f'librdkafka has no property "{key}"'
+            raise misconfigured(
+                "UNKNOWN_PROPERTY",
+                f"{prefix}{key}: {told}" + near_miss(key, known, prefix),
+                keys=[prefix + key],
+            )
+
+
+def near_miss(key: str, known: Iterable[str], prefix: str = "") -> str:
+    """``; did you mean "..."?`` if a known key looks like this one."""
+    plain = {name.lower().replace("_", ".").replace("-", "."): name for name in known}
+    wanted = key.lower().replace("_", ".").replace("-", ".")
+    close = difflib.get_close_matches(wanted, plain, n=1, cutoff=0.7)
+    return f'; did you mean "{prefix}{plain[close[0]]}"?' if close else ""
+
+
+def unknown_keys(config: Iterable[str]) -> list[str]:
+    """A warning for each key that neither a connection nor a queue knows. No values are told."""
+    warnings = []
+    for key in config:
+        section, dot, rest = key.partition(".")
+        if section in _FOREIGN or key.startswith(_RAW):
+            continue
+        if not dot:
+            known, name, prefix = (*_TOP, *_SECTIONS), key, ""
+        elif section not in _SECTIONS:
+            known, name, prefix = (*_TOP, *_SECTIONS), section, ""
+        else:
+            known, name, prefix = _SECTIONS[section], rest, f"{section}."
+            number, found, inner = rest.partition(".")
+            if found and section in ("connections", "credentials"):
+                name, prefix = inner, f"{section}.{number}."
+            elif found and section == "options":
+                name = number  # a list: options.readable_partitions.0
+        if name in known:
+            continue
+        warnings.append(f'"{key}" is no key of a Kafka component{near_miss(name, known, prefix)}')
+    return warnings
+
+
+# -- values
+
+
+def acks_of(value: Any, default: int = -1) -> int:
+    """How many brokers must have a message: -1 (all), 0 or 1.
+
+    Parameters
+    ----------
+    value : int, str or None
+        ``all`` is -1; None and the empty str are the default.
+
+    Raises
+    ------
+    ConfigException
+        INVALID_ACKS.
+    """
+    text = "" if value is None else str(value).strip().lower()
+    if not text:
+        return default
+    number = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(text)
+    if number is None:
+        raise misconfigured(
+            "INVALID_ACKS",
+            f'options.acks: expected -1 (all), 0 or 1, got "{text}"',
+            keys=["options.acks"],
+        )
+    return number
+
+
+def _partitions(config: ConfigParams) -> list[int] | None:
+    key = "options.readable_partitions"
+    text = config.get(key)
+    texts = [config[name] for name in config if name.startswith(f"{key}.")]  # a list in YAML
+    if text is not None:
+        texts += text.replace(",", ";").split(";")
+    if not texts:
+        return None
+    return sorted({_partition(each, key) for each in texts if each and each.strip()})
+
+
+def _partition(text: str, key: str, low: int = 0) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number <= 2**31 - 1:
+        raise misconfigured(
+            "INVALID_PARTITION", f'{key}: "{text.strip()}" is no partition', keys=[key]
+        )
+    return number
