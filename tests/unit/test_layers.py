@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,14 +87,17 @@ def cython_imports(source: str) -> Iterator[str]:
             yield from (name.split(" as ")[0].strip() for name in names.split(","))
 
 
-def imports(path: Path) -> set[str]:
-    """Our modules that a source file imports or cimports."""
+def every_import(path: Path) -> set[str]:
+    """The modules that a source file imports or cimports."""
     source = path.read_text(encoding="utf-8")
     if path.suffix in (".pyx", ".pxd"):
-        found = cython_imports(source)
-    else:
-        found = python_imports(source, module_of(path), path.name == "__init__.py")
-    return {name for name in found if name.split(".")[0] in OURS} - {module_of(path)}
+        return set(cython_imports(source))
+    return set(python_imports(source, module_of(path), path.name == "__init__.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Those of them that are ours."""
+    return {name for name in every_import(path) if name.split(".")[0] in OURS} - {module_of(path)}
 
 
 def sources(*patterns: str) -> list[Path]:
@@ -148,6 +152,35 @@ def test_compat_uses_what_everybody_may_use() -> None:
 
     assert used
     assert {layer(name) for name in used} <= {PUBLIC, APPLICATION}
+
+
+def test_pip_services_stand_on_the_client_only() -> None:
+    # Their own, pip-services' packages and Python's, but none of the other applications.
+    used = {
+        name
+        for path in sources("*.py")
+        if application(module_of(path)) == "pip_services4_kafka"
+        for name in every_import(path)
+    }
+    ours = {name for name in used if name.split(".")[0] in OURS}
+    others = {name.split(".")[0] for name in used - ours} - set(sys.stdlib_module_names)
+
+    assert ours
+    assert {application(name) for name in ours if layer(name) == APPLICATION} == {
+        "pip_services4_kafka"
+    }
+    assert all(name.startswith("pip_services4_") for name in others), others
+
+
+def test_client_knows_nothing_of_pip_services() -> None:
+    offenders = [
+        name_of(path)
+        for path in sources("*.py", "*.pyx", "*.pxd", "*.pyi")
+        if application(module_of(path)) != "pip_services4_kafka"
+        and any(name.startswith("pip_services4_") for name in every_import(path))
+    ]
+
+    assert offenders == []
 
 
 def test_compiled_modules_do_not_import_in_a_circle() -> None:

@@ -36,10 +36,10 @@ _REPORT_DELAY_S = 1.5
 
 
 class KafkaConnection(
-    IMessageQueueConnection,  # type: ignore[misc]
-    IReferenceable,  # type: ignore[misc]
-    IConfigurable,  # type: ignore[misc]
-    IOpenable,  # type: ignore[misc]
+    IMessageQueueConnection,
+    IReferenceable,
+    IConfigurable,
+    IOpenable,
 ):
     """A connection to Kafka: its clients, its topics, its subscriptions. Thread-safe.
 
@@ -247,7 +247,7 @@ class KafkaConnection(
         """
         return self._producer
 
-    getProducer = get_producer  # noqa: N815 - the documents' spelling
+    getProducer = get_producer  # the documents' spelling
 
     def _check_open(self) -> None:
         self._open_clients()

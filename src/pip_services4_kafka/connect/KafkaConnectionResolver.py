@@ -23,7 +23,7 @@ _NEXT_URI = re.compile(r",(?=\s*\w+://)")
 _ALIASES = {"user": "username", "pass": "password"}
 
 
-class KafkaConnectionResolver(IReferenceable, IConfigurable):  # type: ignore[misc]
+class KafkaConnectionResolver(IReferenceable, IConfigurable):
     """Resolves the parameters of a connection to Kafka, and checks them.
 
     Configuration parameters:

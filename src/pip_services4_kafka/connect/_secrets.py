@@ -79,7 +79,7 @@ def type_of(error: Exception) -> type[Exception]:
     return Exception
 
 
-class HiddenParams(ConfigParams):  # type: ignore[misc]
+class HiddenParams(ConfigParams):
     """Connection options: their values can be asked for, their secrets are not printed."""
 
     def __repr__(self) -> str:

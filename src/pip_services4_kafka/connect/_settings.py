@@ -118,8 +118,8 @@ class Settings:
             UNKNOWN_PROPERTY: librdkafka has no property of that name; INVALID_PARTITION.
         """
         self.warnings = unknown_keys(config)
-        self.client_id = config.get("client_id") or self.client_id
-        self.acks = acks_of(config.get("options.acks"), self.acks)
+        self.client_id = _text(config, "client_id") or self.client_id
+        self.acks = acks_of(_text(config, "options.acks"), self.acks)
         self.log_level = self._number(config, "log_level", self.log_level, 0, 4)
         self.connect_timeout = self._number(config, "connect_timeout", self.connect_timeout, 1)
         self.max_retries = self._number(config, "max_retries", self.max_retries, 0)
@@ -132,11 +132,13 @@ class Settings:
         numbers = _partitions(config)
         if numbers is not None:
             self.readable_partitions = numbers
-        write = config.get("options.write_partition")
-        if write is not None and write.strip():
+        write = _text(config, "options.write_partition")
+        if write is not None:
             number = _partition(write, "options.write_partition", -1)
             self.write_partition = None if number < 0 else number
-        raw = {key[len(_RAW) :]: config[key] for key in config if key.startswith(_RAW)}
+        raw = {
+            key[len(_RAW) :]: config.get_as_string(key) for key in config if key.startswith(_RAW)
+        }
         check_properties(raw, _RAW)
         self.properties.update(raw)
         self.secrets.add(value for key, value in raw.items() if is_secret(key))
@@ -144,8 +146,8 @@ class Settings:
     def _number(
         self, config: ConfigParams, key: str, default: int, low: int, high: int = 2**31 - 1
     ) -> int:
-        text = config.get(f"options.{key}")
-        if text is None or not text.strip():
+        text = _text(config, f"options.{key}")
+        if text is None:
             return default
         try:
             number = int(float(text))
@@ -319,13 +321,20 @@ def acks_of(value: Any, default: int = -1) -> int:
 
 def _partitions(config: ConfigParams) -> list[int] | None:
     key = "options.readable_partitions"
-    text = config.get(key)
-    texts = [config[name] for name in config if name.startswith(f"{key}.")]  # a list in YAML
+    text = _text(config, key)
+    # A list in YAML is one key for each item.
+    texts = [_text(config, name) for name in config if name.startswith(f"{key}.")]
     if text is not None:
         texts += text.replace(",", ";").split(";")
     if not texts:
         return None
     return sorted({_partition(each, key) for each in texts if each and each.strip()})
+
+
+def _text(config: ConfigParams, key: str) -> str | None:
+    """A value that is not empty."""
+    value: str | None = config.get_as_nullable_string(key)
+    return value if value and value.strip() else None
 
 
 def _partition(text: str, key: str, low: int = 0) -> int:
