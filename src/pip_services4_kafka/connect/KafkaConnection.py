@@ -26,6 +26,7 @@ from pip_services4_kafka.connect._clients import Clients
 from pip_services4_kafka.connect._columns import columns_of
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._reader import Reader
+from pip_services4_kafka.connect._secrets import HiddenParams
 from pip_services4_kafka.connect._settings import DEFAULT_GROUP, Settings, acks_of
 from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
 from pip_services4_kafka.connect.KafkaConnectionResolver import KafkaConnectionResolver
@@ -115,7 +116,7 @@ class KafkaConnection(
         """
         self.__settings.configure(config)
         self._connection_resolver.configure(config)
-        self._options = self._options.override(config.get_section("options"))
+        self._options = HiddenParams(self._options.override(config.get_section("options")))
         self._show_settings()
 
     def set_references(self, references: IReferences) -> None:
@@ -176,7 +177,10 @@ class KafkaConnection(
                     clients.close(0)
                 if not isinstance(error, Exception):
                     raise
-                raise self._not_connected(known, error) from error
+                failure = self._not_connected(known, error)
+                if failure is error:
+                    raise
+                raise failure from failure.__cause__
             self._client_config = clients.producer_properties
             self.__clients = clients
             self.__closing = False

@@ -105,7 +105,14 @@ class Clients:
         self, properties: dict[str, Any], on_error: Callable[[KafkaError], object]
     ) -> Consumer:
         """A new consumer, which is the caller's."""
-        consumer: Consumer = self._make(Consumer, {**properties, "error_cb": on_error})
+        theirs = properties.get("error_cb")
+
+        def error_cb(error: KafkaError) -> None:
+            on_error(error)
+            if theirs is not None:
+                theirs(error)
+
+        consumer: Consumer = self._make(Consumer, {**properties, "error_cb": error_cb})
         return consumer
 
     def consumer_properties(

@@ -10,7 +10,7 @@ from typing import Any
 
 from pip_services4_components.config import ConfigParams
 
-from cykafka._config import _property_names
+from cykafka._config import _OWN, _property_names
 from pip_services4_kafka._errors import misconfigured
 from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
 from pip_services4_kafka.connect._security import security_properties
@@ -79,7 +79,7 @@ _SECTIONS = {
     "credentials": _CREDENTIAL,
 }
 # Sections of others, with keys of their own.
-_FOREIGN = ("dependencies", "context", "kafka", "options.kafka")
+_FOREIGN = ("dependencies", "context")
 
 
 @functools.cache
@@ -193,7 +193,7 @@ class Settings:
         """The properties of a consumer; `options` are what its subscriber wants."""
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
         wanted.pop("from_beginning", None)
-        check_properties(wanted, "")
+        check_properties((key for key in wanted if key not in _OWN), "")
         given = {**self.properties, **wanted}
         properties = {
             **self._common(resolved),

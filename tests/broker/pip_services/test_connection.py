@@ -1,0 +1,186 @@
+"""What only Kafka can judge of a connection: topics, partitions, groups, restarts."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import (
+    BadRequestException,
+    ConflictException,
+    ConnectionException,
+    NotFoundException,
+)
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 60.0
+
+
+def test_topics_are_created_as_configured_and_deleted(
+    make_connection: Callable[..., Any],
+    unique: Callable[[str], str],
+    admin: Any,
+    eventually: Callable[..., None],
+) -> None:
+    connection, name = make_connection(options__num_partitions=3), unique("made")
+    connection.create_queue(name)
+
+    eventually(lambda: name in connection.read_queue_names())
+    assert len(admin.list_topics(name, WAIT_S).topics[name].partitions) == 3
+    connection.delete_queue(name)
+    eventually(lambda: name not in connection.read_queue_names())
+
+
+def test_creating_a_topic_that_exists_is_a_conflict(connection: Any, topic: str) -> None:
+    with pytest.raises(ConflictException) as caught:
+        connection.create_queue(topic)
+
+    assert caught.value.code == "TOPIC_ALREADY_EXISTS"
+    assert caught.value.details.get("topic") == topic
+
+
+def test_too_many_replicas_are_refused_with_the_reason(
+    make_connection: Callable[..., Any], unique: Callable[[str], str]
+) -> None:
+    connection = make_connection(options__replication_factor=77)
+    with pytest.raises(BadRequestException) as caught:
+        connection.create_queue(unique("t"))
+
+    assert caught.value.code == "INVALID_REPLICATION_FACTOR"
+
+
+def test_deleting_a_topic_that_is_not_there_raises(
+    connection: Any, unique: Callable[[str], str]
+) -> None:
+    with pytest.raises(NotFoundException) as caught:
+        connection.delete_queue(unique("missing"))
+
+    assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_messages_of_before_and_after_are_read_by_a_new_group(
+    connection: Any,
+    topic: str,
+    make_listener: Callable[..., Any],
+    unique: Callable[[str], str],
+    committed: Callable[..., dict[int, int]],
+) -> None:
+    group, listener = unique("group"), make_listener()
+    connection.publish(topic, [{"value": "before", "partition": 0}] * 3)
+    connection.subscribe(topic, group, {}, listener)
+    listener.wait(3)
+    connection.publish(topic, [{"value": "after", "partition": 1}] * 3)
+
+    assert listener.wait(6) == [b"before"] * 3 + [b"after"] * 3
+    connection.close(None)
+    assert committed(topic, group) == {0: 3, 1: 3}
+
+
+def test_other_partitions_are_neither_read_nor_committed(
+    make_connection: Callable[..., Any],
+    topic: str,
+    make_listener: Callable[..., Any],
+    unique: Callable[[str], str],
+    committed: Callable[..., dict[int, int]],
+) -> None:
+    connection = make_connection(options__readable_partitions="1;3")
+    group, listener = unique("group"), make_listener()
+    connection.subscribe(topic, group, {}, listener)
+    connection.publish(topic, [{"value": str(n % 4), "partition": n % 4} for n in range(40)])
+
+    assert sorted(listener.wait(20)) == [b"1"] * 10 + [b"3"] * 10
+    connection.close(None)
+    assert committed(topic, group) == {1: 10, 3: 10}
+
+
+def test_partitions_are_shared_within_a_group_and_taken_over(
+    make_connection: Callable[..., Any],
+    topic: str,
+    make_listener: Callable[..., Any],
+    unique: Callable[[str], str],
+    eventually: Callable[..., None],
+) -> None:
+    group = unique("group")
+    connections = [make_connection(), make_connection()]
+    listeners = [make_listener(), make_listener()]
+    for connection, listener in zip(connections, listeners, strict=True):
+        connection.subscribe(topic, group, {"heartbeat.interval.ms": 500}, listener)
+    readers = [connection._subscriptions[0]._reader for connection in connections]
+    eventually(lambda: all(len(reader.assigned()) == 2 for reader in readers), WAIT_S)
+    connections[0].publish(topic, [{"value": "x", "partition": number} for number in range(4)])
+    for listener in listeners:
+        listener.wait(2)
+    connections[0].close(None)
+    eventually(lambda: readers[1].assigned() == [0, 1, 2, 3], WAIT_S)
+    connections[1].publish(topic, [{"value": "y", "partition": number} for number in range(4)])
+
+    listeners[1].wait(6)
+    assert listeners[1].values().count(b"y") == 4
+    assert len(listeners[0].values()) == 2
+
+
+def test_message_reaches_a_waiting_listener_in_milliseconds(
+    connection: Any, topic: str, make_listener: Callable[..., Any], unique: Callable[[str], str]
+) -> None:
+    took: list[float] = []
+    there = threading.Event()
+    sent = 0.0
+
+    def heard(_: Any) -> None:
+        took.append(time.perf_counter() - sent)
+        there.set()
+
+    listener = make_listener(heard)
+    connection.subscribe(topic, unique("group"), {}, listener)
+    connection.publish(topic, [{"value": "x", "partition": 0}])
+    there.wait(WAIT_S)
+    took.clear()
+    for _ in range(50):
+        there.clear()
+        sent = time.perf_counter()
+        connection.publish(topic, [{"value": "x", "partition": 0}])
+        assert there.wait(WAIT_S)
+
+    # Sending included; the published package needed 40 ms and more for receiving alone.
+    assert statistics.median(took) < 0.02
+
+
+def test_listener_and_sender_recover_when_the_broker_restarts(
+    new_connection: Callable[..., Any],
+    kafka_cluster_factory: Callable[..., Any],
+    make_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    cluster = kafka_cluster_factory()
+    cluster.create_topic("t", 1)
+    connection = new_connection(
+        connection__uri=cluster.bootstrap_servers,
+        options__connect_timeout=20_000,
+        options__retry_timeout=500,
+        options__request_timeout=3000,
+    )
+    connection.open(None)
+    listener = make_listener()
+    connection.subscribe("t", "g", {}, listener)
+    connection.publish("t", [{"value": "1"}])
+    listener.wait(1)
+    [node] = cluster.nodes
+    node.kill()
+    with pytest.raises(ConnectionException):
+        connection.publish("t", [{"value": "lost"}])
+    node.start()
+
+    def sent() -> bool:
+        try:
+            connection.publish("t", [{"value": "2"}])
+        except ConnectionException:
+            return False
+        return True
+
+    eventually(sent, WAIT_S)
+    eventually(lambda: b"2" in listener.values(), WAIT_S)

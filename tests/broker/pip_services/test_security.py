@@ -1,0 +1,197 @@
+"""Credentials as pip-services configures them, against brokers that check them."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import ConnectionException, UnauthorizedException
+
+import cykafka
+from cykafka.testing import KafkaCluster
+
+pytestmark = pytest.mark.ours
+
+NAMED = (
+    "tls",
+    "mtls",
+    "sasl_plain",
+    "sasl_scram_sha_256",
+    "sasl_scram_sha_512_tls",
+    "sasl_oauthbearer",
+)
+# A broker that has just started takes its time.
+PATIENT = {"options.connect_timeout": 20_000}
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+    cluster = kafka_cluster_factory(listeners=NAMED, users=("alice", "bob"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.client_environment.items():
+            patch.setenv(name, value)
+        yield cluster
+
+
+def token_of(user: str, lifetime: float = 600) -> str:
+    """A JSON Web Token that nobody has signed."""
+    now = int(time.time())
+    parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": int(now + lifetime)})
+    encoded = [urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
+    return b".".join([*encoded, b""]).decode()
+
+
+@pytest.fixture
+def parameters(secured: KafkaCluster) -> Callable[..., dict[str, Any]]:
+    """The pip-services configuration for a listener and a user."""
+
+    def parameters(listener: str, user: str = "alice") -> dict[str, Any]:
+        given = secured.client_config(listener, user)
+        found: dict[str, Any] = {**PATIENT}
+        for number, server in enumerate(given["bootstrap.servers"].split(",")):
+            host, port = server.rsplit(":", 1)
+            found |= {f"connections.{number}.host": host, f"connections.{number}.port": port}
+        for key, name in (
+            ("ssl_ca_file", "ssl.ca.location"),
+            ("ssl_crt_file", "ssl.certificate.location"),
+            ("ssl_key_file", "ssl.key.location"),
+            ("username", "sasl.username"),
+            ("password", "sasl.password"),
+        ):
+            if name in given:
+                found[f"credential.{key}"] = given[name]
+        if "SSL" in given["security.protocol"].split("_"):
+            found["credential.ssl"] = "true"
+        mechanism = given.get("sasl.mechanism")
+        if mechanism is not None:
+            found["credential.mechanism"] = mechanism.lower()
+        if mechanism == "OAUTHBEARER":
+            found["credential.token"] = token_of(user)
+        return found
+
+    return parameters
+
+
+@pytest.mark.parametrize("listener", NAMED)
+def test_credential_is_enough_to_send_read_and_administer(
+    new_connection: Callable[..., Any],
+    parameters: Callable[..., dict[str, Any]],
+    make_listener: Callable[..., Any],
+    unique: Callable[[str], str],
+    listener: str,
+) -> None:
+    connection, topic, heard = new_connection(parameters(listener)), unique("t"), make_listener()
+    connection.open(None)
+    connection.create_queue(topic)
+    connection.subscribe(topic, unique("group"), {}, heard)
+    connection.publish(topic, [{"value": listener}])
+
+    assert heard.wait(1) == [listener.encode()]
+    assert topic in connection.read_queue_names()
+
+
+def test_ssl_of_the_connection_is_enough(
+    new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]]
+) -> None:
+    given = parameters("tls")
+    del given["credential.ssl"]
+    connection = new_connection({**given, "connections.0.ssl": "true"})
+    connection.open(None)
+
+    assert connection.get_producer().configuration()["security.protocol"] == "ssl"
+
+
+@pytest.mark.parametrize("listener", ["sasl_plain", "sasl_scram_sha_256"])
+def test_wrong_password_fails_to_open_with_the_broker_s_words_and_without_the_password(
+    new_connection: Callable[..., Any],
+    parameters: Callable[..., dict[str, Any]],
+    logger: Any,
+    listener: str,
+) -> None:
+    given = {**parameters(listener), "credential.password": "wrong-4711"}
+    connection = new_connection({**given, "options.connect_timeout": 3000})
+    with pytest.raises(ConnectionException) as caught:
+        connection.open(None)
+
+    assert caught.value.code == "CONNECT_FAILED"
+    assert isinstance(caught.value.cause, cykafka.KafkaException)
+    assert caught.value.cause.args[0].name() == "_AUTHENTICATION"
+    assert "4711" not in f"{caught.value} {caught.value.cause!r} {logger.all()}"
+
+
+def test_wrong_token_fails_to_open_without_showing_it(
+    new_connection: Callable[..., Any],
+    parameters: Callable[..., dict[str, Any]],
+    logger: Any,
+) -> None:
+    given = {**parameters("sasl_oauthbearer"), "credential.token": "no.real.token-4711"}
+    connection = new_connection({**given, "options.connect_timeout": 3000})
+    with pytest.raises(ConnectionException) as caught:
+        connection.open(None)
+
+    assert caught.value.code == "CONNECT_FAILED"
+    assert "4711" not in f"{caught.value} {caught.value.cause!r} {logger.all()}"
+
+
+def test_expired_token_fails_to_open(
+    new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]]
+) -> None:
+    given = {**parameters("sasl_oauthbearer"), "credential.token": token_of("alice", -10)}
+    with pytest.raises(ConnectionException, match="expired"):
+        new_connection(given).open(None)
+
+
+def test_token_is_taken_from_the_store_again_when_it_nears_its_end(
+    new_connection: Callable[..., Any],
+    parameters: Callable[..., dict[str, Any]],
+    make_references: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    from pip_services4_config.auth import CredentialParams, ICredentialStore
+
+    class Store(ICredentialStore):  # type: ignore[misc]
+        asked: int = 0
+
+        def store(self, context: Any, key: str, credential: Any) -> None: ...
+
+        def lookup(self, context: Any, key: str) -> Any:
+            assert key == "kafka"
+            self.asked += 1
+            return CredentialParams.from_tuples("token", token_of("alice", 4))
+
+    store = Store()
+    given = parameters("sasl_oauthbearer")
+    del given["credential.token"]
+    connection = new_connection(
+        {**given, "credential.store_key": "kafka"},
+        references=make_references(credential_store=store),
+    )
+    connection.open(None)
+    opened = store.asked
+
+    eventually(lambda: store.asked > opened)
+    assert connection.read_queue_names() is not None
+
+
+def test_missing_right_is_unauthorized(
+    new_connection: Callable[..., Any],
+    parameters: Callable[..., dict[str, Any]],
+    secured: KafkaCluster,
+    unique: Callable[[str], str],
+) -> None:
+    topic = unique("alice-only")
+    secured.create_topic(topic, 1)
+    secured.tool(
+        "kafka-acls", "--add", "--allow-principal", "User:alice", "--producer", "--topic", topic
+    )
+    connection = new_connection(parameters("sasl_plain", "bob"))
+    connection.open(None)
+    with pytest.raises(UnauthorizedException) as caught:
+        connection.publish(topic, [{"value": "x"}])
+
+    assert caught.value.code == "TOPIC_AUTHORIZATION_FAILED"
+    assert caught.value.details.get("topic") == topic

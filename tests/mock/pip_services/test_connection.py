@@ -1,0 +1,369 @@
+"""A connection's life, and what it sends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import (
+    ApplicationException,
+    BadRequestException,
+    ConfigException,
+    ConnectionException,
+    InvalidStateException,
+)
+from pip_services4_components.context import Context
+
+import cykafka
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def dead_port() -> int:
+    """A port nobody listens to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def readers() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("kafka-reader")]
+
+
+# -- opening and closing
+
+
+def test_connection_is_closed_before_it_is_opened(new_connection: Callable[..., Any]) -> None:
+    connection = new_connection(connection__host="one")
+
+    assert connection.is_open() is False
+    for call in (
+        connection.read_queue_names,
+        connection._check_open,
+        connection._connect_to_admin,
+        lambda: connection.create_queue("t"),
+        lambda: connection.delete_queue("t"),
+        lambda: connection.publish("t", [{"value": "x"}]),
+        lambda: connection.subscribe("t", None, {}, None),
+        lambda: connection.commit("t", None, 0, 0, None),
+        lambda: connection.seek("t", None, 0, 0, None),
+    ):
+        with pytest.raises(InvalidStateException) as caught:
+            call()
+        assert caught.value.code == "NOT_OPEN"
+    connection.unsubscribe("t", None, None)
+    connection.close(None)
+
+
+def test_connection_opens_closes_and_opens_again(connection: Any, topic: str) -> None:
+    for _ in range(2):
+        connection.open("trace")
+        connection.open(None)
+        assert connection.is_open() is True
+        assert connection.get_connection() is connection.get_producer() is not None
+        assert connection.getProducer() is connection.get_producer()
+        connection.publish(topic, [{"value": "x"}])
+        connection.close(None)
+        connection.close("trace")
+        assert connection.is_open() is False
+        assert connection.get_connection() is None
+        assert connection.get_producer() is None
+
+
+def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
+    new_connection: Callable[..., Any], dead_port: int
+) -> None:
+    connection = new_connection(
+        connection__host="127.0.0.1", connection__port=dead_port, options__connect_timeout=300
+    )
+    before = cykafka._handle.live_handles()["handles"]
+    began = time.monotonic()
+    with pytest.raises(ConnectionException) as caught:
+        connection.open("trace-1")
+
+    assert time.monotonic() - began < 3
+    assert caught.value.code == "CONNECT_FAILED"
+    assert caught.value.trace_id == "trace-1"
+    assert isinstance(caught.value.cause, cykafka.KafkaException)
+    assert connection.is_open() is False
+    assert cykafka._handle.live_handles()["handles"] == before
+
+
+def test_wrong_configuration_is_told_by_open(new_connection: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigException) as caught:
+        new_connection(connection__protocol="tcp").open(None)
+
+    assert caught.value.code == "NO_HOST"
+
+
+@pytest.mark.parametrize("context", [None, "", "123", Context.from_trace_id("123")])
+def test_context_may_be_a_str_with_a_console_logger(
+    make_references: Callable[..., Any],
+    make_connection: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    context: Any,
+) -> None:
+    from pip_services4_observability.log import ConsoleLogger, LogLevel
+
+    console = ConsoleLogger()
+    console.set_level(LogLevel.Trace)
+    connection = make_connection(references=make_references(logger=console))
+    connection.close(context)
+    connection.open(context)
+    connection.close(context)
+
+    assert ("123" in capsys.readouterr().out) is bool(context)
+
+
+def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
+    new_connection: Callable[..., Any], cluster: Any, topic: str
+) -> None:
+    connection = new_connection(connection__uri=cluster.bootstrap_servers)
+    before = cykafka._handle.live_handles()["handles"]
+    together = threading.Barrier(8)
+
+    def use(number: int) -> tuple[Any, ...]:
+        together.wait(WAIT_S)
+        connection.open(None)
+        connection.publish(topic, [{"value": str(number)}], {"acks": number % 2})
+        connection.read_queue_names()
+        return connection._admin_client, connection.get_producer()
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = set(pool.map(use, range(8)))
+
+    assert len(clients) == 1
+    # Producers for -1 (the configured), 0 and 1, and the administrative client.
+    assert cykafka._handle.live_handles()["handles"] == before + 4
+
+
+def test_close_waits_for_the_messages_on_their_way_and_no_longer(
+    connection: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    producer = connection.get_producer()
+    for _ in range(100):
+        producer.produce(topic, b"x")
+    began = time.monotonic()
+    connection.close(None)
+
+    assert time.monotonic() - began < 0.9
+    assert len(records(topic, 100)) == 100
+
+
+def test_close_with_dead_brokers_ends(
+    make_connection: Callable[..., Any], mock_cluster: Any
+) -> None:
+    mock_cluster.create_topic("t", 1)
+    connection = make_connection(
+        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=500
+    )
+    connection.publish("t", [{"value": "x"}])
+    mock_cluster.broker_down()
+    delivery = connection.get_producer().publish("t", [b"x"])
+    began = time.monotonic()
+    connection.close(None)
+
+    assert time.monotonic() - began < 5
+    assert connection.is_open() is False
+    assert delivery.done
+    assert delivery.failed == 1
+
+
+def test_close_joins_the_thread_of_a_subscription_and_commits(
+    connection: Any,
+    topic: str,
+    make_listener: Callable[..., Any],
+    committed: Callable[..., dict[int, int]],
+    unique: Callable[[str], str],
+) -> None:
+    group, listener = unique("group"), make_listener()
+    connection.subscribe(topic, group, {}, listener)
+    connection.publish(topic, [{"value": "x", "partition": 2}] * 5)
+    listener.wait(5)
+    began = time.monotonic()
+    connection.close(None)
+
+    assert time.monotonic() - began < 0.9
+    assert readers() == []
+    assert committed(topic, group) == {2: 5}
+
+
+def test_listener_may_close_the_connection(
+    connection: Any,
+    topic: str,
+    make_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    listener = make_listener(lambda message: connection.close("inside"))
+    connection.subscribe(topic, None, {}, listener)
+    connection.publish(topic, [{"value": "x"}])
+    listener.wait(1)
+
+    eventually(lambda: readers() == [])
+    assert connection.is_open() is False
+
+
+def test_listener_at_work_still_publishes_while_the_connection_closes(
+    connection: Any, topic: str, make_listener: Callable[..., Any], unique: Callable[[str], str]
+) -> None:
+    at_work, go_on = threading.Event(), threading.Event()
+    outcomes: list[Any] = []
+
+    def work(_: Any) -> None:
+        at_work.set()
+        go_on.wait(WAIT_S)
+        try:
+            outcomes.append(connection.publish(topic, [{"value": "answer", "partition": 3}]))
+        except ApplicationException as error:
+            outcomes.append(error)
+
+    connection.subscribe(topic, unique("group"), {}, make_listener(work))
+    connection.publish(topic, [{"value": "x", "partition": 0}])
+    at_work.wait(WAIT_S)
+    closing = threading.Thread(target=connection.close, args=(None,))
+    closing.start()
+    go_on.set()
+    closing.join(WAIT_S)
+
+    assert outcomes == [None]
+
+
+# -- topics
+
+
+def test_queue_names_are_the_topics(connection: Any, topic: str) -> None:
+    assert topic in connection.read_queue_names()
+
+
+# -- sending
+
+
+def test_published_messages_arrive_as_they_were_given(
+    connection: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    connection.publish(
+        topic,
+        [
+            {"value": "text", "key": b"k", "headers": {"a": "1", "b": None}, "partition": 0},
+            {"value": b"\xff", "key": "k", "headers": [("a", b"2"), ("a", None)], "partition": 1},
+            {"value": None, "key": None, "headers": None, "timestamp": 1234567890123},
+            {"partition": 3},
+        ],
+    )
+    got = records(topic, 4)
+    by_value = {message.value(): message for message in got}
+
+    assert by_value[b"text"].headers() == [("a", b"1"), ("b", None)]
+    assert by_value[b"\xff"].headers() == [("a", b"2"), ("a", None)]
+    assert by_value[b"text"].key() == by_value[b"\xff"].key() == b"k"
+    assert sum(message.value() is None for message in got) == 2
+    assert sum(message.timestamp()[1] == 1234567890123 for message in got) == 1
+    assert got[0].timestamp()[1] > time.time() * 1000 - 60_000
+
+
+def test_publishing_nothing_does_nothing(connection: Any, topic: str) -> None:
+    connection.publish(topic, [])
+    connection.publish(topic, [], None)
+
+
+def test_publish_takes_a_quarter_of_a_million_messages_at_once(
+    connection: Any, topic: str, make_consumer: Callable[..., Any], kafka: Any
+) -> None:
+    connection.publish(topic, [{"value": b"x", "partition": 0}] * 250_000)
+    consumer = make_consumer()
+
+    assert consumer.get_watermark_offsets(kafka.TopicPartition(topic, 0), WAIT_S)[1] == 250_000
+
+
+def test_publishing_to_a_missing_partition_raises_with_the_messages_concerned(
+    connection: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    messages = [{"value": str(number), "partition": number % 2 * 77} for number in range(6)]
+    with pytest.raises(BadRequestException) as caught:
+        connection.publish(topic, messages)
+
+    assert caught.value.code == "UNKNOWN_PARTITION"
+    assert caught.value.details.get("indices") == "1,3,5"
+    assert caught.value.details.get("failed") == "3"
+    assert caught.value.details.get("topic") == topic
+    assert sorted(caught.value.cause.failures) == [1, 3, 5]
+    assert sorted(message.value() for message in records(topic, 3)) == [b"0", b"2", b"4"]
+
+
+def test_publishing_to_dead_brokers_raises_within_request_timeout(
+    make_connection: Callable[..., Any], mock_cluster: Any
+) -> None:
+    mock_cluster.create_topic("t", 1)
+    connection = make_connection(
+        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=1000
+    )
+    connection.publish("t", [{"value": "x"}])
+    mock_cluster.broker_down()
+    began = time.monotonic()
+    with pytest.raises(ConnectionException) as caught:
+        connection.publish("t", [{"value": "x"}, {"value": "y"}])
+
+    assert time.monotonic() - began < 4
+    assert caught.value.details.get("indices") == "0,1"
+
+
+def test_message_too_large_raises_and_the_others_are_stored(
+    connection: Any, topic: str, records: Callable[..., list[Any]]
+) -> None:
+    with pytest.raises(BadRequestException) as caught:
+        connection.publish(topic, [{"value": b"x"}, {"value": b"x" * 2_000_000}])
+
+    assert caught.value.code == "MSG_SIZE_TOO_LARGE"
+    assert caught.value.details.get("indices") == "1"
+    assert len(records(topic, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([{"value": 1}], r"values\[0\]"),
+        ([{"value": "x"}, {"value": "x", "key": 2}], r"keys\[1\]"),
+        ([{"value": "x", "headers": {1: "x"}}], "headers"),
+        ([{"value": "x"}, "text"], r"messages\[1\]: expected a dict"),
+        ([{"value": "x"}, None], r"messages\[1\]: expected a dict"),
+        ([{"vlaue": "x"}], r"messages\[0\].*vlaue"),
+        ({"value": "x"}, "expected a list"),
+    ],
+)
+def test_what_is_no_message_is_named_and_nothing_is_sent(
+    connection: Any, topic: str, messages: Any, told: str
+) -> None:
+    with pytest.raises(BadRequestException, match=told) as caught:
+        connection.publish(topic, messages)
+
+    assert caught.value.code == "INVALID_MESSAGE"
+
+
+def test_write_partition_is_where_messages_go(
+    make_connection: Callable[..., Any], topic: str, records: Callable[..., list[Any]]
+) -> None:
+    connection = make_connection(options__write_partition="2")
+    connection.publish(topic, [{"value": "x"}, {"value": "y"}, {"value": "z", "partition": 1}])
+
+    assert [message.partition() for message in records(topic, 3)] == [1, 2, 2]
+
+
+def test_acks_pick_a_producer_each(connection: Any, topic: str) -> None:
+    for acks in (0, 1, -1, "all", None):
+        connection.publish(topic, [{"value": "x"}], {"acks": acks})
+    producers = {acks: connection._publisher(acks) for acks in (-1, 0, 1)}
+
+    assert len(set(producers.values())) == 3
+    assert connection._publisher("all") is connection._publisher() is producers[-1]
+    for acks, producer in producers.items():
+        assert producer.configuration()["acks"] == str(acks)
+    with pytest.raises(ConfigException, match="acks"):
+        connection.publish(topic, [{"value": "x"}], {"acks": 2})

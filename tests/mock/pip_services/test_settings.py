@@ -1,0 +1,366 @@
+"""Every documented option reaches the client, and unknown ones do not go unnoticed."""
+
+from __future__ import annotations
+
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import ConfigException
+from pip_services4_components.config import ConfigParams
+
+from pip_services4_kafka.connect._secrets import Secret, Secrets
+from pip_services4_kafka.connect._security import UNTOLD_S, token_source
+from pip_services4_kafka.connect._settings import Settings, acks_of
+
+pytestmark = pytest.mark.ours
+
+RESOLVED = {"brokers": "one:9092"}
+
+
+@pytest.fixture
+def settings(config: Callable[..., Any]) -> Callable[..., Settings]:
+    def settings(values: dict[str, Any] | None = None) -> Settings:
+        made = Settings()
+        made.configure(config(values or {}))
+        return made
+
+    return settings
+
+
+def security(**credential: Any) -> dict[str, Any]:
+    """The properties that a credential yields."""
+    properties = Settings().admin(ConfigParams({**RESOLVED, **credential}))
+    return {
+        key: value
+        for key, value in properties.items()
+        if key.startswith(("security.", "sasl.", "ssl."))
+    }
+
+
+# -- options
+
+
+def test_acks_client_id_retry_timeout_and_log_level_reach_the_client(
+    make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str
+) -> None:
+    connection = make_connection(
+        client_id="me",
+        options__acks=1,
+        options__log_level=2,
+        options__max_retries=7,
+        options__retry_timeout=4000,
+        options__request_timeout=6000,
+    )
+    listener = make_listener()
+    connection.subscribe(topic, "group", {"heartbeat.interval.ms": "500"}, listener)
+    sent = connection.get_producer().configuration()
+    read = connection._subscriptions[0].handler.configuration()
+
+    assert sent["acks"] == "1"
+    assert sent["retries"] == "7"
+    assert sent["message.timeout.ms"] == "6000"
+    for one in (sent, read):
+        assert one["client.id"] == "me"
+        assert one["log_level"] == "4"
+        assert one["reconnect.backoff.max.ms"] == "4000"
+    assert read["heartbeat.interval.ms"] == "500"
+    assert read["session.timeout.ms"] == "10000"
+    assert read["auto.commit.interval.ms"] == "5000"
+    assert read["group.id"] == "group"
+
+
+def test_heartbeat_interval_and_readable_partitions_take_the_usual_forms(
+    settings: Callable[..., Settings],
+) -> None:
+    for text in ("0;1", "0,1", " 1 ; 0 ", "0;1;"):
+        assert settings({"options.readable_partitions": text}).readable_partitions == [0, 1]
+    listed = {"options.readable_partitions.0": "1", "options.readable_partitions.1": "0"}
+    assert settings(listed).readable_partitions == [0, 1]
+    assert settings({"options.readable_partitions": ""}).readable_partitions == []
+    properties = settings().consumer(
+        ConfigParams(RESOLVED), None, {"heartbeat.interval.ms": "3000"}
+    )
+    assert properties["heartbeat.interval.ms"] == "3000"
+    assert properties["group.id"] == "default"
+
+
+@pytest.mark.parametrize("level", range(5))
+def test_log_levels_are_librdkafka_s(settings: Callable[..., Settings], level: int) -> None:
+    properties = settings({"options.log_level": level}).admin(ConfigParams(RESOLVED))
+
+    assert properties["log_level"] == {0: 0, 1: 3, 2: 4, 3: 6, 4: 7}[level]
+
+
+def test_defaults_are_the_documents(new_connection: Callable[..., Any]) -> None:
+    import socket
+
+    connection = new_connection({"client_id": None, "options.write_partition": ""})
+
+    assert connection._client_id == socket.gethostname()
+    assert connection._log_level == 1
+    assert connection._connect_timeout == 1000
+    assert connection._max_retries == 5
+    assert connection._retry_timeout == 30000
+    assert connection._request_timeout == 30000
+    assert connection._num_partitions == 1
+    assert connection._replication_factor == 1
+    assert connection._readable_partitions == []
+    assert connection._write_partition is None
+    assert connection._client_config == {}
+    assert connection._subscriptions == []
+
+
+def test_wrong_number_is_the_default_with_a_warning(settings: Callable[..., Settings]) -> None:
+    made = settings({"options.max_retries": "many", "options.request_timeout": "0"})
+
+    assert (made.max_retries, made.request_timeout) == (5, 30000)
+    assert len(made.warnings) == 2
+    assert '"many"' in made.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"options.readable_partitions": "0;one"},
+        {"options.readable_partitions": "-1"},
+        {"options.write_partition": "first"},
+        {"options.acks": "2"},
+    ],
+)
+def test_wrong_partition_or_acks_is_an_error_that_names_it(
+    settings: Callable[..., Settings], values: dict[str, Any]
+) -> None:
+    [key] = values
+    with pytest.raises(ConfigException, match=key):
+        settings(values)
+
+
+def test_acks_have_several_spellings() -> None:
+    assert [acks_of(value) for value in (None, "", "all", "-1", -1, 0, "0", 1)] == [
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        0,
+        0,
+        1,
+    ]
+
+
+def test_consumer_of_the_newer_protocol_has_no_session_timeout(
+    make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str
+) -> None:
+    connection = make_connection({"options.kafka.group.protocol": "consumer"})
+    listener = make_listener()
+
+    connection.subscribe(topic, "newer", None, listener)
+    connection.publish(topic, [{"value": "x"}])
+
+    assert listener.wait(1) == [b"x"]
+
+
+def test_retry_timeout_below_the_first_pause_is_possible(
+    make_connection: Callable[..., Any],
+) -> None:
+    assert make_connection(options__retry_timeout=50).is_open()
+
+
+# -- librdkafka's own properties
+
+
+def test_any_property_goes_through(make_connection: Callable[..., Any]) -> None:
+    connection = make_connection({"options.kafka.compression.type": "lz4"})
+
+    assert connection.get_producer().configuration()["compression.type"] == "lz4"
+
+
+def test_misspelt_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigException) as caught:
+        new_connection({"options.kafka.compresion.type": "lz4"})
+
+    assert caught.value.code == "UNKNOWN_PROPERTY"
+    assert '"compresion.type"' in str(caught.value)
+    assert '"options.kafka.compression.type"' in str(caught.value)
+
+
+def test_wrong_value_of_a_property_is_an_error_that_names_it(
+    make_connection: Callable[..., Any],
+) -> None:
+    with pytest.raises(ConfigException, match=r"linger\.ms") as caught:
+        make_connection({"options.kafka.linger.ms": "soon"})
+
+    assert caught.value.code == "INVALID_PROPERTY"
+
+
+def test_misspelt_property_of_a_subscription_is_an_error_that_names_it(
+    connection: Any, make_listener: Callable[..., Any], topic: str
+) -> None:
+    with pytest.raises(ConfigException, match=r'did you mean "session\.timeout\.ms"'):
+        connection.subscribe(topic, None, {"sesion.timeout.ms": 1}, make_listener())
+
+    assert connection._subscriptions == []
+
+
+def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
+    make_connection: Callable[..., Any], logger: Any
+) -> None:
+    connection = make_connection(
+        {
+            "options.request_timout": "1",
+            "credential.mechanims": "plain",
+            "cliend_id": "x",
+            "stray": "value-4711",
+            "topic": "known",
+            "dependencies.connection": "*:connection:kafka:*:1.0",
+        }
+    )
+
+    told = [text for level, text, _ in logger.lines if "is no key" in text]
+    assert connection.is_open()
+    assert len(told) == 4
+    for meant in ("options.request_timeout", "credential.mechanism", "client_id"):
+        assert any(f'did you mean "{meant}"' in text for text in told)
+    assert "4711" not in logger.all()
+
+
+# -- TLS and SASL
+
+
+def test_ssl_without_a_password_is_tls() -> None:
+    assert security(ssl="true") == {"security.protocol": "SSL"}
+    assert security(ssl_ca_file="/ca.pem") == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "/ca.pem",
+    }
+
+
+def test_files_of_tls_and_a_password() -> None:
+    found = security(
+        ssl="true",
+        ssl_ca_file="ca",
+        ssl_crt_file="crt",
+        ssl_key_file="key",
+        mechanism="scram_sha_512",
+        username="u",
+        password="p-4711",
+    )
+
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "u",
+        "sasl.password": "p-4711",
+        "ssl.ca.location": "ca",
+        "ssl.certificate.location": "crt",
+        "ssl.key.location": "key",
+    }
+    assert "4711" not in repr(found)
+
+
+def test_nobody_is_plaintext_whatever_the_mechanism() -> None:
+    assert security() == {"security.protocol": "PLAINTEXT"}
+    assert security(mechanism="plain", username=None, password=None) == security()
+
+
+def test_user_without_a_password_is_an_error(
+    make_connection: Callable[..., Any], cluster: Any
+) -> None:
+    with pytest.raises(ConfigException) as caught:
+        make_connection(credential__username="me")
+
+    assert caught.value.code == "NO_PASSWORD"
+    assert "credential.password" in str(caught.value)
+
+
+def test_unknown_mechanism_is_an_error_that_names_the_known() -> None:
+    with pytest.raises(ConfigException, match="scram-sha-256"):
+        security(mechanism="sha1", username="u", password="p")
+
+
+def test_token_alone_means_oauthbearer() -> None:
+    assert security(token="t")["sasl.mechanism"] == "OAUTHBEARER"
+    with pytest.raises(ConfigException, match=r"credential\.token"):
+        security(mechanism="oauthbearer")
+
+
+def jwt(claims: str) -> str:
+    return ".".join(
+        urlsafe_b64encode(part.encode()).rstrip(b"=").decode()
+        for part in ('{"alg":"none"}', claims, "")
+    )
+
+
+def test_token_tells_how_long_it_is_valid_and_whose_it_is() -> None:
+    until = int(time.time()) + 300
+    token = jwt(f'{{"sub":"alice","exp":{until}}}')
+
+    assert token_source(lambda: token)("") == (token, float(until), "alice")
+
+
+@pytest.mark.parametrize("token", ["opaque", "a.b.c", jwt("[1]"), jwt("nonsense"), jwt("{}")])
+def test_token_that_tells_nothing_is_valid_for_a_while(token: str) -> None:
+    given, until, whose = token_source(lambda: token)("")
+
+    assert (given, whose) == (token, "")
+    assert 0 < until - time.time() <= UNTOLD_S
+
+
+def test_expired_token_is_refused_without_being_shown() -> None:
+    token = jwt('{"exp":1}')
+    with pytest.raises(ValueError, match="expired") as caught:
+        token_source(lambda: token)("")
+
+    assert token not in str(caught.value)
+
+
+# -- secrets
+
+
+def test_secrets_appear_in_no_log_repr_or_exception(
+    new_connection: Callable[..., Any], logger: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connection = new_connection(
+        {
+            "connection.uri": "tcp://me:uri-4711@127.0.0.1:1",
+            "credential.mechanism": "plain",
+            "options.kafka.ssl.key.password": "key-4711",
+            "options.log_level": 4,
+            "options.kafka.debug": "security,broker,conf",
+            "options.connect_timeout": 200,
+        }
+    )
+    with pytest.raises(Exception, match="Kafka") as caught:
+        connection.open("trace")
+
+    exception: Any = caught.value
+    shown = [logger.all(), repr(connection), str(connection), *capfd.readouterr()]
+    while exception is not None:
+        shown += [str(exception), repr(exception), str(getattr(exception, "details", ""))]
+        exception = exception.__cause__
+    assert len(logger.lines) > 3
+    assert "4711" not in "\n".join(shown)
+
+
+def test_secret_shows_only_to_who_reads_it(make_connection: Callable[..., Any]) -> None:
+    connection = make_connection({"options.kafka.ssl.key.password": "key-4711"})
+    secret = connection._client_config["ssl.key.password"]
+
+    assert secret == "key-4711"
+    for text in (repr(connection._client_config), str(secret), f"{secret}", f"{secret!r:>10}"):
+        assert "4711" not in text
+    assert "4711" not in repr(Secret("4711"))
+
+
+def test_secrets_are_taken_out_of_others_words() -> None:
+    secrets = Secrets()
+    secrets.add([None, "", "ab", "4711", "4711-long"])
+    secrets.add([Secret("later")])
+
+    assert secrets.scrub("ab 4711-long 4711 later") == "ab [hidden] [hidden] [hidden]"
+    assert str(secrets.clean(ValueError("4711"))) == "[hidden]"
+    told = ValueError("nothing")
+    assert secrets.clean(told) is told

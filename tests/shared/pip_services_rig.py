@@ -1,0 +1,190 @@
+"""What the tests of pip_services4_kafka share, on the mock cluster and on real brokers.
+
+The fixtures of `cluster`'s folder make the connections its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pip_services4_messaging", reason="needs the extra pip-services")
+
+WAIT_S = 30.0
+
+# The packages of pip-services say what Python has deprecated.
+QUIET = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
+
+__all__ = [
+    "committed",
+    "config",
+    "connection",
+    "eventually",
+    "logger",
+    "make_connection",
+    "make_listener",
+    "make_references",
+    "new_connection",
+]
+
+
+@pytest.fixture
+def config() -> Callable[..., Any]:
+    """Make a ConfigParams; a double underscore in a keyword is a dot."""
+    from pip_services4_components.config import ConfigParams
+
+    def config(_: dict[str, Any] | None = None, /, **values: Any) -> Any:
+        given = {**(_ or {}), **{key.replace("__", "."): values[key] for key in values}}
+        return ConfigParams(given)
+
+    return config
+
+
+@pytest.fixture
+def logger() -> Any:
+    """A logger of pip-services that keeps what it is told, in `lines`: (level, text, error)."""
+    from pip_services4_observability.log import Logger
+
+    class Recorder(Logger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lines: list[tuple[int, str, Any]] = []
+
+        def _write(self, level: int, context: Any, error: Any, message: str) -> None:
+            self.lines.append((level, message, error))
+
+        def all(self) -> str:
+            return "\n".join(f"{text} {error!r} {error}" for _, text, error in self.lines)
+
+    return Recorder()
+
+
+@pytest.fixture
+def make_references(logger: Any) -> Callable[..., Any]:
+    """Make references with the logger and other components, by kind."""
+    from pip_services4_components.refer import Descriptor, References
+
+    def make(**components: Any) -> Any:
+        found = {"logger": logger, **components}
+        return References.from_tuples(
+            *(
+                part
+                for kind, component in found.items()
+                for part in (
+                    Descriptor("test", kind.replace("_", "-"), "test", "default", "1.0"),
+                    component,
+                )
+            )
+        )
+
+    return make
+
+
+@pytest.fixture
+def new_connection(
+    config: Callable[..., Any], make_references: Callable[..., Any]
+) -> Iterator[Callable[..., Any]]:
+    """Make connections, configured and with the logger, not open; they are closed at the end."""
+    from pip_services4_kafka.connect import KafkaConnection
+
+    made = []
+
+    def make(*args: Any, references: Any = None, **values: Any) -> Any:
+        connection = KafkaConnection()
+        connection.configure(config(*args, **values))
+        connection.set_references(references or make_references())
+        made.append(connection)
+        return connection
+
+    yield make
+    for connection in made:
+        connection.close(None)
+
+
+@pytest.fixture
+def make_connection(new_connection: Callable[..., Any], cluster: Any) -> Callable[..., Any]:
+    """Make open connections to the cluster."""
+
+    def make(*args: Any, **values: Any) -> Any:
+        connection = new_connection(
+            *args,
+            **{
+                "connection__uri": f"tcp://{cluster.bootstrap_servers}",
+                # The mock's brokers do not wake up a fetch that waits.
+                "options__kafka__fetch.wait.max.ms": 10,
+                **values,
+            },
+        )
+        connection.open(None)
+        return connection
+
+    return make
+
+
+@pytest.fixture
+def connection(make_connection: Callable[..., Any]) -> Any:
+    return make_connection()
+
+
+@pytest.fixture
+def make_listener() -> Callable[..., Any]:
+    """Make listeners that keep their messages; `then` is called with each before it counts."""
+    from pip_services4_kafka.connect import IKafkaMessageListener
+
+    class Listener(IKafkaMessageListener):
+        def __init__(self, then: Callable[[Any], object] | None = None) -> None:
+            self.messages: list[Any] = []
+            self._then = then
+            self._changed = threading.Condition()
+
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            assert (topic, partition) == (message.topic(), message.partition())
+            with self._changed:
+                self.messages.append(message)
+                self._changed.notify_all()
+            if self._then is not None:
+                self._then(message)
+
+        def values(self) -> list[bytes | None]:
+            return [message.value() for message in self.messages]
+
+        def wait(self, count: int, timeout: float = WAIT_S) -> list[bytes | None]:
+            """Wait until so many messages have come."""
+            with self._changed:
+                there = self._changed.wait_for(lambda: len(self.messages) >= count, timeout)
+            assert there, f"{len(self.messages)} of {count} messages within {timeout} s"
+            return self.values()
+
+    return Listener
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Wait until something another thread does has happened."""
+
+    def eventually(happened: Callable[[], Any], timeout: float = WAIT_S) -> None:
+        deadline = time.monotonic() + timeout
+        pause = threading.Event()
+        while not happened():
+            assert time.monotonic() < deadline, f"nothing happened within {timeout} s"
+            pause.wait(0.01)
+
+    return eventually
+
+
+@pytest.fixture
+def committed(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., dict[int, int]]:
+    """The offsets a group has committed in a topic of four partitions."""
+
+    def committed(topic: str, group: str, partitions: int = 4) -> dict[int, int]:
+        consumer = make_consumer({"group.id": group})
+        asked = [kafka.TopicPartition(topic, number) for number in range(partitions)]
+        found = consumer.committed(asked, WAIT_S)
+        consumer.close()
+        return {place.partition: place.offset for place in found if place.offset >= 0}
+
+    return committed
