@@ -201,12 +201,21 @@ class Reader:
         ----------
         timeout : float, optional
             Seconds.
+
+        Returns
+        -------
+        dict of int to (int, int)
+            Without the partitions whose leader does not answer.
         """
         partitions = self._numbered(self._assigned)
         if not partitions:
             return {}
         found = self._ask("watermarks", lambda consumer: consumer.watermarks(partitions, timeout))
-        return {place.partition: (marks.low, marks.high) for place, marks in found.items()}
+        return {
+            place.partition: (marks.low, marks.high)
+            for place, marks in found.items()
+            if place.error is None
+        }
 
     def committed(self, timeout: float | None = None) -> dict[int, int]:
         """The group's committed offset of each assigned partition; those without are left out."""

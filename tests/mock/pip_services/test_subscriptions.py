@@ -22,6 +22,9 @@ pytestmark = pytest.mark.ours
 
 WAIT_S = 30.0
 
+# The mock lets a member of a classic group back in only after its session's timeout.
+COMES_BACK = {"group.protocol": "consumer"}
+
 
 @pytest.fixture
 def group(unique: Callable[[str], str]) -> str:
@@ -242,11 +245,11 @@ def test_message_whose_listener_raised_comes_again_after_a_restart(
         raise LookupError
 
     first, second = make_listener(fail), make_listener()
-    connection.subscribe(topic, group, {}, first)
+    connection.subscribe(topic, group, COMES_BACK, first)
     connection.publish(topic, [{"value": "x"}])
     first.wait(1)
     connection.unsubscribe(topic, group, first)
-    connection.subscribe(topic, group, {}, second)
+    connection.subscribe(topic, group, COMES_BACK, second)
 
     assert second.wait(1) == [b"x"]
 
@@ -297,7 +300,7 @@ def test_fatal_error_is_answered_with_a_new_consumer(
     mock_cluster.create_topic("t", 2)
     connection = make_connection(connection__uri=mock_cluster.bootstrap_servers)
     listener = make_batch_listener()
-    options = {"group.instance.id": "one", "heartbeat.interval.ms": 100}
+    options = {"group.instance.id": "one", "heartbeat.interval.ms": 100, "session.timeout.ms": 1500}
     connection.subscribe("t", "g", options, listener)
     [subscription] = connection._subscriptions
     eventually(lambda: listener.of("assigned"))
@@ -315,7 +318,7 @@ def test_handler_closed_by_its_user_is_replaced(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
 ) -> None:
     listener = make_listener()
-    connection.subscribe(topic, group, {}, listener)
+    connection.subscribe(topic, group, COMES_BACK, listener)
     connection.publish(topic, [{"value": "1"}])
     listener.wait(1)
     connection._subscriptions[0].handler.close()
