@@ -381,6 +381,10 @@ class KafkaConnection(
             return self._producer or clients.producer(self.__settings.acks)
         return clients.producer(acks_of(acks, self.__settings.acks))
 
+    def _make_publisher(self, properties: dict[str, Any]) -> Producer:
+        """A new producer with further properties of librdkafka's; the caller closes it."""
+        return self._open_clients().make_producer(properties)
+
     def _settle(self, delivery: Delivery, topic: str, context: AnyContext = None) -> None:
         """Wait until every message has its outcome; raise what :meth:`publish` raises."""
         try:
@@ -532,11 +536,17 @@ class KafkaConnection(
         ApplicationException
             InvalidStateException NOT_OPEN, or when the partition is not assigned. A subscription that
             does not exist is passed over.
+
+        Notes
+        -----
+        Waits, up to ``request_timeout``, until a listener at work has returned, unless that calls it:
+        no message of before comes afterwards.
         """
         self._check_open()
         subscription = self._find(topic, group_id, listener)
         if subscription is not None and subscription._reader is not None:
-            subscription._reader.seek(partition, offset)
+            timeout = self.__settings.request_timeout / 1e3
+            subscription._reader.seek_and_tell(partition, offset, timeout)
 
     def _find(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener

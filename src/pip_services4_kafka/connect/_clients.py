@@ -93,6 +93,13 @@ class Clients:
                 self._producers[acks] = producer
             return producer
 
+    def make_producer(self, properties: dict[str, Any]) -> Producer:
+        """A producer of the caller's own."""
+        self._check_open()
+        config = {**self._settings.producer(self._resolved, -1), **properties}
+        producer: Producer = self._make(Producer, config)
+        return producer
+
     def admin(self) -> AdminClient:
         """The administrative client, made at its first use."""
         with self._lock:

@@ -8,16 +8,23 @@ What a listener may have beside `on_message` (all are called in the reader's thr
   of partition numbers: those that come or go. Revoked ones may still be committed in the call, lost
   ones belong to somebody else already. Every assignment ends by one of the two, at the latest when the
   reader stops. No batch of a partition comes before the first or after the others.
+- `_on_seek(subscription, partition, offset)`: the connection was asked to read from there on; no message
+  of before comes afterwards.
 - `_on_error(subscription, error)`: an error of the consumer, a KafkaError; it is logged already.
+- `_on_poll(subscription)`: after every batch, and every few hundredths of a second (thousandths, while
+  partitions are paused) without one.
+- `_on_closed(subscription)`: the reader has ended.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
-from pip_services4_commons.errors import InvalidStateException
+from pip_services4_commons.errors import ConnectionException, InvalidStateException
 
 from cykafka import (
     OFFSET_STORED,
@@ -28,14 +35,15 @@ from cykafka import (
     MessageBatch,
     TopicPartition,
 )
-from pip_services4_kafka._errors import kafka_error, typed
+from pip_services4_kafka._errors import kafka_error, typed, with_cause
 from pip_services4_kafka.connect._logs import RareLog
 from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
 
 # The most messages in a batch.
 MAX_BATCH = 2_000
-# How long the thread waits for a message before it looks whether it has to stop, s.
-IDLE_S = 0.05
+# How long the thread waits for a message before it looks whether it has to stop, s; and while
+# partitions are paused, since whoever waits for their messages may have made room.
+IDLE_S, PAUSED_S = 0.05, 0.002
 # Pauses after errors, s.
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 
@@ -79,12 +87,16 @@ class Reader:
         self._topic = str(subscription.topic)
         self._consumer: Consumer | None = None
         self._assigned: tuple[int, ...] = ()
+        self._paused: frozenset[int] = frozenset()
+        self._sought: set[int] = set()  # by whoever has a batch in hand
+        self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
         self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
         self._stopping = False
         self._failed = 0  # rounds that brought nothing but errors
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-reader-{self._topic}", daemon=True
         )
+        self._on_poll = getattr(subscription.listener, "_on_poll", None)
         on_batch = getattr(subscription.listener, "_on_batch", None)
         self._on_batch: Callable[[KafkaSubscription, MessageBatch], object] | None = (
             on_batch if callable(on_batch) else None
@@ -144,15 +156,19 @@ class Reader:
         return list(self._assigned)
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Fetch no more of these partitions. What was fetched already may still come.
+        """Fetch no more of these partitions. A batch on its way may still come.
 
         A partition that is assigned anew is not paused.
         """
-        self._ask("pause", lambda consumer: consumer.pause(self._numbered(partitions)))
+        numbers = tuple(partitions)
+        self._ask("pause", lambda consumer: consumer.pause(self._numbered(numbers)))
+        self._paused |= frozenset(numbers)
 
     def resume(self, partitions: Iterable[int]) -> None:
         """Fetch these partitions again."""
-        self._ask("resume", lambda consumer: consumer.resume(self._numbered(partitions)))
+        numbers = tuple(partitions)
+        self._ask("resume", lambda consumer: consumer.resume(self._numbered(numbers)))
+        self._paused -= frozenset(numbers)
 
     def store(self, offsets: Mapping[int, int]) -> None:
         """Have these offsets (of the next message to read, by partition) committed by and by.
@@ -190,9 +206,33 @@ class Reader:
                 )
 
     def seek(self, partition: int, offset: int) -> None:
-        """Read an assigned partition from this offset on; batches on their way may still come."""
+        """Read an assigned partition from this offset on; a batch on its way may still come."""
         position = TopicPartition(self._topic, partition, offset)
         self._ask("seek", lambda consumer: consumer.seek(position), partition=partition)
+        self._sought.add(partition)
+
+    def seek_and_tell(self, partition: int, offset: int, timeout: float) -> None:
+        """As `seek`, between two batches, and then call `_on_seek`: the connection's seek().
+
+        Waits up to `timeout` s for the thread, if it is called by another one.
+        """
+
+        def seek() -> None:
+            self.seek(partition, offset)
+            self._call("_on_seek", partition, offset)
+
+        if self._thread is threading.current_thread():
+            seek()
+            return
+        done: Future[None] = Future()
+        self._tasks.append((seek, done))
+        if not self._thread.is_alive():
+            self._fail_tasks()
+        try:
+            done.result(timeout)
+        except TimeoutError as error:
+            told = f"topic {self._topic}: seek: the listener is at work for too long"
+            raise with_cause(ConnectionException(None, "TIMED_OUT", told), error) from error
 
     def watermarks(self, timeout: float | None = None) -> dict[int, tuple[int, int]]:
         """First and next offset of each assigned partition, by asking the brokers.
@@ -303,13 +343,14 @@ class Reader:
             self._call(hook, numbers)
         finally:
             self._assigned = tuple(sorted({*self._assigned}.difference(numbers)))
+            self._paused -= frozenset(numbers)
 
-    def _call(self, hook: str, argument: Any) -> None:
+    def _call(self, hook: str, *arguments: Any) -> None:
         function = getattr(self.subscription.listener, hook, None)
         if function is None:
             return
         try:
-            function(self.subscription, argument)
+            function(self.subscription, *arguments)
         except Exception as error:
             self._tell(hook, error, f"the listener's {hook} failed")
 
@@ -334,6 +375,8 @@ class Reader:
                     self._pause()
         finally:
             self._close_consumer()
+            self._fail_tasks()
+            self._call("_on_closed")
 
     def _read(self, consumer: Consumer) -> None:
         """Hand over batches until the reader is stopped; raises when this consumer is at its end."""
@@ -341,7 +384,7 @@ class Reader:
             # What is there; else the next message as soon as it comes.
             batch = consumer.consume_batch(MAX_BATCH, 0)
             if not batch and not batch.errors:
-                batch = consumer.consume_batch(1, IDLE_S)
+                batch = consumer.consume_batch(1, PAUSED_S if self._paused else IDLE_S)
             if batch:
                 self._failed = 0
                 if self._on_batch is not None:
@@ -350,6 +393,10 @@ class Reader:
                     self._hand_over_each(consumer, batch)
             if batch.errors and self._note(batch.errors) and not batch:
                 self._pause()
+            if self._tasks:
+                self._do_tasks()
+            if self._on_poll is not None:
+                self._call("_on_poll")
 
     def _hand_over(self, batch: MessageBatch) -> None:
         assert self._on_batch is not None
@@ -361,9 +408,14 @@ class Reader:
     def _hand_over_each(self, consumer: Consumer, batch: MessageBatch) -> None:
         listener = self.subscription.listener
         assert listener is not None
+        self._sought.clear()
         for message in batch:
+            if self._tasks:
+                self._do_tasks()
             if self._stopping:
                 return  # what is left does not count as read
+            if self._sought and message.partition() in self._sought:
+                continue
             try:
                 listener.on_message(str(message.topic()), int(message.partition() or 0), message)
             except Exception as error:
@@ -375,6 +427,21 @@ class Reader:
                 known = kafka_error(error)
                 if known is None or known.code() != KafkaError._STATE:  # not assigned any more
                     raise
+
+    def _do_tasks(self) -> None:
+        while self._tasks:
+            task, done = self._tasks.popleft()
+            try:
+                task()
+            except Exception as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+    def _fail_tasks(self) -> None:
+        while self._tasks:
+            told = f"topic {self._topic}: the subscription has ended"
+            self._tasks.popleft()[1].set_exception(InvalidStateException(None, "NOT_OPEN", told))
 
     # -- errors
 

@@ -436,5 +436,48 @@ def test_commit_and_seek_of_a_subscription(
 
     assert listener.wait(5) == [b"0", b"1", b"2", b"1", b"2"]
     assert committed(topic, group) == {0: 2}
+    with pytest.raises(ApplicationException):
+        connection.seek(topic, group, 99, 0, listener)
     connection.commit(topic, "another", 0, 0, listener)
     connection.seek(topic, "another", 0, 0, listener)
+
+
+def test_listener_that_seeks_gets_no_message_of_before(
+    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+) -> None:
+    sought: list[int] = []
+
+    def seek(message: Any) -> None:
+        if message.offset() == 2 and not sought:
+            sought.append(1)
+            connection.seek(topic, group, 0, 0, listener)
+
+    listener = make_listener(seek)
+    connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(5)])
+    connection.subscribe(topic, group, {}, listener)
+
+    listener.wait(8)
+    assert listener.values()[:8] == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_batch_listener_hears_of_a_seek_polls_and_the_end(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    listener = make_batch_listener()
+    listener._on_seek = lambda _, *where: listener.events.append(("seek", where))
+    listener._on_poll = lambda _: listener.events.append(("poll", None))
+    listener._on_closed = lambda _: listener.events.append(("closed", None))
+    connection.subscribe(topic, group, {}, listener)
+    connection.publish(topic, [{"value": "x", "partition": 0}] * 3)
+    eventually(lambda: len(listener.values) == 3)
+    connection.seek(topic, group, 0, 1, listener)
+    eventually(lambda: len(listener.values) == 5)
+    connection.unsubscribe(topic, group, listener)
+
+    assert listener.of("seek") == [(0, 1)]
+    assert listener.of("poll")
+    assert listener.events[-1] == ("closed", None)
