@@ -18,22 +18,22 @@ from pip_services4_components.run import IOpenable
 from pip_services4_messaging.connect import IMessageQueueConnection
 from pip_services4_observability.log import CompositeLogger
 
-from cykafka import Delivery, DeliveryError, KafkaException, Producer
-from cykafka.admin import AdminClient, NewTopic
+from cykafka import Delivery, Producer
+from cykafka.admin import AdminClient
 from pip_services4_kafka._context import AnyContext, to_context, trace_id_of
-from pip_services4_kafka._errors import typed, undelivered, with_cause
+from pip_services4_kafka._errors import typed, with_cause
 from pip_services4_kafka.connect._clients import Clients
 from pip_services4_kafka.connect._columns import columns_of
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._reader import Reader
 from pip_services4_kafka.connect._secrets import HiddenParams
-from pip_services4_kafka.connect._settings import DEFAULT_GROUP, Settings, acks_of
+from pip_services4_kafka.connect._sending import send, settle
+from pip_services4_kafka.connect._settings import Settings, acks_of
+from pip_services4_kafka.connect._subscriptions import Subscriptions
+from pip_services4_kafka.connect._topics import create_topic, delete_topic, topic_names
 from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
 from pip_services4_kafka.connect.KafkaConnectionResolver import KafkaConnectionResolver
 from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
-
-# librdkafka looks for messages that have timed out about once a second.
-_REPORT_DELAY_S = 1.5
 
 
 class KafkaConnection(
@@ -80,6 +80,7 @@ class KafkaConnection(
         self.__settings = Settings()
         self.__client_log = ClientLog(self._logger, self.__settings.secrets.scrub)
         self.__rare_log = RareLog(self._logger)
+        self.__readers = Subscriptions(self._subscriptions, self.__rare_log)
         self.__clients: Clients | None = None
         self.__opening = threading.Lock()
         self.__closing = False
@@ -218,15 +219,15 @@ class KafkaConnection(
             if self._connection is None or self.__closing:
                 return
             self.__closing = True
-            subscriptions, self._subscriptions[:] = list(self._subscriptions), []
+            ended = self.__readers.take()
         # Without the lock: listeners at work may call anything.
-        self._end(subscriptions)
+        self.__readers.end(ended, self._timeout())
         with self.__opening:
             clients, self.__clients = self.__clients, None
             self._connection = self._producer = self._admin_client = None
             self.__closing = False
         if clients is not None:
-            lost = clients.close(self.__settings.request_timeout / 1e3)
+            lost = clients.close(self._timeout())
             if lost:
                 told = f"Closed the connection to Kafka with {lost} messages not sent"
                 self._logger.error(known, None, told)
@@ -252,6 +253,10 @@ class KafkaConnection(
         return self._producer
 
     getProducer = get_producer  # the documents' spelling
+
+    def _timeout(self) -> float:
+        """request_timeout in s."""
+        return self.__settings.request_timeout / 1e3
 
     def _check_open(self) -> None:
         self._open_clients()
@@ -284,11 +289,7 @@ class KafkaConnection(
             ``request_timeout``.
         """
         self._connect_to_admin()
-        timeout = self.__settings.request_timeout / 1e3
-        try:
-            return list(self._admin().list_topics(timeout=timeout).topics)
-        except (KafkaException, RuntimeError) as error:
-            raise typed(error, "read_queue_names") from error
+        return topic_names(self._admin(), self._timeout())
 
     def create_queue(self, name: str) -> None:
         """Create a topic with ``num_partitions`` and ``replication_factor``.
@@ -305,15 +306,13 @@ class KafkaConnection(
         """
         self._connect_to_admin()
         settings = self.__settings
-        try:
-            topic = NewTopic(name, settings.num_partitions, settings.replication_factor)
-            timeout = settings.request_timeout / 1e3
-            futures = self._admin().create_topics(
-                [topic], operation_timeout=timeout, request_timeout=timeout
-            )
-            futures[name].result()
-        except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-            raise typed(error, f"topic {name}: create_queue", topic=name) from error
+        create_topic(
+            self._admin(),
+            name,
+            settings.num_partitions,
+            settings.replication_factor,
+            self._timeout(),
+        )
 
     def delete_queue(self, name: str) -> None:
         """Delete a topic.
@@ -329,14 +328,7 @@ class KafkaConnection(
             within ``request_timeout``.
         """
         self._connect_to_admin()
-        timeout = self.__settings.request_timeout / 1e3
-        try:
-            futures = self._admin().delete_topics(
-                [name], operation_timeout=timeout, request_timeout=timeout
-            )
-            futures[name].result()
-        except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-            raise typed(error, f"topic {name}: delete_queue", topic=name) from error
+        delete_topic(self._admin(), name, self._timeout())
 
     # -- sending
 
@@ -367,11 +359,7 @@ class KafkaConnection(
         columns = columns_of(messages, self.__settings.write_partition)
         if columns is None:
             return
-        timeout = self.__settings.request_timeout / 1e3
-        try:
-            delivery = producer.publish(topic, timeout=timeout, **columns)
-        except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-            raise typed(error, f"topic {topic}: publish", topic=topic) from error
+        delivery = send(producer, topic, columns, self._timeout())
         self._settle(delivery, topic)
 
     def _publisher(self, acks: int | str | None = None) -> Producer:
@@ -387,19 +375,7 @@ class KafkaConnection(
 
     def _settle(self, delivery: Delivery, topic: str, context: AnyContext = None) -> None:
         """Wait until every message has its outcome; raise what :meth:`publish` raises."""
-        try:
-            delivery.wait(self.__settings.request_timeout / 1e3 + _REPORT_DELAY_S)
-        except DeliveryError as error:
-            raise undelivered(error, topic, context) from error
-        except TimeoutError as error:
-            told = (
-                f"topic {topic}: no outcome within options.request_timeout "
-                f"({self.__settings.request_timeout} ms); messages may be stored or not"
-            )
-            exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", told)
-            raise with_cause(exception, error, topic=topic) from error
-        except RuntimeError as error:
-            raise typed(error, f"topic {topic}: publish", context, topic=topic) from error
+        settle(delivery, topic, self._timeout(), context)
 
     # -- receiving
 
@@ -443,23 +419,19 @@ class KafkaConnection(
             raise BadRequestException(None, "NO_TOPIC", f"subscribe: {topic!r} is no topic")
         properties = clients.consumer_properties(group_id, options)
         subscription = KafkaSubscription(topic, group_id, properties, None, listener)
-        reader = subscription._reader = Reader(
-            subscription,
-            lambda on_error: clients.consumer(properties, on_error),
-            self.__settings.readable_partitions,
-            self.__rare_log,
-        )
         with self.__opening:
             if self.__clients is not clients or self.__closing:
                 raise InvalidStateException(None, "NOT_OPEN", "the connection is being closed")
             try:
-                reader.start()
+                return self.__readers.begin(
+                    subscription,
+                    lambda on_error: clients.consumer(properties, on_error),
+                    self.__settings.readable_partitions,
+                )
             except Exception as error:
                 told = f"Subscribing to topic {topic} failed"
                 self._logger.error(None, error, told)
                 raise typed(error, f"topic {topic}: subscribe", topic=topic) from error
-            self._subscriptions.append(subscription)
-        return reader
 
     def unsubscribe(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
@@ -476,11 +448,8 @@ class KafkaConnection(
         listener : IKafkaMessageListener
         """
         with self.__opening:
-            subscription = self._find(topic, group_id, listener)
-            if subscription is not None:
-                self._subscriptions.remove(subscription)
-        if subscription is not None:
-            self._end([subscription])
+            ended = self.__readers.take(topic, group_id, listener)
+        self.__readers.end(ended, self._timeout())
 
     def commit(
         self,
@@ -508,7 +477,7 @@ class KafkaConnection(
             subscription that does not exist is passed over.
         """
         self._check_open()
-        subscription = self._find(topic, group_id, listener)
+        subscription = self.__readers.find(topic, group_id, listener)
         if subscription is not None and subscription._reader is not None:
             subscription._reader.commit({partition: offset})
 
@@ -543,33 +512,6 @@ class KafkaConnection(
         no message of before comes afterwards.
         """
         self._check_open()
-        subscription = self._find(topic, group_id, listener)
+        subscription = self.__readers.find(topic, group_id, listener)
         if subscription is not None and subscription._reader is not None:
-            timeout = self.__settings.request_timeout / 1e3
-            subscription._reader.seek_and_tell(partition, offset, timeout)
-
-    def _find(
-        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
-    ) -> KafkaSubscription | None:
-        group = group_id or DEFAULT_GROUP
-        for subscription in list(self._subscriptions):
-            if (
-                subscription.topic == topic
-                and (subscription.group_id or DEFAULT_GROUP) == group
-                and subscription.listener is listener
-            ):
-                return subscription
-        return None
-
-    def _end(self, subscriptions: list[KafkaSubscription]) -> None:
-        readers = [each._reader for each in subscriptions if each._reader is not None]
-        for reader in readers:
-            reader.stop(0)
-        for reader in readers:
-            if not reader.stop(self.__settings.request_timeout / 1e3) and reader.is_busy():
-                self.__rare_log.error(
-                    reader,
-                    None,
-                    f"The listener of topic {reader.subscription.topic} is still at work; its "
-                    "consumer will be closed when it returns",
-                )
+            subscription._reader.seek_and_tell(partition, offset, self._timeout())

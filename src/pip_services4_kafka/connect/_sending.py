@@ -1,0 +1,45 @@
+"""Batches of messages: sent, and waited for. Times are in s; errors are typed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pip_services4_commons.errors import ConnectionException
+
+from cykafka import Delivery, DeliveryError, KafkaException, Producer
+from pip_services4_kafka._context import AnyContext, trace_id_of
+from pip_services4_kafka._errors import typed, undelivered, with_cause
+
+# librdkafka looks for messages that have timed out about once a second.
+_REPORT_DELAY_S = 1.5
+
+
+def send(producer: Producer, topic: str, columns: dict[str, Any], timeout: float) -> Delivery:
+    """Hand the columns of a batch over."""
+    try:
+        return producer.publish(topic, timeout=timeout, **columns)
+    except (KafkaException, RuntimeError, TypeError, ValueError) as error:
+        raise typed(error, f"topic {topic}: publish", topic=topic) from error
+
+
+def settle(delivery: Delivery, topic: str, timeout: float, context: AnyContext = None) -> None:
+    """Wait until every message has its outcome.
+
+    Raises
+    ------
+    ApplicationException
+        Messages were not stored, or what became of them is not known in time.
+    """
+    try:
+        delivery.wait(timeout + _REPORT_DELAY_S)
+    except DeliveryError as error:
+        raise undelivered(error, topic, context) from error
+    except TimeoutError as error:
+        told = (
+            f"topic {topic}: no outcome within options.request_timeout ({timeout} s); "
+            "messages may be stored or not"
+        )
+        exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", told)
+        raise with_cause(exception, error, topic=topic) from error
+    except RuntimeError as error:
+        raise typed(error, f"topic {topic}: publish", context, topic=topic) from error

@@ -1,0 +1,79 @@
+"""The subscriptions of a connection, which has the lock that keeps their callers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cykafka import Consumer, KafkaError
+from pip_services4_kafka.connect._logs import RareLog
+from pip_services4_kafka.connect._reader import Reader
+from pip_services4_kafka.connect._settings import DEFAULT_GROUP
+from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
+from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
+
+
+class Subscriptions:
+    """Begins, finds and ends subscriptions.
+
+    Parameters
+    ----------
+    known : list of KafkaSubscription
+        The connection's list, which this keeps up to date.
+    log : RareLog
+    """
+
+    def __init__(self, known: list[KafkaSubscription], log: RareLog) -> None:
+        self._known = known
+        self._log = log
+
+    def begin(
+        self,
+        subscription: KafkaSubscription,
+        make_consumer: Callable[[Callable[[KafkaError], object]], Consumer],
+        partitions: list[int],
+    ) -> Reader:
+        """Begin to read, and remember the subscription; raises what making a consumer raises."""
+        reader = Reader(subscription, make_consumer, partitions, self._log)
+        subscription._reader = reader
+        reader.start()
+        self._known.append(subscription)
+        return reader
+
+    def find(
+        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
+    ) -> KafkaSubscription | None:
+        """The first of these, if there is one."""
+        group = group_id or DEFAULT_GROUP
+        for subscription in list(self._known):
+            if (
+                subscription.topic == topic
+                and (subscription.group_id or DEFAULT_GROUP) == group
+                and subscription.listener is listener
+            ):
+                return subscription
+        return None
+
+    def take(self, *subscription: Any) -> list[KafkaSubscription]:
+        """Forget the first of these (as `find` takes it), or all."""
+        if not subscription:
+            taken, self._known[:] = list(self._known), []
+            return taken
+        found = self.find(*subscription)
+        if found is None:
+            return []
+        self._known.remove(found)
+        return [found]
+
+    def end(self, subscriptions: list[KafkaSubscription], timeout: float) -> None:
+        """Have readers end and wait for them, each for so long (s) at most. Without a lock held."""
+        readers = [each._reader for each in subscriptions if each._reader is not None]
+        for reader in readers:
+            reader.stop(0)
+        for reader in readers:
+            if not reader.stop(timeout) and reader.is_busy():
+                told = (
+                    f"The listener of topic {reader.subscription.topic} is still at work; its "
+                    "consumer will be closed when it returns"
+                )
+                self._log.error(reader, None, told)
