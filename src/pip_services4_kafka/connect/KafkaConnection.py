@@ -5,13 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from pip_services4_commons.errors import (
-    ApplicationException,
-    BadRequestException,
-    ConfigException,
-    ConnectionException,
-    InvalidStateException,
-)
+from pip_services4_commons.errors import BadRequestException, InvalidStateException
 from pip_services4_components.config import ConfigParams, IConfigurable
 from pip_services4_components.refer import IReferenceable, IReferences
 from pip_services4_components.run import IOpenable
@@ -20,9 +14,9 @@ from pip_services4_observability.log import CompositeLogger
 
 from cykafka import Delivery, Producer
 from cykafka.admin import AdminClient
-from pip_services4_kafka._context import AnyContext, to_context, trace_id_of
-from pip_services4_kafka._errors import typed, with_cause
-from pip_services4_kafka.connect._clients import Clients
+from pip_services4_kafka._context import AnyContext, to_context
+from pip_services4_kafka._errors import typed
+from pip_services4_kafka.connect._clients import Clients, not_connected
 from pip_services4_kafka.connect._columns import columns_of
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._reader import Reader
@@ -178,7 +172,8 @@ class KafkaConnection(
                     clients.close(0)
                 if not isinstance(error, Exception):
                     raise
-                failure = self._not_connected(known, error)
+                failure = not_connected(error, self.__settings, known)
+                self._logger.error(known, failure, "Failed to connect to Kafka")
                 if failure is error:
                     raise
                 raise failure from failure.__cause__
@@ -187,19 +182,6 @@ class KafkaConnection(
             self.__closing = False
             self._producer = self._connection = producer
         self._logger.debug(known, f"Connected to Kafka at {resolved.get_as_string('brokers')}")
-
-    def _not_connected(self, context: Any, error: Exception) -> ApplicationException:
-        if isinstance(error, ConfigException):
-            self._logger.error(context, error, "The connection to Kafka is not configured rightly")
-            return error
-        clean = self.__settings.secrets.clean(error)
-        self._logger.error(context, clean, "Failed to connect to Kafka")
-        return with_cause(
-            ConnectionException(
-                trace_id_of(context), "CONNECT_FAILED", f"Connection to Kafka failed: {clean}"
-            ),
-            clean,
-        )
 
     def close(self, context: AnyContext = None) -> None:
         """Close: first the subscriptions, then, once their messages are sent, the producers.
@@ -269,11 +251,9 @@ class KafkaConnection(
 
     # -- topics
 
-    def _connect_to_admin(self) -> None:
+    def _connect_to_admin(self) -> AdminClient:
         self._admin_client = self._open_clients().admin()
-
-    def _admin(self) -> AdminClient:
-        return self._open_clients().admin()
+        return self._admin_client
 
     def read_queue_names(self) -> list[str]:
         """The names of all topics.
@@ -288,8 +268,7 @@ class KafkaConnection(
             InvalidStateException NOT_OPEN; ConnectionException when the cluster does not answer within
             ``request_timeout``.
         """
-        self._connect_to_admin()
-        return topic_names(self._admin(), self._timeout())
+        return topic_names(self._connect_to_admin(), self._timeout())
 
     def create_queue(self, name: str) -> None:
         """Create a topic with ``num_partitions`` and ``replication_factor``.
@@ -304,13 +283,11 @@ class KafkaConnection(
             ConflictException TOPIC_ALREADY_EXISTS; BadRequestException for what the brokers refuse;
             ConnectionException when they do not answer within ``request_timeout``.
         """
-        self._connect_to_admin()
-        settings = self.__settings
         create_topic(
-            self._admin(),
+            self._connect_to_admin(),
             name,
-            settings.num_partitions,
-            settings.replication_factor,
+            self.__settings.num_partitions,
+            self.__settings.replication_factor,
             self._timeout(),
         )
 
@@ -327,8 +304,7 @@ class KafkaConnection(
             NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException when the brokers do not answer
             within ``request_timeout``.
         """
-        self._connect_to_admin()
-        delete_topic(self._admin(), name, self._timeout())
+        delete_topic(self._connect_to_admin(), name, self._timeout())
 
     # -- sending
 
@@ -429,9 +405,11 @@ class KafkaConnection(
                     self.__settings.readable_partitions,
                 )
             except Exception as error:
-                told = f"Subscribing to topic {topic} failed"
-                self._logger.error(None, error, told)
-                raise typed(error, f"topic {topic}: subscribe", topic=topic) from error
+                failure = typed(error, f"topic {topic}: subscribe", topic=topic)
+                self._logger.error(None, failure, f"Subscribing to topic {topic} failed")
+                if failure is error:
+                    raise
+                raise failure from error
 
     def unsubscribe(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener

@@ -6,12 +6,19 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pip_services4_commons.errors import InvalidStateException
+from pip_services4_commons.errors import (
+    ApplicationException,
+    ConfigException,
+    ConnectionException,
+    InvalidStateException,
+)
 from pip_services4_components.config import ConfigParams
+from pip_services4_components.context import IContext
 
 from cykafka import Consumer, KafkaError, KafkaException, Producer
 from cykafka.admin import AdminClient
-from pip_services4_kafka._errors import misconfigured, typed, with_cause
+from pip_services4_kafka._context import trace_id_of
+from pip_services4_kafka._errors import kafka_error, misconfigured, typed, with_cause
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._security import token_source
 from pip_services4_kafka.connect._settings import Settings
@@ -166,11 +173,15 @@ class Clients:
         try:
             return kind(config)
         except (KafkaException, ValueError, TypeError) as error:
-            clean = self._settings.secrets.clean(error)
-            code = error.args[0].code() if isinstance(error, KafkaException) else None
-            if code in (None, KafkaError._INVALID_ARG):
-                raise with_cause(misconfigured("INVALID_PROPERTY", str(clean)), clean) from clean
-            raise typed(clean if clean is not error else error, "Kafka client") from clean
+            secrets = self._settings.secrets
+            clean = secrets.clean(error)
+            known = kafka_error(error)
+            if known is None or known.code() == KafkaError._INVALID_ARG:
+                words = secrets.scrub(known.str()) if known is not None else str(clean)
+                failure = with_cause(misconfigured("INVALID_PROPERTY", words), clean)
+            else:
+                failure = typed(clean, "Kafka client")
+            raise secrets.clean_trace(failure) from clean
 
     def _find_token(self) -> str | None:
         token: str | None = self._resolve().get_as_nullable_string("token")
@@ -183,3 +194,15 @@ class Clients:
             self._errors.append(error)
         else:
             self._rare_log.error(error.code(), typed(error, "Kafka"), "Kafka client met an error")
+
+
+def not_connected(
+    error: Exception, settings: Settings, context: IContext | None
+) -> ApplicationException:
+    """The exception of open(): a ConfigException as it is, else CONNECT_FAILED; without secrets."""
+    if isinstance(error, ConfigException):
+        return error
+    clean = settings.secrets.clean(error)
+    told = f"Connection to Kafka failed: {clean}"
+    exception = ConnectionException(trace_id_of(context), "CONNECT_FAILED", told)
+    return settings.secrets.clean_trace(with_cause(exception, clean))

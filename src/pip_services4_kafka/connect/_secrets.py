@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pip_services4_commons.errors import ApplicationException
 from pip_services4_components.config import ConfigParams
 
 HIDDEN = "[hidden]"
@@ -69,6 +70,10 @@ class Secrets:
         told = str(error)
         scrubbed = self.scrub(told)
         return error if scrubbed == told else type_of(error)(scrubbed)
+
+    def clean_trace(self, exception: ApplicationException) -> ApplicationException:
+        """Take them out of the trace an exception of pip-services made of the one before it."""
+        return exception.with_stack_trace(self.scrub(exception.get_stack_trace_string() or ""))
 
 
 def type_of(error: Exception) -> type[Exception]:

@@ -339,10 +339,29 @@ def test_secrets_appear_in_no_log_repr_or_exception(
     exception: Any = caught.value
     shown = [logger.all(), repr(connection), str(connection), *capfd.readouterr()]
     while exception is not None:
-        shown += [str(exception), repr(exception), str(getattr(exception, "details", ""))]
+        shown += [str(exception), repr(exception)]
+        shown += [str(getattr(exception, name, "")) for name in ("details", "stack_trace", "cause")]
         exception = exception.__cause__
     assert len(logger.lines) > 3
     assert "4711" not in "\n".join(shown)
+
+
+def test_secret_that_a_client_repeats_is_not_repeated(new_connection: Callable[..., Any]) -> None:
+    connection = new_connection(
+        {
+            "connection.host": "one",
+            "options.kafka.sasl.mechanism": "OAUTHBEARER",
+            "options.kafka.security.protocol": "SASL_PLAINTEXT",
+            "options.kafka.enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "options.kafka.sasl.oauthbearer.config": "nonsense-4711",
+            "options.connect_timeout": 300,
+        }
+    )
+    with pytest.raises(Exception, match="Kafka") as caught:
+        connection.open(None)
+
+    exception: Any = caught.value
+    assert "4711" not in f"{exception} {exception.cause!r} {exception.stack_trace}"
 
 
 def test_secret_shows_only_to_who_reads_it(make_connection: Callable[..., Any]) -> None:

@@ -1,0 +1,94 @@
+"""Kafka's errors as pip-services' exceptions, and contexts in their three forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pip_services4_commons import errors
+from pip_services4_components.context import Context
+
+from cykafka import DeliveryError, KafkaError, KafkaException
+from pip_services4_kafka._context import to_context, trace_id_of
+from pip_services4_kafka._errors import kafka_error, misconfigured, typed, undelivered
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_AUTHENTICATION", errors.UnauthorizedException),
+        ("TOPIC_AUTHORIZATION_FAILED", errors.UnauthorizedException),
+        ("_MSG_TIMED_OUT", errors.ConnectionException),
+        ("_ALL_BROKERS_DOWN", errors.ConnectionException),
+        ("MSG_SIZE_TOO_LARGE", errors.BadRequestException),
+        ("_UNKNOWN_PARTITION", errors.BadRequestException),
+        ("UNKNOWN_TOPIC_OR_PART", errors.NotFoundException),
+        ("TOPIC_ALREADY_EXISTS", errors.ConflictException),
+        ("_STATE", errors.InvalidStateException),
+        ("UNSUPPORTED_VERSION", errors.UnsupportedException),
+        ("ILLEGAL_GENERATION", errors.InvocationException),
+    ],
+)
+def test_code_decides_the_type(name: str, kind: type) -> None:
+    error = KafkaException(KafkaError(getattr(KafkaError, name), "told"))
+    exception = typed(error, "doing", "123", topic="t", partition=None)
+
+    assert type(exception) is kind
+    assert exception.code == name.lstrip("_")
+    assert exception.message == "doing: told"
+    assert exception.trace_id == "123"
+    assert exception.cause is exception.__cause__ is error
+    assert exception.details == {"topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (RuntimeError("Producer is closed"), errors.InvalidStateException, "NOT_OPEN"),
+        (TypeError("values[0]"), errors.BadRequestException, "INVALID_MESSAGE"),
+        (ValueError("values[0]"), errors.BadRequestException, "INVALID_MESSAGE"),
+        (OSError("disk"), errors.InvocationException, "FAILED"),
+    ],
+)
+def test_other_errors_are_typed_too(error: Exception, kind: type, code: str) -> None:
+    exception = typed(error, "doing")
+
+    assert type(exception) is kind
+    assert exception.code == code
+
+
+def test_typed_exceptions_stay_what_they_are() -> None:
+    exception = errors.ConfigException(None, "X", "x")
+
+    assert typed(exception, "doing") is exception
+    assert kafka_error(exception) is None
+    assert kafka_error(KafkaException("words")) is None
+
+
+def test_failed_batch_says_how_many_and_which() -> None:
+    first = KafkaError(KafkaError._MSG_TIMED_OUT)
+    failures = {2: first, 7: KafkaError(KafkaError._UNKNOWN_PARTITION)}
+    exception = undelivered(DeliveryError(first, failures), "t")
+
+    assert type(exception) is errors.ConnectionException
+    assert exception.details == {"topic": "t", "failed": "2", "indices": "2,7"}
+
+
+def test_configuration_errors_name_the_keys() -> None:
+    assert misconfigured("C", "m", None, ["a", "b"]).details == {"keys": "a,b"}
+    assert misconfigured("C", "m").details is None
+
+
+def test_contexts_are_none_a_context_or_a_trace_id() -> None:
+    given = Context.from_trace_id("123")
+
+    assert to_context(None) is None
+    assert to_context("") is None
+    assert to_context(given) is given
+    assert [trace_id_of(each) for each in (None, "", "123", given)] == [None, None, "123", "123"]
+    wrong: Any
+    for wrong in (1, b"123", object()):
+        with pytest.raises(TypeError, match="context"):
+            to_context(wrong)

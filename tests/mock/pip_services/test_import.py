@@ -1,0 +1,57 @@
+"""What importing the package says when something is missing, or too much."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_missing_packages_are_named_with_what_to_install(run_script: Run) -> None:
+    done = run_script(
+        """
+        import sys
+        sys.modules["pip_services4_messaging"] = None
+        import pip_services4_kafka
+        """
+    )
+
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr
+    assert "pip-services4-messaging" in done.stderr
+    assert "pip install cykafka[pip-services]" in done.stderr
+
+
+def test_published_distribution_beside_ours_is_warned_of(run_script: Run, tmp_path: Path) -> None:
+    info = tmp_path / "pip_services4_kafka-0.0.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pip-services4-kafka\nVersion: 0.0.2\n"
+    )
+    script = """
+        import sys, warnings
+        sys.path.insert(0, sys.argv[1])
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", RuntimeWarning)
+        import pip_services4_kafka
+        """
+
+    assert "pip uninstall pip-services4-kafka" in run_script(script, str(tmp_path)).stderr
+    assert run_script(script, "/nowhere").stderr == ""
+
+
+def test_client_alone_needs_none_of_it(run_script: Run) -> None:
+    done = run_script(
+        """
+        import sys
+        assert not any(name.startswith("pip_services4") for name in sys.modules)
+        """
+    )
+
+    assert done.returncode == 0, done.stderr
