@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pip_services4_messaging", reason="needs the extra pip-services")
-
 WAIT_S = 30.0
 
 # The packages of pip-services say what Python has deprecated.

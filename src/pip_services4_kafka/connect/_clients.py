@@ -151,10 +151,11 @@ class Clients:
         lost = 0
         for producer in producers:
             try:
-                if producer.flush(timeout):
-                    lost += len(producer)
+                left = producer.flush(timeout)
+                if left:
+                    lost += left
                     producer.purge()
-            except KafkaException as error:
+            except (KafkaException, RuntimeError) as error:  # the latter of a forked child
                 self._rare_log.error("flush", error, "flushing failed")
             finally:
                 producer.close()
@@ -168,7 +169,8 @@ class Clients:
 
     def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
         config = {"error_cb": self._on_error, **properties, "logger": self._client_log}
-        if str(config.get("sasl.mechanism", "")).upper() == "OAUTHBEARER" and self._find_token():
+        mechanism = config.get("sasl.mechanisms", config.get("sasl.mechanism", ""))
+        if str(mechanism).upper() == "OAUTHBEARER" and self._find_token():
             config["oauth_cb"] = token_source(self._find_token)
         try:
             return kind(config)

@@ -414,19 +414,24 @@ class Reader:
                 self._do_tasks()
             if self._stopping:
                 return  # what is left does not count as read
-            if self._sought and message.partition() in self._sought:
-                continue
+            if message.partition() in self._sought:
+                continue  # it comes from somewhere else now
             try:
                 listener.on_message(str(message.topic()), int(message.partition() or 0), message)
             except Exception as error:
                 self._tell("on_message", error, "its listener failed")
                 continue
-            try:
-                consumer.store_offsets(message=message)
-            except KafkaException as error:
-                known = kafka_error(error)
-                if known is None or known.code() != KafkaError._STATE:  # not assigned any more
-                    raise
+            if message.partition() not in self._sought:
+                self._store_one(consumer, message)
+
+    @staticmethod
+    def _store_one(consumer: Consumer, message: Message) -> None:
+        try:
+            consumer.store_offsets(message=message)
+        except KafkaException as error:
+            known = kafka_error(error)
+            if known is None or known.code() != KafkaError._STATE:  # not assigned any more
+                raise
 
     def _do_tasks(self) -> None:
         while self._tasks:
