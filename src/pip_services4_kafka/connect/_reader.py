@@ -19,8 +19,9 @@ What a listener may have beside `on_message` (all are called in the reader's thr
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -44,6 +45,8 @@ MAX_BATCH = 2_000
 # How long the thread waits for a message before it looks whether it has to stop, s; and while
 # partitions are paused, since whoever waits for their messages may have made room.
 IDLE_S, PAUSED_S = 0.05, 0.002
+# How long a listener may take until the group hears that the reader is alive, s.
+SERVE_S = 0.5
 # Pauses after errors, s.
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 
@@ -88,7 +91,10 @@ class Reader:
         self._consumer: Consumer | None = None
         self._assigned: tuple[int, ...] = ()
         self._paused: frozenset[int] = frozenset()
-        self._sought: set[int] = set()  # by whoever has a batch in hand
+        # Of a listener without _on_batch, and only the thread's: what it has not seen yet of a batch, and
+        # where it has asked for other messages.
+        self._waiting: deque[Message] = deque()
+        self._sought: set[int] = set()
         self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
         self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
         self._stopping = False
@@ -209,7 +215,9 @@ class Reader:
         """Read an assigned partition from this offset on; a batch on its way may still come."""
         position = TopicPartition(self._topic, partition, offset)
         self._ask("seek", lambda consumer: consumer.seek(position), partition=partition)
-        self._sought.add(partition)
+        if self._thread is threading.current_thread():
+            self._sought.add(partition)
+            self._drop({partition})
 
     def seek_and_tell(self, partition: int, offset: int, timeout: float) -> None:
         """As `seek`, between two batches, and then call `_on_seek`: the connection's seek().
@@ -319,6 +327,7 @@ class Reader:
             self._tell("close", error, "closing its consumer failed")
         finally:
             self._consumer = None
+            self._waiting.clear()
             if self._assigned:
                 self._give_back("_on_lost", list(self._assigned))
 
@@ -343,6 +352,7 @@ class Reader:
             self._call(hook, numbers)
         finally:
             self._assigned = tuple(sorted({*self._assigned}.difference(numbers)))
+            self._drop(numbers)
             self._paused -= frozenset(numbers)
 
     def _call(self, hook: str, *arguments: Any) -> None:
@@ -353,6 +363,13 @@ class Reader:
             function(self.subscription, *arguments)
         except Exception as error:
             self._tell(hook, error, f"the listener's {hook} failed")
+
+    def _drop(self, numbers: Collection[int]) -> None:
+        """Forget what waits of these partitions."""
+        if self._waiting:
+            kept = [each for each in self._waiting if each.partition() not in numbers]
+            self._waiting.clear()
+            self._waiting.extend(kept)
 
     # -- the thread
 
@@ -408,24 +425,31 @@ class Reader:
     def _hand_over_each(self, consumer: Consumer, batch: MessageBatch) -> None:
         listener = self.subscription.listener
         assert listener is not None
-        self._sought.clear()
-        for message in batch:
-            if self._tasks:
-                self._do_tasks()
-            if self._stopping:
-                return  # what is left does not count as read
-            if message.partition() in self._sought:
-                continue  # it comes from somewhere else now
+        waiting = self._waiting
+        waiting.extend(batch)
+        served = time.monotonic()
+        # Of what waits when the reader is stopped nothing counts as read.
+        while waiting and not self._stopping:
+            message = waiting.popleft()
+            self._sought.clear()
             try:
                 listener.on_message(str(message.topic()), int(message.partition() or 0), message)
             except Exception as error:
                 self._tell("on_message", error, "its listener failed")
-                continue
-            if message.partition() not in self._sought:
-                self._store_one(consumer, message)
+            else:
+                if message.partition() not in self._sought:
+                    self._store(consumer, message)
+            if self._tasks:
+                self._do_tasks()
+            if time.monotonic() - served > SERVE_S:
+                # A slow listener keeps its place in the group, and rebalances do not wait for it.
+                more = consumer.consume_batch(1, 0)
+                waiting.extend(more)
+                self._note(more.errors)
+                served = time.monotonic()
 
     @staticmethod
-    def _store_one(consumer: Consumer, message: Message) -> None:
+    def _store(consumer: Consumer, message: Message) -> None:
         try:
             consumer.store_offsets(message=message)
         except KafkaException as error:

@@ -14,7 +14,7 @@ import pytest
 from pip_services4_commons.errors import ApplicationException, InvalidStateException
 
 from cykafka import KafkaError
-from pip_services4_kafka.connect import IKafkaMessageListener, KafkaSubscription
+from pip_services4_kafka.connect import IKafkaMessageListener, KafkaSubscription, _reader
 from pip_services4_kafka.connect._logs import RareLog
 from pip_services4_kafka.connect._reader import Reader
 
@@ -383,6 +383,57 @@ def test_revoked_partitions_may_be_committed_in_the_call(
 
     assert failures == []
     assert committed(topic, group) == {0: 7}
+
+
+def test_slow_listener_keeps_its_partitions(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_listener: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Twenty messages come as one batch, and take longer than the group would wait.
+    monkeypatch.setattr(_reader, "SERVE_S", 0.01)
+    rest = threading.Event()
+    listener = make_listener(lambda _: rest.wait(0.1))
+    connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(40)])
+    options = {"max.poll.interval.ms": 1500, "session.timeout.ms": 1400}
+    connection.subscribe(topic, group, options, listener)
+
+    assert listener.wait(40) == [str(number).encode() for number in range(40)]
+    assert connection._subscriptions[0]._reader.assigned() == [0, 1, 2, 3]
+
+
+def test_slow_listener_gets_nothing_more_of_partitions_that_went(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_listener: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(_reader, "SERVE_S", 0.01)
+    rest = threading.Event()
+    slow, quick = make_listener(lambda _: rest.wait(0.02)), make_listener()
+    numbers = range(400)
+    connection.publish(topic, [{"value": str(n), "partition": n % 4} for n in numbers])
+    connection.subscribe(topic, group, COMES_BACK, slow)
+    slow.wait(1)
+    connection.subscribe(topic, group, COMES_BACK, quick)
+    quick.wait(1)
+    rest.set()
+
+    def seen() -> set[Any]:
+        return {*slow.values(), *quick.values()}
+
+    eventually(lambda: seen() == {str(number).encode() for number in numbers})
+    # What went over was not handled by the first any more.
+    first_of_quick = {}
+    for message in quick.messages:
+        first_of_quick.setdefault(message.partition(), message.offset())
+    for number, offset in first_of_quick.items():
+        handled = [m.offset() for m in slow.messages if m.partition() == number]
+        assert len(handled) < 100, offset
 
 
 # -- what a queue asks of a reader
