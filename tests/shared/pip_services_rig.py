@@ -23,6 +23,7 @@ __all__ = [
     "connection",
     "eventually",
     "logger",
+    "make_batch_listener",
     "make_connection",
     "make_listener",
     "make_references",
@@ -158,6 +159,51 @@ def make_listener() -> Callable[..., Any]:
             return self.values()
 
     return Listener
+
+
+@pytest.fixture
+def make_batch_listener() -> Callable[..., Any]:
+    """Make listeners that take batches and hear of rebalances, and store what they got."""
+
+    from pip_services4_kafka.connect import IKafkaMessageListener
+
+    class Batches(IKafkaMessageListener):
+        def __init__(self) -> None:
+            self.events: list[tuple[str, Any]] = []
+            self.values: list[bytes | None] = []
+            self.threads: set[str] = set()
+
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            raise AssertionError("batches only")
+
+        def _on_batch(self, subscription: Any, batch: Any) -> None:
+            self.threads.add(threading.current_thread().name)
+            self.values += batch.values()
+            self.events.append(("batch", len(batch)))
+            last = {
+                number: offset + 1
+                for number, offset in zip(batch.partitions, batch.offsets, strict=True)
+            }
+            subscription._reader.store(last)
+
+        def _on_assigned(self, subscription: Any, partitions: list[int]) -> None:
+            self.threads.add(threading.current_thread().name)
+            self.events.append(("assigned", partitions))
+
+        def _on_revoked(self, subscription: Any, partitions: list[int]) -> None:
+            self.threads.add(threading.current_thread().name)
+            self.events.append(("revoked", partitions))
+
+        def _on_lost(self, subscription: Any, partitions: list[int]) -> None:
+            self.events.append(("lost", partitions))
+
+        def _on_error(self, subscription: Any, error: Any) -> None:
+            self.events.append(("error", error.code()))
+
+        def of(self, kind: str) -> list[Any]:
+            return [what for name, what in list(self.events) if name == kind]
+
+    return Batches
 
 
 @pytest.fixture

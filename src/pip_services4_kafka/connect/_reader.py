@@ -19,11 +19,10 @@ What a listener may have beside `on_message` (all are called in the reader's thr
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from pip_services4_commons.errors import ConnectionException, InvalidStateException
 
@@ -38,6 +37,8 @@ from cykafka import (
 )
 from pip_services4_kafka._errors import kafka_error, typed, with_cause
 from pip_services4_kafka.connect._logs import RareLog
+from pip_services4_kafka.connect._one_by_one import OneByOne
+from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
 from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
 
 # The most messages in a batch.
@@ -45,8 +46,6 @@ MAX_BATCH = 2_000
 # How long the thread waits for a message before it looks whether it has to stop, s; and while
 # partitions are paused, since whoever waits for their messages may have made room.
 IDLE_S, PAUSED_S = 0.05, 0.002
-# How long a listener may take until the group hears that the reader is alive, s.
-SERVE_S = 0.5
 # Pauses after errors, s.
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 
@@ -91,16 +90,16 @@ class Reader:
         self._consumer: Consumer | None = None
         self._assigned: tuple[int, ...] = ()
         self._paused: frozenset[int] = frozenset()
-        # Of a listener without _on_batch, and only the thread's: what it has not seen yet of a batch, and
-        # where it has asked for other messages.
-        self._waiting: deque[Message] = deque()
-        self._sought: set[int] = set()
         self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
         self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
         self._stopping = False
         self._failed = 0  # rounds that brought nothing but errors
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-reader-{self._topic}", daemon=True
+        )
+        self._each = OneByOne(
+            cast(IKafkaMessageListener, subscription.listener),
+            lambda error: self._tell("on_message", error, "its listener failed"),
         )
         self._on_poll = getattr(subscription.listener, "_on_poll", None)
         on_batch = getattr(subscription.listener, "_on_batch", None)
@@ -216,8 +215,7 @@ class Reader:
         position = TopicPartition(self._topic, partition, offset)
         self._ask("seek", lambda consumer: consumer.seek(position), partition=partition)
         if self._thread is threading.current_thread():
-            self._sought.add(partition)
-            self._drop({partition})
+            self._each.seek(partition)
 
     def seek_and_tell(self, partition: int, offset: int, timeout: float) -> None:
         """As `seek`, between two batches, and then call `_on_seek`: the connection's seek().
@@ -327,7 +325,6 @@ class Reader:
             self._tell("close", error, "closing its consumer failed")
         finally:
             self._consumer = None
-            self._waiting.clear()
             if self._assigned:
                 self._give_back("_on_lost", list(self._assigned))
 
@@ -352,7 +349,7 @@ class Reader:
             self._call(hook, numbers)
         finally:
             self._assigned = tuple(sorted({*self._assigned}.difference(numbers)))
-            self._drop(numbers)
+            self._each.drop(numbers)
             self._paused -= frozenset(numbers)
 
     def _call(self, hook: str, *arguments: Any) -> None:
@@ -363,13 +360,6 @@ class Reader:
             function(self.subscription, *arguments)
         except Exception as error:
             self._tell(hook, error, f"the listener's {hook} failed")
-
-    def _drop(self, numbers: Collection[int]) -> None:
-        """Forget what waits of these partitions."""
-        if self._waiting:
-            kept = [each for each in self._waiting if each.partition() not in numbers]
-            self._waiting.clear()
-            self._waiting.extend(kept)
 
     # -- the thread
 
@@ -407,7 +397,7 @@ class Reader:
                 if self._on_batch is not None:
                     self._hand_over(batch)
                 else:
-                    self._hand_over_each(consumer, batch)
+                    self._each.hand_over(consumer, batch, self._go_on, self._serve)
             if batch.errors and self._note(batch.errors) and not batch:
                 self._pause()
             if self._tasks:
@@ -422,40 +412,16 @@ class Reader:
         except Exception as error:
             self._tell("_on_batch", error, "its listener failed")
 
-    def _hand_over_each(self, consumer: Consumer, batch: MessageBatch) -> None:
-        listener = self.subscription.listener
-        assert listener is not None
-        waiting = self._waiting
-        waiting.extend(batch)
-        served = time.monotonic()
-        # Of what waits when the reader is stopped nothing counts as read.
-        while waiting and not self._stopping:
-            message = waiting.popleft()
-            self._sought.clear()
-            try:
-                listener.on_message(str(message.topic()), int(message.partition() or 0), message)
-            except Exception as error:
-                self._tell("on_message", error, "its listener failed")
-            else:
-                if message.partition() not in self._sought:
-                    self._store(consumer, message)
-            if self._tasks:
-                self._do_tasks()
-            if time.monotonic() - served > SERVE_S:
-                # A slow listener keeps its place in the group, and rebalances do not wait for it.
-                more = consumer.consume_batch(1, 0)
-                waiting.extend(more)
-                self._note(more.errors)
-                served = time.monotonic()
+    def _go_on(self) -> bool:
+        if self._tasks:
+            self._do_tasks()
+        return not self._stopping
 
-    @staticmethod
-    def _store(consumer: Consumer, message: Message) -> None:
-        try:
-            consumer.store_offsets(message=message)
-        except KafkaException as error:
-            known = kafka_error(error)
-            if known is None or known.code() != KafkaError._STATE:  # not assigned any more
-                raise
+    def _serve(self) -> MessageBatch:
+        """Take part in the group while a listener takes its time; a message may come of it."""
+        more = self.consumer.consume_batch(1, 0)
+        self._note(more.errors)
+        return more
 
     def _do_tasks(self) -> None:
         while self._tasks:

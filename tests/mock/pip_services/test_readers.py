@@ -1,0 +1,271 @@
+"""Readers: rebalances, and what a queue asks of them."""
+
+from __future__ import annotations
+
+import queue
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import ApplicationException, InvalidStateException
+
+from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
+from pip_services4_kafka.connect._logs import RareLog
+from pip_services4_kafka.connect._reader import Reader
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 30.0
+
+# The mock lets a member of a classic group back in only after its session's timeout.
+COMES_BACK = {"group.protocol": "consumer"}
+
+
+@pytest.fixture
+def group(unique: Callable[[str], str]) -> str:
+    return unique("group")
+
+
+def test_message_is_handed_over_in_under_a_millisecond(
+    topic: str, make_batch_listener: Callable[..., Any], logger: Any
+) -> None:
+    # A consumer that has its message when it is put there: what is measured is the reader.
+    there: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    class Batch(list[float]):
+        errors = ()
+
+    class Prompt:
+        def subscribe(self, *_: Any, **__: Any) -> None: ...
+
+        def close(self) -> None: ...
+
+        def consume_batch(self, most: int, timeout: float) -> Batch:
+            try:
+                return Batch([there.get(timeout > 0, timeout or None)])
+            except queue.Empty:
+                return Batch()
+
+    took: queue.SimpleQueue[float] = queue.SimpleQueue()
+    listener = make_batch_listener()
+    listener._on_batch = lambda _, batch: took.put(time.perf_counter() - batch[0])
+    subscription = KafkaSubscription(topic, "g", {}, None, listener)
+    reader = Reader(subscription, lambda _: Prompt(), (), RareLog(logger))
+    reader.start()
+    delays = []
+    for _ in range(100):
+        there.put(time.perf_counter())
+        delays.append(took.get(timeout=WAIT_S))
+
+    assert reader.stop(WAIT_S)
+    assert statistics.median(delays) < 1e-3
+
+
+# -- rebalances
+
+
+def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
+    connection: Any,
+    make_connection: Callable[..., Any],
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+    committed: Callable[..., dict[int, int]],
+) -> None:
+    one, two = make_batch_listener(), make_batch_listener()
+    options = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    connection.subscribe(topic, group, options, one)
+    eventually(lambda: one.of("assigned") == [[0, 1, 2, 3]])
+    connection.publish(topic, [{"value": "x", "partition": number} for number in range(4)])
+    eventually(lambda: len(one.values) == 4)
+    connection.subscribe(topic, group, options, two)
+    eventually(lambda: len(one.of("assigned")) > 1 and two.of("assigned"), timeout=20)
+    connection.unsubscribe(topic, group, two)
+    connection.close(None)
+
+    assert one.threads == {f"kafka-reader-{topic}"}
+    assert sorted(one.of("revoked")[0]) == [0, 1, 2, 3]
+    taken = sum(len(each) for each in one.of("assigned"))
+    assert taken == sum(len(each) for each in one.of("revoked") + one.of("lost"))
+    assert one.events[0][0] == "assigned"
+    assert one.events[-1][0] in ("revoked", "lost")
+    assert committed(topic, group) == dict.fromkeys(range(4), 1)
+
+
+def test_revoked_partitions_may_be_committed_in_the_call(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+    committed: Callable[..., dict[int, int]],
+) -> None:
+    listener = make_batch_listener()
+    failures: list[Exception] = []
+
+    def revoked(subscription: Any, partitions: list[int]) -> None:
+        try:
+            subscription._reader.commit({0: 7})
+        except ApplicationException as error:
+            failures.append(error)
+
+    listener._on_revoked = revoked
+    connection.subscribe(topic, group, {"enable.auto.commit": False}, listener)
+    eventually(lambda: listener.of("assigned"))
+    connection.unsubscribe(topic, group, listener)
+
+    assert failures == []
+    assert committed(topic, group) == {0: 7}
+
+
+def test_slow_listener_keeps_its_partitions(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_listener: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Twenty messages come as one batch, and take longer than the group would wait.
+    monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
+    rest = threading.Event()
+    listener = make_listener(lambda _: rest.wait(0.1))
+    connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(40)])
+    options = {"max.poll.interval.ms": 1500, "session.timeout.ms": 1400}
+    connection.subscribe(topic, group, options, listener)
+
+    assert listener.wait(40) == [str(number).encode() for number in range(40)]
+    assert connection._subscriptions[0]._reader.assigned() == [0, 1, 2, 3]
+
+
+def test_slow_listener_gets_nothing_more_of_partitions_that_went(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_listener: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
+    rest = threading.Event()
+    slow, quick = make_listener(lambda _: rest.wait(0.02)), make_listener()
+    numbers = range(400)
+    connection.publish(topic, [{"value": str(n), "partition": n % 4} for n in numbers])
+    connection.subscribe(topic, group, COMES_BACK, slow)
+    slow.wait(1)
+    connection.subscribe(topic, group, COMES_BACK, quick)
+    quick.wait(1)
+    rest.set()
+
+    def seen() -> set[Any]:
+        return {*slow.values(), *quick.values()}
+
+    eventually(lambda: seen() == {str(number).encode() for number in numbers})
+    # What went over was not handled by the first any more.
+    first_of_quick = {}
+    for message in quick.messages:
+        first_of_quick.setdefault(message.partition(), message.offset())
+    for number, offset in first_of_quick.items():
+        handled = [m.offset() for m in slow.messages if m.partition() == number]
+        assert len(handled) < 100, offset
+
+
+# -- what a queue asks of a reader
+
+
+def test_reader_pauses_resumes_seeks_stores_and_commits(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+    committed: Callable[..., dict[int, int]],
+) -> None:
+    listener = make_batch_listener()
+    reader = connection._subscribe(topic, group, {"enable.auto.commit": False}, listener)
+    eventually(lambda: reader.assigned() == [0, 1, 2, 3])
+    reader.pause([1])
+    connection.publish(topic, [{"value": f"{n}", "partition": n} for n in (0, 1)])
+    eventually(lambda: listener.values == [b"0"])
+    reader.resume([1])
+    eventually(lambda: listener.values == [b"0", b"1"])
+    reader.seek(0, 0)
+    eventually(lambda: listener.values == [b"0", b"1", b"0"])
+    reader.commit({0: 1, 1: 1})
+    reader.commit({})
+    reader.store({0: 0})
+    reader.store({99: 5})
+
+    assert reader.watermarks(WAIT_S) == {0: (0, 1), 1: (0, 1), 2: (0, 0), 3: (0, 0)}
+    assert reader.committed(WAIT_S) == {0: 1, 1: 1} == committed(topic, group)
+    assert isinstance(reader.consumer_group_metadata(), bytes)
+    connection.close(None)
+    with pytest.raises(InvalidStateException):
+        reader.commit({0: 1})
+    assert reader.assigned() == []
+
+
+def test_commit_and_seek_of_a_subscription(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_listener: Callable[..., Any],
+    committed: Callable[..., dict[int, int]],
+) -> None:
+    listener = make_listener()
+    connection.subscribe(topic, group, {"enable.auto.commit": False}, listener)
+    connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(3)])
+    listener.wait(3)
+    connection.commit(topic, group, 0, 2, listener)
+    connection.seek(topic, group, 0, 1, listener)
+
+    assert listener.wait(5) == [b"0", b"1", b"2", b"1", b"2"]
+    assert committed(topic, group) == {0: 2}
+    with pytest.raises(ApplicationException):
+        connection.seek(topic, group, 99, 0, listener)
+    connection.commit(topic, "another", 0, 0, listener)
+    connection.seek(topic, "another", 0, 0, listener)
+
+
+def test_listener_that_seeks_gets_no_message_of_before(
+    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+) -> None:
+    sought: list[int] = []
+
+    def seek(message: Any) -> None:
+        if message.offset() == 2 and not sought:
+            sought.append(1)
+            connection.seek(topic, group, 0, 0, listener)
+
+    listener = make_listener(seek)
+    connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(5)])
+    connection.subscribe(topic, group, {}, listener)
+
+    listener.wait(8)
+    assert listener.values()[:8] == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_batch_listener_hears_of_a_seek_polls_and_the_end(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    listener = make_batch_listener()
+    listener._on_seek = lambda _, *where: listener.events.append(("seek", where))
+    listener._on_poll = lambda _: listener.events.append(("poll", None))
+    listener._on_closed = lambda _: listener.events.append(("closed", None))
+    connection.subscribe(topic, group, {}, listener)
+    connection.publish(topic, [{"value": "x", "partition": 0}] * 3)
+    eventually(lambda: len(listener.values) == 3)
+    connection.seek(topic, group, 0, 1, listener)
+    eventually(lambda: len(listener.values) == 5)
+    connection.unsubscribe(topic, group, listener)
+
+    assert listener.of("seek") == [(0, 1)]
+    assert listener.of("poll")
+    assert listener.events[-1] == ("closed", None)
