@@ -42,6 +42,9 @@ class Offsets(Batches):
         asynchronous: bool = True,
         **kwargs: Any,
     ) -> list[TopicPartition] | None: ...
+    def _commit_within(
+        self, offsets: _Partitions, timeout: float | None
+    ) -> list[TopicPartition] | None: ...
     def committed(
         self, partitions: _Partitions, timeout: float | None = None
     ) -> list[TopicPartition]: ...

@@ -9,10 +9,12 @@ from cykafka._csrc cimport (
     ck_batch_t,
     ck_callback_answer,
     ck_runtime_generation,
+    ck_runtime_now_ms,
 )
 from cykafka._errors cimport check_doing
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_commit,
     rd_kafka_commit_queue,
     rd_kafka_committed,
@@ -33,7 +35,7 @@ from cykafka._librdkafka cimport (
 from cykafka._message cimport Message
 from cykafka._message_batch cimport MessageBatch
 from cykafka._partition cimport TopicPartition, c_name, partitions_from, partitions_to
-from cykafka._util cimport SLICE, int_ms, timeout_ms
+from cykafka._util cimport SLICE, deadline_after, int_ms, timeout_ms
 
 from cykafka._errors import KafkaError, KafkaException
 
@@ -220,7 +222,7 @@ cdef class Offsets(Batches):
                 self.leave()
                 return None if asynchronous else []
             if not asynchronous:
-                return self._commit_and_wait(c_offsets)
+                return self._commit_and_wait(c_offsets, -1)
             rk = self.enter()
             with nogil:
                 err = rd_kafka_commit(rk, c_offsets, 1)
@@ -230,10 +232,24 @@ cdef class Offsets(Batches):
                 rd_kafka_topic_partition_list_destroy(c_offsets)
         check_doing(err, "Commit failed")
 
-    cdef object _commit_and_wait(self, rd_kafka_topic_partition_list_t *c_offsets):
+    def _commit_within(self, offsets, timeout):
+        """As ``commit(offsets=offsets, asynchronous=False)``; ``_TIMED_OUT`` after so many seconds.
+
+        The commit may still be done then: librdkafka waits for a coordinator as long as it likes.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef rd_kafka_topic_partition_list_t *c_offsets = partitions_to(offsets, "offsets")
+        try:
+            return self._commit_and_wait(c_offsets, deadline)
+        finally:
+            rd_kafka_topic_partition_list_destroy(c_offsets)
+
+    cdef object _commit_and_wait(self, rd_kafka_topic_partition_list_t *c_offsets,
+                                 int64_t deadline):
         cdef rd_kafka_queue_t *replies
         cdef rd_kafka_resp_err_t err
         cdef ck_answer_t answer
+        cdef int ms = SLICE
         answer.given = False
         answer.err = <rd_kafka_resp_err_t>0
         answer.partitions = NULL
@@ -247,14 +263,18 @@ cdef class Offsets(Batches):
             try:
                 check_doing(err, "Commit failed")
                 while not answer.given:
+                    if deadline >= 0:
+                        ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
                     with nogil:
-                        rd_kafka_queue_poll_callback(replies, SLICE)
+                        rd_kafka_queue_poll_callback(replies, ms)
                     PyErr_CheckSignals()
                     # A close() by another thread, or by the signal's handler, is not to wait for the broker.
                     if self._open_in != ck_runtime_generation:
                         self.refuse()
                     if self._close_after:
                         return None  # after_call() closes, and says so
+                    if ms == 0 and not answer.given:
+                        check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Commit failed")
                 check_doing(answer.err, "Commit failed")
                 return partitions_from(answer.partitions)
             finally:

@@ -403,6 +403,7 @@ class KafkaConnection(
                     subscription,
                     lambda on_error: clients.consumer(properties, on_error),
                     self.__settings.readable_partitions,
+                    self._timeout(),
                 )
             except Exception as error:
                 failure = typed(error, f"topic {topic}: subscribe", topic=topic)

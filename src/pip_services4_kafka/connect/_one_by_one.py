@@ -47,22 +47,24 @@ class OneByOne:
         waiting = self._waiting
         waiting.extend(batch)
         served = time.monotonic()
-        while waiting and go_on():
-            message = waiting.popleft()
-            self._sought.clear()
-            try:
-                self._listener.on_message(
-                    str(message.topic()), int(message.partition() or 0), message
-                )
-            except Exception as error:
-                self._failed(error)
-            else:
-                if message.partition() not in self._sought:
-                    _store(consumer, message)
-            if time.monotonic() - served > SERVE_S:
-                waiting.extend(serve())
-                served = time.monotonic()
-        waiting.clear()
+        try:
+            while waiting and go_on():
+                message = waiting.popleft()
+                self._sought.clear()
+                try:
+                    self._listener.on_message(
+                        str(message.topic()), int(message.partition() or 0), message
+                    )
+                except Exception as error:
+                    self._failed(error)
+                else:
+                    if message.partition() not in self._sought:
+                        _store(consumer, message)
+                if time.monotonic() - served > SERVE_S:
+                    waiting.extend(serve())
+                    served = time.monotonic()
+        finally:
+            waiting.clear()
 
     def seek(self, partition: int) -> None:
         """The partition is read from somewhere else now."""

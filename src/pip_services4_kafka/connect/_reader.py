@@ -73,6 +73,8 @@ class Reader:
     partitions : list of int
         Read these alone, outside of the group's rebalances; empty: whatever the group assigns.
     log : RareLog
+    commit_timeout : float, optional
+        How long a commit may take, s.
     """
 
     def __init__(
@@ -81,11 +83,13 @@ class Reader:
         make_consumer: Callable[[_Error], Consumer],
         partitions: Iterable[int],
         log: RareLog,
+        commit_timeout: float = 30.0,
     ) -> None:
         self.subscription = subscription
         self._make_consumer = make_consumer
         self._partitions = tuple(partitions)
         self._log = log
+        self._commit_timeout = commit_timeout
         self._topic = str(subscription.topic)
         self._consumer: Consumer | None = None
         self._assigned: tuple[int, ...] = ()
@@ -193,13 +197,14 @@ class Reader:
         Raises
         ------
         ApplicationException
-            Typed by what the broker says, such as that somebody else has the partition now.
+            Typed by what the broker says, such as that somebody else has the partition now;
+            ConnectionException TIMED_OUT: it may be done or not.
         """
         positions = self._positions(offsets)
         if not positions:
             return
         done = self._ask(
-            "commit", lambda consumer: consumer.commit(offsets=positions, asynchronous=False)
+            "commit", lambda consumer: consumer._commit_within(positions, self._commit_timeout)
         )
         for position in done or ():
             if position.error is not None:

@@ -32,9 +32,10 @@ class Subscriptions:
         subscription: KafkaSubscription,
         make_consumer: Callable[[Callable[[KafkaError], object]], Consumer],
         partitions: list[int],
+        commit_timeout: float,
     ) -> Reader:
         """Begin to read, and remember the subscription; raises what making a consumer raises."""
-        reader = Reader(subscription, make_consumer, partitions, self._log)
+        reader = Reader(subscription, make_consumer, partitions, self._log, commit_timeout)
         subscription._reader = reader
         reader.start()
         self._known.append(subscription)

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pip_services4_commons.errors import ApplicationException, InvalidStateException
+from pip_services4_commons.errors import (
+    ApplicationException,
+    ConnectionException,
+    InvalidStateException,
+)
 
 from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
 from pip_services4_kafka.connect._logs import RareLog
@@ -269,3 +273,24 @@ def test_batch_listener_hears_of_a_seek_polls_and_the_end(
     assert listener.of("seek") == [(0, 1)]
     assert listener.of("poll")
     assert listener.events[-1] == ("closed", None)
+
+
+def test_commit_to_dead_brokers_raises_within_request_timeout(
+    make_connection: Callable[..., Any],
+    mock_cluster: Any,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    mock_cluster.create_topic("t", 1)
+    connection = make_connection(
+        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=400
+    )
+    listener = make_batch_listener()
+    reader = connection._subscribe("t", "g", {"enable.auto.commit": False}, listener)
+    eventually(lambda: listener.of("assigned"))
+    mock_cluster.broker_down()
+    began = time.monotonic()
+    with pytest.raises(ConnectionException):
+        reader.commit({0: 0})
+
+    assert time.monotonic() - began < 2
