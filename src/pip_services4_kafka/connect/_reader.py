@@ -18,6 +18,7 @@ What a listener may have beside `on_message` (all are called in the reader's thr
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -46,8 +47,8 @@ MAX_BATCH = 2_000
 # How long the thread waits for a message before it looks whether it has to stop, s; and while
 # partitions are paused, since whoever waits for their messages may have made room.
 IDLE_S, PAUSED_S = 0.05, 0.002
-# Pauses after errors, s.
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
+# Pauses after errors, s: the first, the longest while the consumer goes on, and before another one.
+FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
 
 _Error = Callable[[KafkaError], object]
 
@@ -96,7 +97,7 @@ class Reader:
         self._paused: frozenset[int] = frozenset()
         self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
         self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
-        self._stopping = False
+        self._stopping = self._ended = False
         self._failed = 0  # rounds that brought nothing but errors
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-reader-{self._topic}", daemon=True
@@ -237,11 +238,12 @@ class Reader:
             return
         done: Future[None] = Future()
         self._tasks.append((seek, done))
-        if not self._thread.is_alive():
+        if self._ended:
             self._fail_tasks()
         try:
             done.result(timeout)
         except TimeoutError as error:
+            done.cancel()
             told = f"topic {self._topic}: seek: the listener is at work for too long"
             raise with_cause(ConnectionException(None, "TIMED_OUT", told), error) from error
 
@@ -384,9 +386,10 @@ class Reader:
                         break
                     self._tell(_kind(error), error, "its consumer failed; another one is made")
                     self._close_consumer()
-                    self._pause()
+                    self._pause(LONG_PAUSE_S)
         finally:
             self._close_consumer()
+            self._ended = True
             self._fail_tasks()
             self._call("_on_closed")
 
@@ -404,7 +407,7 @@ class Reader:
                 else:
                     self._each.hand_over(consumer, batch, self._go_on, self._serve)
             if batch.errors and self._note(batch.errors) and not batch:
-                self._pause()
+                self._pause(SHORT_PAUSE_S)
             if self._tasks:
                 self._do_tasks()
             if self._on_poll is not None:
@@ -431,6 +434,8 @@ class Reader:
     def _do_tasks(self) -> None:
         while self._tasks:
             task, done = self._tasks.popleft()
+            if not done.set_running_or_notify_cancel():
+                continue
             try:
                 task()
             except Exception as error:
@@ -439,9 +444,12 @@ class Reader:
                 done.set_result(None)
 
     def _fail_tasks(self) -> None:
-        while self._tasks:
-            told = f"topic {self._topic}: the subscription has ended"
-            self._tasks.popleft()[1].set_exception(InvalidStateException(None, "NOT_OPEN", told))
+        told = f"topic {self._topic}: the subscription has ended"
+        with contextlib.suppress(IndexError):  # two threads may be here
+            while True:
+                _, done = self._tasks.popleft()
+                if done.set_running_or_notify_cancel():
+                    done.set_exception(InvalidStateException(None, "NOT_OPEN", told))
 
     # -- errors
 
@@ -466,8 +474,8 @@ class Reader:
         told = f"Subscription to topic {self._topic}, group {self.subscription.group_id}: {text}"
         self._log.error((self._topic, kind), error, told)
 
-    def _pause(self) -> None:
-        self._wanted.wait(min(FIRST_PAUSE_S * 2 ** min(self._failed, 10), LAST_PAUSE_S))
+    def _pause(self, longest: float) -> None:
+        self._wanted.wait(min(FIRST_PAUSE_S * 2 ** min(self._failed, 10), longest))
         self._failed += 1
         if not self._stopping:
             self._wanted.clear()
