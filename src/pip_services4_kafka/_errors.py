@@ -141,9 +141,7 @@ def typed(
     exception: ApplicationException
     if known is not None:
         kind = _TYPE_OF.get(known.code(), InvocationException)
-        exception = kind(
-            trace_id_of(context), known.name().lstrip("_"), f"{doing}: {known.str()}"
-        )
+        exception = kind(trace_id_of(context), known.name().lstrip("_"), f"{doing}: {known.str()}")
     elif isinstance(error, RuntimeError):  # of a closed client
         exception = InvalidStateException(trace_id_of(context), "NOT_OPEN", f"{doing}: {error}")
     elif isinstance(error, (TypeError, ValueError)):

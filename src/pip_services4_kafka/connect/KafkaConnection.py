@@ -43,22 +43,24 @@ class KafkaConnection(
     - ``client_id``: name of the client in the brokers' logs (default: the host's name)
     - ``connection(s)``, ``credential(s)``: see :class:`KafkaConnectionResolver`
     - ``options.num_partitions``, ``options.replication_factor``: of topics it creates (default: 1)
-    - ``options.readable_partitions``: partitions to read, separated by ``;`` or ``,``, outside of the
-      group's rebalances (default: those the group assigns)
+    - ``options.readable_partitions``: partitions to read, separated by ``;`` or ``,``, outside of
+      the group's rebalances (default: those the group assigns)
     - ``options.write_partition``: the partition to write to (default: by the message's key)
     - ``options.acks``: brokers that must have a message: -1 (all), 0 or 1 (default: -1)
-    - ``options.log_level``: of librdkafka's lines: 0 none, 1 error, 2 warn, 3 info, 4 debug (default: 1)
+    - ``options.log_level``: of librdkafka's lines: 0 none, 1 error, 2 warn, 3 info, 4 debug
+      (default: 1)
     - ``options.connect_timeout``: how long ``open`` waits for the cluster's answer (default: 1000)
     - ``options.max_retries``: how often a message is sent again (default: 5)
     - ``options.retry_timeout``: the longest pause between attempts to reconnect (default: 30000)
-    - ``options.request_timeout``: for sending a message, for administrative requests and for commits
-      (default: 30000)
+    - ``options.request_timeout``: for sending a message, for administrative requests and for
+      commits (default: 30000)
     - ``options.kafka.*``: any property of librdkafka, such as ``options.kafka.compression.type``
 
-    A key that nobody knows is logged when the connection is opened; below ``options.kafka`` it is a
-    ConfigException.
+    A key that nobody knows is logged when the connection is opened; below ``options.kafka`` it is
+    a ConfigException.
 
-    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``, all optional.
+    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``,
+    all optional.
     """
 
     def __init__(self) -> None:
@@ -147,8 +149,8 @@ class KafkaConnection(
             CONNECT_FAILED: the cluster has not answered within ``connect_timeout``; nothing stays
             open.
         ConfigException
-            The configuration is wrong: see :class:`KafkaConnectionResolver`; NO_PASSWORD, NO_TOKEN,
-            UNKNOWN_MECHANISM, INVALID_PROPERTY.
+            The configuration is wrong: see :class:`KafkaConnectionResolver`; NO_PASSWORD,
+            NO_TOKEN, UNKNOWN_MECHANISM, INVALID_PROPERTY.
         """
         known = to_context(context)
         with self.__opening:
@@ -192,9 +194,9 @@ class KafkaConnection(
 
         Notes
         -----
-        Waits for listeners at work (unless one of them calls it) and then for messages on their way,
-        up to ``request_timeout`` for either; what is given up is logged. Closing again is harmless,
-        and so is opening again.
+        Waits for listeners at work (unless one of them calls it) and then for messages on their
+        way, up to ``request_timeout`` for either; what is given up is logged. Closing again is
+        harmless, and so is opening again.
         """
         known = to_context(context)
         with self.__opening:
@@ -265,8 +267,8 @@ class KafkaConnection(
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; ConnectionException when the cluster does not answer within
-            ``request_timeout``.
+            InvalidStateException NOT_OPEN; ConnectionException when the cluster does not answer
+            within ``request_timeout``.
         """
         return topic_names(self._connect_to_admin(), self._timeout())
 
@@ -280,8 +282,8 @@ class KafkaConnection(
         Raises
         ------
         ApplicationException
-            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException for what the brokers refuse;
-            ConnectionException when they do not answer within ``request_timeout``.
+            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException for what the brokers
+            refuse; ConnectionException when they do not answer within ``request_timeout``.
         """
         create_topic(
             self._connect_to_admin(),
@@ -301,8 +303,8 @@ class KafkaConnection(
         Raises
         ------
         ApplicationException
-            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException when the brokers do not answer
-            within ``request_timeout``.
+            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException when the brokers do not
+            answer within ``request_timeout``.
         """
         delete_topic(self._connect_to_admin(), name, self._timeout())
 
@@ -317,8 +319,8 @@ class KafkaConnection(
         ----------
         topic : str
         messages : list of dict
-            Keys: ``value`` and ``key`` (bytes, str or None), ``headers`` (dict or list of pairs, their
-            values bytes, str or None), ``timestamp`` (ms since the epoch; default: now) and
+            Keys: ``value`` and ``key`` (bytes, str or None), ``headers`` (dict or list of pairs,
+            their values bytes, str or None), ``timestamp`` (ms since the epoch; default: now) and
             ``partition``, all optional. Any number of them.
         options : dict, optional
             ``acks``: -1 (all), 0 or 1, instead of the configured.
@@ -326,10 +328,11 @@ class KafkaConnection(
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: nothing was sent, the
-            message at fault is named. Otherwise messages were not stored within ``request_timeout``:
-            typed by the first failure (ConnectionException, BadRequestException, ...); its details
-            ``failed`` and ``indices`` say how many and which, the others are stored.
+            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: nothing was sent,
+            the message at fault is named. Otherwise messages were not stored within
+            ``request_timeout``: typed by the first failure (ConnectionException,
+            BadRequestException, ...); its details ``failed`` and ``indices`` say how many and
+            which, the others are stored.
         """
         producer = self._publisher((options or {}).get("acks"))
         columns = columns_of(messages, self.__settings.write_partition)
@@ -417,8 +420,8 @@ class KafkaConnection(
     ) -> None:
         """End a subscription; one that does not exist is none to end.
 
-        Waits for the listener, unless that calls it, up to ``request_timeout``; it is not called any
-        more then. Its offsets are committed if they are at all.
+        Waits for the listener, unless that calls it, up to ``request_timeout``; it is not called
+        any more then. Its offsets are committed if they are at all.
 
         Parameters
         ----------
@@ -452,8 +455,8 @@ class KafkaConnection(
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; InvocationException or ConnectionException if it fails. A
-            subscription that does not exist is passed over.
+            InvalidStateException NOT_OPEN; InvocationException or ConnectionException if it fails.
+            A subscription that does not exist is passed over.
         """
         self._check_open()
         subscription = self.__readers.find(topic, group_id, listener)
@@ -482,13 +485,13 @@ class KafkaConnection(
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN, or when the partition is not assigned. A subscription that
-            does not exist is passed over.
+            InvalidStateException NOT_OPEN, or when the partition is not assigned. A subscription
+            that does not exist is passed over.
 
         Notes
         -----
-        Waits, up to ``request_timeout``, until a listener at work has returned, unless that calls it:
-        no message of before comes afterwards.
+        Waits, up to ``request_timeout``, until a listener at work has returned, unless that calls
+        it: no message of before comes afterwards.
         """
         self._check_open()
         subscription = self.__readers.find(topic, group_id, listener)

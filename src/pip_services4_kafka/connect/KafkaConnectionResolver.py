@@ -28,14 +28,16 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
 
     Configuration parameters:
 
-    - ``connection(s)``: ``discovery_key`` (of the connection in a discovery service), ``protocol`` (tcp),
-      ``host``, ``port`` (default 9092), ``uri`` (``scheme://user:password@host:port,host:port?ignored``;
-      user and password percent-encoded), ``ssl`` (default false)
-    - ``credential(s)``: ``store_key`` (of the credential in a credential store), ``mechanism`` (default
-      plain), ``username``, ``password``, ``token``, ``ssl``, ``ssl_ca_file``, ``ssl_crt_file``,
-      ``ssl_key_file``
+    - ``connection(s)``: ``discovery_key`` (of the connection in a discovery service), ``protocol``
+      (tcp), ``host``, ``port`` (default 9092), ``uri``
+      (``scheme://user:password@host:port,host:port?ignored``; user and password percent-encoded),
+      ``ssl`` (default false)
+    - ``credential(s)``: ``store_key`` (of the credential in a credential store), ``mechanism``
+      (default plain), ``username``, ``password``, ``token``, ``ssl``, ``ssl_ca_file``,
+      ``ssl_crt_file``, ``ssl_key_file``
 
-    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``, all optional.
+    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``,
+    all optional.
     """
 
     def __init__(self) -> None:
@@ -80,16 +82,18 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         Returns
         -------
         ConfigParams
-            ``brokers`` (``host:port``, separated by commas), ``ssl`` if a connection has it, and the
-            credential's parameters. Secrets do not show when it is printed.
+            ``brokers`` (``host:port``, separated by commas), ``ssl`` if a connection has it, and
+            the credential's parameters. Secrets do not show when it is printed.
 
         Raises
         ------
         ConfigException
-            NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL; CANNOT_RESOLVE: a discovery or credential
-            key that nobody knows.
+            NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL; CANNOT_RESOLVE: a discovery or
+            credential key that nobody knows.
         """
-        return self.compose(context, self._find_connections(context), self._find_credential(context))
+        return self.compose(
+            context, self._find_connections(context), self._find_credential(context)
+        )
 
     def compose(
         self,
@@ -176,7 +180,9 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
     def _of_host(self, connection: ConnectionParams, context: AnyContext) -> str:
         protocol = connection.get_as_nullable_string("protocol")
         if protocol is not None and not protocol.strip():
-            raise misconfigured("NO_PROTOCOL", "connection.protocol is empty: tcp is meant", context)
+            raise misconfigured(
+                "NO_PROTOCOL", "connection.protocol is empty: tcp is meant", context
+            )
         self._check_protocol(protocol, context)
         host = (connection.get_host() or "").strip()
         if not host:

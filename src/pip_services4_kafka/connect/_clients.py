@@ -1,4 +1,4 @@
-"""The clients of an open connection: a producer for each value of acks, the administrative client."""
+"""The clients of an open connection: producers by acks, an administrative client, consumers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Clients:
 def not_connected(
     error: Exception, settings: Settings, context: IContext | None
 ) -> ApplicationException:
-    """The exception of open(): a ConfigException as it is, else CONNECT_FAILED; without secrets."""
+    """The exception of open(): a ConfigException as it is, or CONNECT_FAILED, without secrets."""
     if isinstance(error, ConfigException):
         return error
     clean = settings.secrets.clean(error)

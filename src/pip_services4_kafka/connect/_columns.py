@@ -67,11 +67,9 @@ def columns_of(
     }
     if write_partition is not None:
         partitions = trimmed.get("partitions")
-        trimmed["partitions"] = (
-            write_partition
-            if partitions is None
-            else [write_partition if item is None else item for item in partitions]
-        )
+        if partitions is None:
+            return {**trimmed, "partitions": write_partition}
+        trimmed["partitions"] = [write_partition if item is None else item for item in partitions]
     return trimmed
 
 

@@ -1,4 +1,4 @@
-"""Logs of a connection: librdkafka's lines, and repeated errors, which are told once in a while."""
+"""Logs of a connection: librdkafka's lines, and repeated errors, told once in a while."""
 
 from __future__ import annotations
 

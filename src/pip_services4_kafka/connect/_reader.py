@@ -4,15 +4,15 @@ What a listener may have beside `on_message` (all are called in the reader's thr
 
 - `_on_batch(subscription, batch)`: gets every MessageBatch; then `on_message` is never called, and
   the listener stores or commits offsets itself.
-- `_on_assigned(subscription, partitions)`, `_on_revoked(...)`, `_on_lost(...)`: rebalances, with a list
-  of partition numbers: those that come or go. Revoked ones may still be committed in the call, lost
-  ones belong to somebody else already. Every assignment ends by one of the two, at the latest when the
-  reader stops. No batch of a partition comes before the first or after the others.
-- `_on_seek(subscription, partition, offset)`: the connection was asked to read from there on; no message
-  of before comes afterwards.
+- `_on_assigned(subscription, partitions)`, `_on_revoked(...)`, `_on_lost(...)`: rebalances, with a
+  list of partition numbers: those that come or go. Revoked ones may still be committed in the
+  call, lost ones belong to somebody else already. Every assignment ends by one of the two, at the
+  latest when the reader stops. No batch of a partition comes before the first or after the others.
+- `_on_seek(subscription, partition, offset)`: the connection was asked to read from there on; no
+  message of before comes afterwards.
 - `_on_error(subscription, error)`: an error of the consumer, a KafkaError; it is logged already.
-- `_on_poll(subscription)`: after every batch, and every few hundredths of a second (thousandths, while
-  partitions are paused) without one.
+- `_on_poll(subscription)`: after every batch, and every few hundredths of a second (thousandths,
+  while partitions are paused) without one.
 - `_on_closed(subscription)`: the reader has ended.
 """
 
@@ -47,7 +47,8 @@ MAX_BATCH = 2_000
 # How long the thread waits for a message before it looks whether it has to stop, s; and while
 # partitions are paused, since whoever waits for their messages may have made room.
 IDLE_S, PAUSED_S = 0.05, 0.002
-# Pauses after errors, s: the first, the longest while the consumer goes on, and before another one.
+# Pauses after errors, s: the first, the longest while the consumer goes on, and before another
+# one.
 FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
 
 _Error = Callable[[KafkaError], object]
@@ -394,7 +395,7 @@ class Reader:
             self._call("_on_closed")
 
     def _read(self, consumer: Consumer) -> None:
-        """Hand over batches until the reader is stopped; raises when this consumer is at its end."""
+        """Hand over batches until the reader is stopped; raises when the consumer is at its end."""
         while not self._stopping:
             # What is there; else the next message as soon as it comes.
             batch = consumer.consume_batch(MAX_BATCH, 0)

@@ -56,9 +56,7 @@ def security_properties(
     return {"security.protocol": protocol, **sasl, **properties}, warnings
 
 
-def _sasl(
-    resolved: ConfigParams, given: Mapping[str, str], warnings: list[str]
-) -> dict[str, str]:
+def _sasl(resolved: ConfigParams, given: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
     user, password = _text(resolved, "username"), _text(resolved, "password")
     token, named = _text(resolved, "token"), _text(resolved, "mechanism")
     mechanism = (named or ("OAUTHBEARER" if token and not user else "PLAIN")).upper()
@@ -109,7 +107,8 @@ def _text(resolved: ConfigParams, key: str) -> str | None:
 def token_source(find: Callable[[], str | None]) -> Callable[[str], tuple[str, float, str]]:
     """An ``oauth_cb`` for a token that is configured.
 
-    It is asked again when the token nears its end: one in a credential store may be another by then.
+    It is asked again when the token nears its end: one in a credential store may be another by
+    then.
 
     Parameters
     ----------

@@ -22,7 +22,8 @@ DEFAULT_GROUP = "default"
 
 _RAW = "options.kafka."
 
-# All keys of the documents, the connection's and the queue's: a queue hands its whole configuration on.
+# All keys of the documents, the connection's and the queue's: a queue hands its whole
+# configuration on.
 _TOP = (
     "client_id",
     "topic",
@@ -155,7 +156,9 @@ class Settings:
             number = low - 1
         if low <= number <= high:
             return number
-        self.warnings.append(f'options.{key}: "{text}" is no number from {low} on, {default} is used')
+        self.warnings.append(
+            f'options.{key}: "{text}" is no number from {low} on, {default} is used'
+        )
         return default
 
     # -- properties

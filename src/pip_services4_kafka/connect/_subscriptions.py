@@ -67,7 +67,7 @@ class Subscriptions:
         return [found]
 
     def end(self, subscriptions: list[KafkaSubscription], timeout: float) -> None:
-        """Have readers end and wait for them, each for so long (s) at most. Without a lock held."""
+        """Have readers end and wait for them, each for so long (s) at most; without a lock."""
         readers = [each._reader for each in subscriptions if each._reader is not None]
         for reader in readers:
             reader.stop(0)

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def resolver(config: Callable[..., Any], make_references: Callable[..., Any]) -> Callable[..., Any]:
+def resolver(
+    config: Callable[..., Any], make_references: Callable[..., Any]
+) -> Callable[..., Any]:
     def resolver(values: dict[str, Any], **components: Any) -> Any:
         made = KafkaConnectionResolver()
         made.configure(config(values))
@@ -145,9 +147,7 @@ def test_what_is_missing_is_named(
     assert "secret" not in str(exception)
 
 
-def test_unknown_protocol_only_warns(
-    resolve: Callable[..., dict[str, Any]], logger: Any
-) -> None:
+def test_unknown_protocol_only_warns(resolve: Callable[..., dict[str, Any]], logger: Any) -> None:
     assert resolve({"connection.protocol": "amqp", "connection.host": "one"})["brokers"]
     assert '"amqp"' in logger.all()
 
@@ -159,7 +159,9 @@ def test_connection_comes_from_discovery(
 
     discovery = MemoryDiscovery(config({"kafka.host": "found", "kafka.port": 1234}))
 
-    found = resolve({"connection.discovery_key": "kafka", "connection.ssl": 1}, discovery=discovery)
+    found = resolve(
+        {"connection.discovery_key": "kafka", "connection.ssl": 1}, discovery=discovery
+    )
     unknown = refusal({"connection.discovery_key": "kafak"}, discovery=discovery)
 
     assert found["brokers"] == "found:1234"
@@ -172,9 +174,7 @@ def test_credential_comes_from_a_store(
 ) -> None:
     from pip_services4_config.auth import MemoryCredentialStore
 
-    store = MemoryCredentialStore(
-        config({"kafka.username": "u", "kafka.password": "p"})
-    )
+    store = MemoryCredentialStore(config({"kafka.username": "u", "kafka.password": "p"}))
     given = {"connection.host": "one", "credential.mechanism": "scram-sha-256"}
 
     found = resolve({**given, "credential.store_key": "kafka"}, credential_store=store)

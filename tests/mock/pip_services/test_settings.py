@@ -340,7 +340,9 @@ def test_secrets_appear_in_no_log_repr_or_exception(
     shown = [logger.all(), repr(connection), str(connection), *capfd.readouterr()]
     while exception is not None:
         shown += [str(exception), repr(exception)]
-        shown += [str(getattr(exception, name, "")) for name in ("details", "stack_trace", "cause")]
+        shown += [
+            str(getattr(exception, name, "")) for name in ("details", "stack_trace", "cause")
+        ]
         exception = exception.__cause__
     assert len(logger.lines) > 3
     assert "4711" not in "\n".join(shown)

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+
 from cykafka import KafkaError
 
 pytestmark = pytest.mark.ours
@@ -213,7 +214,11 @@ def test_fatal_error_is_answered_with_a_new_consumer(
     mock_cluster.create_topic("t", 2)
     connection = make_connection(connection__uri=mock_cluster.bootstrap_servers)
     listener = make_batch_listener()
-    options = {"group.instance.id": "one", "heartbeat.interval.ms": 100, "session.timeout.ms": 1500}
+    options = {
+        "group.instance.id": "one",
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 1500,
+    }
     connection.subscribe("t", "g", options, listener)
     [subscription] = connection._subscriptions
     eventually(lambda: listener.of("assigned"))

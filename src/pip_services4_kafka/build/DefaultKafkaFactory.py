@@ -1,0 +1,29 @@
+"""Makes every component of this package by its descriptor."""
+
+from __future__ import annotations
+
+from pip_services4_components.build import Factory
+from pip_services4_components.refer import Descriptor
+
+from pip_services4_kafka.build.KafkaMessageQueueFactory import KafkaMessageQueueFactory, name_in
+from pip_services4_kafka.connect.KafkaConnection import KafkaConnection
+from pip_services4_kafka.queues.KafkaMessageQueue import KafkaMessageQueue
+
+
+class DefaultKafkaFactory(Factory):
+    """Makes Kafka's components by their descriptors (group ``pip-services``, version ``1.0``).
+
+    - ``message-queue:kafka:*``: :class:`KafkaMessageQueue`, with the descriptor's name
+    - ``connection:kafka:*``: :class:`KafkaConnection`
+    - ``queue-factory:kafka:*``: :class:`KafkaMessageQueueFactory`
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register(_descriptor("message-queue"), lambda of: KafkaMessageQueue(name_in(of)))
+        self.register_as_type(_descriptor("connection"), KafkaConnection)
+        self.register_as_type(_descriptor("queue-factory"), KafkaMessageQueueFactory)
+
+
+def _descriptor(kind: str) -> Descriptor:
+    return Descriptor("pip-services", kind, "kafka", "*", "1.0")

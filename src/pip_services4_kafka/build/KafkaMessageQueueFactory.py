@@ -1,0 +1,51 @@
+"""Makes queues that share a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pip_services4_components.refer import Descriptor
+from pip_services4_messaging.build import MessageQueueFactory
+
+from pip_services4_kafka.queues.KafkaMessageQueue import KafkaMessageQueue
+
+
+class KafkaMessageQueueFactory(MessageQueueFactory):
+    """Makes queues by the descriptor ``pip-services:message-queue:kafka:*:1.0``.
+
+    A queue gets the descriptor's name, and the factory's configuration and references.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register(
+            Descriptor("pip-services", "message-queue", "kafka", "*", "1.0"),
+            lambda locator: self.create_queue(name_in(locator)),
+        )
+
+    def create_queue(self, name: str | None) -> KafkaMessageQueue:
+        """Make a queue.
+
+        Parameters
+        ----------
+        name : str
+            Becomes the queue's name and, unless the configuration names a topic, its topic.
+
+        Returns
+        -------
+        KafkaMessageQueue
+            Configured, with references, not open.
+        """
+        queue = KafkaMessageQueue(name)
+        if self._config is not None:
+            queue.configure(self._config)
+        if self._references is not None:
+            queue.set_references(self._references)
+        return queue
+
+
+def name_in(locator: Any) -> str | None:
+    """The name in a descriptor; None if it is no descriptor, or for every name."""
+    get_name = getattr(locator, "get_name", None)
+    name = get_name() if callable(get_name) else None
+    return str(name) if name and name != "*" else None
