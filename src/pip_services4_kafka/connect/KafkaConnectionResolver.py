@@ -166,7 +166,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         except Exception as error:
             told = "the credential store cannot be asked"
             raise with_cause(misconfigured("CANNOT_RESOLVE", told, context), error) from error
-        if found is None:
+        if not found:
             key = stored[0].get_store_key()
             raise misconfigured(
                 "CANNOT_RESOLVE", f'no credential store knows a credential "{key}"', context

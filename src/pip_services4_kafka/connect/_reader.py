@@ -395,7 +395,7 @@ class Reader:
             self._call("_on_closed")
 
     def _read(self, consumer: Consumer) -> None:
-        """Hand over batches until the reader is stopped; raises when the consumer is at its end."""
+        """Hand over batches until the reader is stopped; raises when the consumer is done for."""
         while not self._stopping:
             # What is there; else the next message as soon as it comes.
             batch = consumer.consume_batch(MAX_BATCH, 0)

@@ -73,12 +73,10 @@ def test_message_is_handed_over_in_under_a_millisecond(
 
 def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
     connection: Any,
-    make_connection: Callable[..., Any],
     topic: str,
     group: str,
     make_batch_listener: Callable[..., Any],
     eventually: Callable[..., None],
-    committed: Callable[..., dict[int, int]],
 ) -> None:
     one, two = make_batch_listener(), make_batch_listener()
     options = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
@@ -97,7 +95,6 @@ def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
     assert taken == sum(len(each) for each in one.of("revoked") + one.of("lost"))
     assert one.events[0][0] == "assigned"
     assert one.events[-1][0] in ("revoked", "lost")
-    assert committed(topic, group) == dict.fromkeys(range(4), 1)
 
 
 def test_revoked_partitions_may_be_committed_in_the_call(
@@ -133,12 +130,16 @@ def test_slow_listener_keeps_its_partitions(
     make_listener: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Twenty messages come as one batch, and take longer than the group would wait.
+    # The messages come as one batch, which takes longer than the group waits.
     monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
     rest = threading.Event()
     listener = make_listener(lambda _: rest.wait(0.1))
     connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(40)])
-    options = {"max.poll.interval.ms": 1500, "session.timeout.ms": 1400}
+    options = {
+        "max.poll.interval.ms": 1500,
+        "session.timeout.ms": 1400,
+        "heartbeat.interval.ms": 200,
+    }
     connection.subscribe(topic, group, options, listener)
 
     assert listener.wait(40) == [str(number).encode() for number in range(40)]
@@ -294,3 +295,6 @@ def test_commit_to_dead_brokers_raises_within_request_timeout(
         reader.commit({0: 0})
 
     assert time.monotonic() - began < 2
+    connection.close(None)
+    # Which does not wait longer than that either; the consumer takes leave of its group meanwhile.
+    eventually(lambda: not reader.is_busy())
