@@ -76,15 +76,19 @@ class Clients:
         try:
             producer.list_topics(timeout=self._settings.connect_timeout / 1e3)
         except KafkaException:
-            producer.poll(0)  # the errors met meanwhile
-            for code in _TELLING:
-                for error in self._errors:
-                    if error.code() == code:
-                        raise KafkaException(error) from None
+            while producer.poll(0) and not self._told():
+                pass  # one of the errors and lines met meanwhile
+            told = self._told()
+            if told is not None:
+                raise KafkaException(told) from None
             raise
         finally:
             self._opening = False
         return producer
+
+    def _told(self) -> KafkaError | None:
+        """The error that says why the brokers cannot be reached, if one does."""
+        return next((error for error in self._errors if error.code() in _TELLING), None)
 
     def producer(self, acks: int) -> Producer:
         """The producer that waits for so many brokers, made at its first use."""
