@@ -13,6 +13,9 @@ from pip_services4_observability.log import CompositeLogger, ILogger
 
 _python = logging.getLogger("cykafka")
 
+# All clients of a connection get all of options.kafka, and librdkafka warns of what is another's.
+_OF_OTHERS = "property and will be ignored by this"
+
 # How long the same error is not told again, s.
 QUIET_S = 10.0
 
@@ -43,6 +46,8 @@ class ClientLog:
         """Log a line; `level` is one of Python's. Never raises: it is called from deep below."""
         try:
             line = self._scrub(text % args if args else text)
+            if _OF_OTHERS in line:
+                return
             if not self._has_loggers:
                 _python.log(level, "%s", line)
             elif level >= logging.ERROR:

@@ -287,7 +287,8 @@ def test_commit_to_dead_brokers_raises_within_request_timeout(
         connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=400
     )
     listener = make_batch_listener()
-    reader = connection._subscribe("t", "g", {"enable.auto.commit": False}, listener)
+    options = {"enable.auto.commit": False, "session.timeout.ms": 4000}
+    reader = connection._subscribe("t", "g", options, listener)
     eventually(lambda: listener.of("assigned"))
     mock_cluster.broker_down()
     began = time.monotonic()

@@ -178,6 +178,24 @@ def test_any_property_goes_through(make_connection: Callable[..., Any]) -> None:
     assert connection.get_producer().configuration()["compression.type"] == "lz4"
 
 
+def test_property_of_producers_alone_is_no_reason_to_warn(
+    make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str, logger: Any
+) -> None:
+    connection = make_connection(
+        {
+            "options.kafka.linger.ms": "1",
+            "options.kafka.fetch.min.bytes": 1,
+            "options.log_level": 4,
+        }
+    )
+    listener = make_listener()
+    connection.subscribe(topic, "warned", {}, listener)
+    connection.publish(topic, [{"value": "x"}])
+    listener.wait(1)
+
+    assert "will be ignored" not in logger.all()
+
+
 def test_misspelt_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection({"options.kafka.compresion.type": "lz4"})

@@ -187,6 +187,7 @@ def test_consumer_error_is_logged_and_reading_goes_on(
 
     eventually(lambda: listener.values == [b"1", b"2"])
     assert "goes on" in logger.all()
+    connection.close(None)  # while the brokers are there to take leave of
 
 
 def test_brokers_that_went_and_came_back_are_read_on(
@@ -203,6 +204,7 @@ def test_brokers_that_went_and_came_back_are_read_on(
     connection.publish("t", [{"value": "2"}])
 
     assert listener.wait(2, 30) == [b"1", b"2"]
+    connection.close(None)  # while the brokers are there to take leave of
 
 
 def test_fatal_error_is_answered_with_a_new_consumer(
