@@ -23,8 +23,15 @@ from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._security import token_source
 from pip_services4_kafka.connect._settings import Settings
 
-# Errors that say why brokers cannot be reached, while others only say that they cannot.
-_TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
+# Errors that say why brokers cannot be reached, the most telling first; others only say that they
+# cannot.
+_TELLING = (
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError._RESOLVE,
+    KafkaError._TRANSPORT,
+)
+_MOST_EVENTS = 100
 
 
 class Clients:
@@ -76,8 +83,9 @@ class Clients:
         try:
             producer.list_topics(timeout=self._settings.connect_timeout / 1e3)
         except KafkaException:
-            while producer.poll(0) and not self._told():
-                pass  # one of the errors and lines met meanwhile
+            for _ in range(_MOST_EVENTS):  # the errors and lines met meanwhile
+                if not producer.poll(0):
+                    break
             told = self._told()
             if told is not None:
                 raise KafkaException(told) from None
@@ -88,7 +96,11 @@ class Clients:
 
     def _told(self) -> KafkaError | None:
         """The error that says why the brokers cannot be reached, if one does."""
-        return next((error for error in self._errors if error.code() in _TELLING), None)
+        for code in _TELLING:
+            for error in self._errors:
+                if error.code() == code:
+                    return error
+        return None
 
     def producer(self, acks: int) -> Producer:
         """The producer that waits for so many brokers, made at its first use."""
@@ -209,6 +221,8 @@ def not_connected(
     if isinstance(error, ConfigException):
         return error
     clean = settings.secrets.clean(error)
-    told = f"Connection to Kafka failed: {clean}"
+    known = kafka_error(error)
+    words = settings.secrets.scrub(known.str() if known is not None else str(error))
+    told = f"Connection to Kafka failed: {words}"
     exception = ConnectionException(trace_id_of(context), "CONNECT_FAILED", told)
     return settings.secrets.clean_trace(with_cause(exception, clean))

@@ -104,7 +104,7 @@ def test_wrong_configuration_is_told_by_open(new_connection: Callable[..., Any])
     assert caught.value.code == "NO_HOST"
 
 
-@pytest.mark.parametrize("context", [None, "", "123", Context.from_trace_id("123")])
+@pytest.mark.parametrize("context", [None, "", "trace", Context.from_trace_id("trace")])
 def test_context_may_be_a_str_with_a_console_logger(
     make_references: Callable[..., Any],
     make_connection: Callable[..., Any],
@@ -120,7 +120,7 @@ def test_context_may_be_a_str_with_a_console_logger(
     connection.open(context)
     connection.close(context)
 
-    assert ("123" in capsys.readouterr().out) is bool(context)
+    assert ("[trace:" in capsys.readouterr().out) is bool(context)
 
 
 def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
@@ -234,6 +234,45 @@ def test_listener_at_work_still_publishes_while_the_connection_closes(
     closing.join(WAIT_S)
 
     assert outcomes == [None]
+
+
+def test_forked_child_closes_what_it_inherits_and_opens_anew(
+    run_script: Callable[..., Any],
+) -> None:
+    done = run_script(
+        """
+        import os, warnings
+        from cykafka.testing import MockCluster
+        from pip_services4_components.config import ConfigParams
+        from pip_services4_kafka.connect import IKafkaMessageListener, KafkaConnection
+
+        class Listener(IKafkaMessageListener):
+            def on_message(self, topic, partition, message): ...
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with MockCluster() as cluster:
+            cluster.create_topic("t", 1)
+            connection = KafkaConnection()
+            connection.configure(
+                ConfigParams.from_tuples("connection.uri", cluster.bootstrap_servers)
+            )
+            connection.open(None)
+            connection.subscribe("t", None, {}, Listener())
+            connection.publish("t", [{"value": "x"}])
+            child = os.fork()
+            if not child:
+                connection.close(None)
+                connection.open(None)
+                connection.publish("t", [{"value": "y"}])
+                connection.close(None)
+                os._exit(17)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+            connection.publish("t", [{"value": "z"}])
+            connection.close(None)
+        """
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 # -- topics

@@ -178,6 +178,33 @@ def test_slow_listener_gets_nothing_more_of_partitions_that_went(
         assert len(handled) < 100, offset
 
 
+def test_batch_listener_that_raises_gets_the_next_batch(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+    logger: Any,
+) -> None:
+    listener = make_batch_listener()
+    take = listener._on_batch
+
+    def fail_once(subscription: Any, batch: Any) -> None:
+        take(subscription, batch)
+        if len(listener.values) == 1:
+            raise LookupError("told")
+
+    listener._on_batch = fail_once
+    connection.subscribe(topic, group, {}, listener)
+    for number in range(2):
+        connection.publish(topic, [{"value": str(number)}])
+        eventually(lambda number=number: len(listener.values) > number)
+
+    assert listener.values == [b"0", b"1"]
+    assert len(listener.of("assigned")) == 1
+    assert "told" in logger.all()
+
+
 # -- what a queue asks of a reader
 
 
