@@ -10,8 +10,9 @@ from cykafka import Delivery, DeliveryError, KafkaException, Producer
 from pip_services4_kafka._context import AnyContext, trace_id_of
 from pip_services4_kafka._errors import typed, undelivered, with_cause
 
-# librdkafka looks for messages that have timed out about once a second.
-_REPORT_DELAY_S = 1.5
+# librdkafka looks for messages that have timed out about once a second; without a broker its
+# reports come up to 2 s late.
+_REPORT_DELAY_S = 2.5
 
 
 def send(producer: Producer, topic: str, columns: dict[str, Any], timeout: float) -> Delivery:
