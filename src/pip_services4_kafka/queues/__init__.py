@@ -1,0 +1,5 @@
+"""Message queues on Kafka."""
+
+from pip_services4_kafka.queues.KafkaMessageQueue import KafkaMessageQueue
+
+__all__ = ["KafkaMessageQueue"]

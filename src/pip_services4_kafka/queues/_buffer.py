@@ -1,0 +1,470 @@
+"""What was fetched and decoded and is not handed over yet, of all partitions of a queue.
+
+One lock guards it and the progress of its partitions; it is held for as long as a list takes to
+change and never while an application's code or librdkafka runs. Messages leave one by one (`take`)
+or as a lease: a slice of one run for one worker of `listen`, during which nobody else gets
+messages of that partition. What the worker has got through is read off the iterator it walks over,
+so a message costs it nothing here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ._partition import Lease, Partition, Taken
+from ._progress import BUFFERED, HANDED, RETRY
+from ._room import Room
+
+
+class Buffer(Room):
+    """The local queue of one KafkaMessageQueue."""
+
+    def __init__(self, max_pending: int, finish_on_take: bool) -> None:
+        super().__init__(max_pending)
+        self._finish_on_take = finish_on_take
+        self._filled = threading.Condition(self._lock)  # there may be something to hand over
+        self._ready: deque[Partition] = deque()  # those with something to hand over now
+        self._timers: list[tuple[float, int, Partition]] = []  # when a partition gets ready
+        self._numbers = itertools.count()
+
+    # Partitions come and go: the reader's thread
+
+    def assign(self, subscription: Any, numbers: Iterable[int]) -> None:
+        """These partitions are ours from now on.
+
+        What an earlier assignment left of them is dropped.
+        """
+        with self._lock:
+            for number in numbers:
+                old = self._partitions.get(number)
+                if old is not None:
+                    self._disown(old)
+                self._partitions[number] = Partition(number, subscription)
+
+    def forget(self, subscription: Any, number: int) -> None:
+        """A partition is read from somewhere else on; it stays ours, and paused if it is."""
+        with self._lock:
+            old = self._partitions.get(number)
+            if old is not None and old.subscription is subscription:
+                self._disown(old)
+                new = self._partitions[number] = Partition(number, subscription)
+                new.paused = old.paused
+
+    def revoke(self, subscription: Any, numbers: Iterable[int] | None = None) -> list[Partition]:
+        """These (None: all) are no longer ours: drop what waits; their positions stay readable."""
+        with self._lock:
+            gone = []
+            for number in list(self._partitions) if numbers is None else numbers:
+                partition = self._partitions.get(number)
+                if partition is not None and partition.subscription is subscription:
+                    del self._partitions[number]
+                    self._disown(partition)
+                    gone.append(partition)
+            self._drained.notify_all()
+            return gone
+
+    def _disown(self, partition: Partition) -> None:
+        partition.owned = False
+        lease = partition.lease
+        if lease is not None:
+            self._note_progress(lease)
+            lease.stopped = True
+        partition.waiting.clear()
+        partition.retries.clear()
+        partition.buffered = 0
+        if partition.queued:
+            self._ready.remove(partition)
+            partition.queued = False
+
+    def add(
+        self, subscription: Any, number: int, offsets: Sequence[int], envelopes: list[Any]
+    ) -> Partition:
+        """Messages that were fetched, all of one partition."""
+        with self._lock:
+            partition = self._partitions.get(number)
+            if partition is None or partition.subscription is not subscription:
+                # By on_message: nobody has assigned it.
+                partition = self._partitions[number] = Partition(number, subscription)
+            run = partition.see(offsets, envelopes)
+            if run is not None:
+                partition.waiting.append(run)
+                partition.buffered += len(run)
+                self._make_ready(partition)
+                self._filled.notify_all()
+            return partition
+
+    def skip(self, subscription: Any, number: int, offset: int) -> None:
+        """A message that is dealt with already, without being handed over."""
+        with self._lock:
+            partition = self._partitions.get(number)
+            if partition is None or partition.subscription is not subscription:
+                return
+            run = partition.see((offset,), [None])
+            if run is not None:
+                run.next = 1
+                partition.finish(run, 0)
+
+    def hold(self, subscription: Any, number: int, offset: int) -> Taken | None:
+        """A message that is not handed over but not finished either (it could not be read)."""
+        with self._lock:
+            partition = self._partitions.get(number)
+            if partition is None or partition.subscription is not subscription:
+                return None
+            run = partition.see((offset,), [None])
+            if run is None:
+                return None
+            run.next = 1
+            run.state[0] = HANDED
+            return Taken(partition, run, 0, None)
+
+    # Handing over
+
+    def _make_ready(self, partition: Partition, first: bool = False) -> None:
+        if not partition.queued and partition.lease is None and partition.owned:
+            partition.queued = True
+            if first:
+                self._ready.appendleft(partition)
+            else:
+                self._ready.append(partition)
+
+    def _next_partition(self) -> Partition | None:
+        """The partition whose turn it is."""
+        timers = self._timers
+        if timers:
+            now = time.monotonic()
+            while timers and timers[0][0] <= now:
+                partition = heapq.heappop(timers)[2]
+                if partition.retries:
+                    self._make_ready(partition, first=True)
+        while self._ready:
+            partition = self._ready[0]
+            if partition.waiting or partition.has_due():
+                return partition
+            self._ready.popleft()
+            partition.queued = False
+        return None
+
+    def _requeue(self, partition: Partition) -> None:
+        """The next partition's turn, when a run of this one has been handed over."""
+        if self._ready and self._ready[0] is partition:
+            self._ready.popleft()
+            partition.queued = False
+        if partition.waiting or partition.has_due():
+            self._make_ready(partition)
+
+    def take(self, timeout: float) -> Taken | None:
+        """The next message, waited for up to `timeout` s.
+
+        None: there was none, or the queue was closed.
+        """
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            while not self._closed:
+                partition = self._next_partition()
+                if partition is not None:
+                    taken = self._take_from(partition)
+                    if taken is not None:
+                        return taken
+                    continue
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._wait_filled(left)
+            return None
+
+    def _take_from(self, partition: Partition) -> Taken | None:
+        taken = partition.pop_due()
+        if taken is None and partition.waiting:
+            run = partition.waiting[0]
+            index = run.next
+            taken = Taken(partition, run, index, run.hand_over(1)[0])
+            partition.buffered -= 1
+            if run.next == len(run):
+                partition.waiting.popleft()
+                self._requeue(partition)
+            self._note_room(partition)
+        if taken is not None and self._finish_on_take:
+            partition.finish_handed(taken.run, taken.place, taken.place + 1)
+        return taken
+
+    def _wait_filled(self, seconds: float | None) -> None:
+        if self._timers:
+            due = max(0.0, self._timers[0][0] - time.monotonic())
+            seconds = due if seconds is None else min(seconds, due)
+        self._filled.wait(seconds)
+
+    def lease(self, limit: int, stop: threading.Event) -> Lease | None:
+        """Wait for up to `limit` messages of one partition.
+
+        None: `stop` is set, or the queue was closed.
+        """
+        with self._lock:
+            while not (self._closed or stop.is_set()):
+                partition = self._next_partition()
+                if partition is None:
+                    self._wait_filled(None)
+                    continue
+                taken = partition.pop_due()
+                if taken is not None:
+                    lease = Lease(partition, taken.run, taken.place, [taken.envelope], True)
+                elif partition.waiting:
+                    run = partition.waiting[0]
+                    lease = Lease(partition, run, run.next, run.hand_over(limit), False)
+                    partition.buffered -= len(lease.envelopes)
+                    if run.next == len(run):
+                        partition.waiting.popleft()
+                    self._note_room(partition)
+                else:
+                    continue
+                partition.lease = lease
+                if partition.queued:
+                    self._ready.remove(partition)
+                    partition.queued = False
+                return lease
+            return None
+
+    def _note_progress(self, lease: Lease, begun: int | None = None) -> None:
+        """Finish what the worker has got through (with autocommit; else the receiver says so)."""
+        begun = max(0, lease.begun() - 1) if begun is None else begun
+        if begun and self._finish_on_take:
+            partition, start = lease.partition, lease.start
+            if lease.retry:
+                if lease.run.state[start] == HANDED:
+                    partition.finish(lease.run, start)
+            else:
+                partition.finish_handed(lease.run, start, start + begun)
+
+    def release(self, lease: Lease, done: int) -> None:
+        """The worker is through with the first `done` messages; the others were not looked at."""
+        with self._lock:
+            partition = lease.partition
+            self._note_progress(lease, done)
+            partition.lease = None
+            rest = lease.envelopes[done:]
+            if rest and partition.owned:
+                self._return(lease, done, rest)
+            if partition.owned and (partition.waiting or partition.retries):
+                if partition.waiting or partition.has_due():
+                    self._make_ready(partition)
+                self._filled.notify_all()
+            self._note_room(partition)
+            self._drained.notify_all()
+
+    def _return(self, lease: Lease, done: int, rest: list[Any]) -> None:
+        partition, run, start = lease.partition, lease.run, lease.start + done
+        if not lease.retry and run.take_back(start, rest):
+            partition.buffered += len(rest)
+            if not partition.waiting or partition.waiting[0] is not run:
+                partition.waiting.appendleft(run)
+            return
+        for index, envelope in enumerate(rest, start):
+            if run.state[index] == HANDED:
+                run.state[index] = RETRY
+                self._push_retry(partition, run.offsets[index], envelope, time.monotonic())
+
+    def count_failure(self, lease: Lease, index: int) -> int:
+        """The receiver raised at a message of a lease: how many attempts of it have failed by now.
+
+        0: it is finished or given back already, by the receiver itself, or not ours any more.
+        """
+        with self._lock:
+            partition, run, place = lease.partition, lease.run, lease.start + index
+            if not partition.owned or run.state[place] != HANDED:
+                return 0
+            return partition.count_attempt(run.offsets[place])
+
+    def retry(self, lease: Lease, index: int, envelope: Any, delay: float) -> None:
+        """Hand a message of a lease over again, `delay` s from now."""
+        with self._lock:
+            partition, run, place = lease.partition, lease.run, lease.start + index
+            if partition.owned and run.state[place] == HANDED:
+                run.state[place] = RETRY
+                self._push_retry(partition, run.offsets[place], envelope, time.monotonic() + delay)
+
+    # What the application says of a message
+
+    def settle(self, number: int, offset: int) -> Partition | None:
+        """A message is finished.
+
+        Its partition, or None: it is not ours, or was finished before.
+        """
+        with self._lock:
+            partition = self._partitions.get(number)
+            found = partition.find(offset) if partition is not None else None
+            if partition is None or found is None:
+                return None
+            run, index = found
+            # What waits here is known to the application from an earlier assignment: it comes
+            # again.
+            if run.state[index] == BUFFERED or not partition.finish(run, index):
+                return None
+            self._note_room(partition)
+            return partition
+
+    def finish(self, taken: Taken) -> bool:
+        """A message that was taken is finished; False: it was before."""
+        with self._lock:
+            finished = taken.partition.finish(taken.run, taken.place)
+            self._note_room(taken.partition)
+            return finished
+
+    def attempts(self, number: int, offset: int) -> int:
+        """How many attempts of a message have failed."""
+        with self._lock:
+            partition = self._partitions.get(number)
+            return partition.attempts.get(offset, 0) if partition is not None else 0
+
+    def abandon(
+        self, number: int, offset: int, envelope: Any, limit: int = 0, delay: float = 0
+    ) -> int:
+        """Hand a message over again, `delay` s from now, unless `limit` (not 0) attempts failed.
+
+        How many attempts of it have failed by now; 0: it is not in hand.
+        """
+        with self._lock:
+            partition = self._partitions.get(number)
+            place = partition.give_back(offset, self._finish_on_take) if partition else None
+            if partition is None or place is None:
+                return 0
+            attempts = partition.count_attempt(offset)
+            if limit and attempts >= limit:
+                place[0].state[place[1]] = HANDED  # its last owner sees to it
+            else:
+                self._push_retry(partition, offset, envelope, time.monotonic() + delay)
+            return attempts
+
+    def _push_retry(self, partition: Partition, offset: int, envelope: Any, due: float) -> None:
+        order = next(self._numbers)
+        heapq.heappush(partition.retries, (due, order, offset, envelope))
+        heapq.heappush(self._timers, (due, order, partition))
+        self._filled.notify_all()
+
+    def position(self, partition: Partition) -> int | None:
+        """Up to where a partition is finished."""
+        with self._lock:
+            return partition.position
+
+    def position_behind(self, number: int, offset: int) -> int | None:
+        """The position once a message is finished.
+
+        None: it is not the first that is unfinished.
+        """
+        with self._lock:
+            partition = self._partitions.get(number)
+            if partition is None:
+                return None
+            if partition.lease is not None:
+                self._note_progress(partition.lease)
+            if partition.position != offset or not partition.pending:
+                return None
+            for other, _ in itertools.islice(partition.unfinished(), 1, 2):
+                return other
+            return partition.next
+
+    # What there is
+
+    def peek(self, count: int) -> list[Any]:
+        """The next messages, in the order of `take`.
+
+        They stay where they are.
+        """
+        with self._lock:
+            self._next_partition()  # what has become due
+            found: list[Any] = []
+            now = time.monotonic()
+            # A turn is what is due of a partition and its first run; then it is the next one's.
+            turns = [
+                (p, sorted(r for r in p.retries if r[0] <= now), deque(p.waiting))
+                for p in self._ready
+            ]
+            queue = deque(turns)
+            while queue and len(found) < count:
+                partition, due, runs = queue.popleft()
+                for _, _, offset, envelope in due:
+                    place = partition.find(offset)
+                    if place is not None and place[0].state[place[1]] == RETRY:
+                        found.append(envelope)
+                due.clear()
+                if runs:
+                    run = runs.popleft()
+                    found.extend(run.envelopes[run.next : run.next + count - len(found)])
+                if runs:
+                    queue.append((partition, due, runs))
+            return found[:count]
+
+    def clear(self) -> list[Partition]:
+        """Finish everything that waits to be handed over; the partitions that had some."""
+        with self._lock:
+            changed = []
+            for partition in self._partitions.values():
+                if not (partition.waiting or partition.retries):
+                    continue
+                for run in partition.waiting:
+                    start, stop = run.next, len(run)
+                    run.hand_over(stop - start)
+                    partition.finish_handed(run, start, stop)
+                for _, _, offset, _ in partition.retries:
+                    found = partition.find(offset)
+                    if found is not None and found[0].state[found[1]] == RETRY:
+                        partition.finish(*found)
+                partition.waiting.clear()
+                partition.retries.clear()
+                partition.buffered = 0
+                self._note_room(partition)
+                changed.append(partition)
+            return changed
+
+    def partitions(self) -> list[Partition]:
+        """The partitions that are ours."""
+        with self._lock:
+            return list(self._partitions.values())
+
+    def positions(self) -> list[tuple[Partition, int]]:
+        """For each partition what may be stored, where it differs from what was stored last."""
+        with self._lock:
+            found = []
+            for partition in self._partitions.values():
+                if partition.lease is not None:
+                    self._note_progress(partition.lease)
+                position = partition.position
+                if position is not None and position != partition.stored:
+                    partition.stored = position
+                    found.append((partition, position))
+            return found
+
+    def next_offsets(self) -> dict[int, tuple[int | None, int]]:
+        """Next offset to hand over (None: unknown), and how many come again, by partition."""
+        with self._lock:
+            return {p.number: (p.next_offset(), p.retrying()) for p in self._partitions.values()}
+
+    def in_flight(self) -> int:
+        """How many messages the application has and has not finished."""
+        with self._lock:
+            return sum(p.pending - p.buffered - p.retrying() for p in self._partitions.values())
+
+    # The end
+
+    def stop_leases(self, stop: threading.Event) -> None:
+        """Set `stop`, and ask the workers to end after their present messages."""
+        with self._lock:
+            stop.set()
+            for partition in self._partitions.values():
+                if partition.lease is not None:
+                    partition.lease.stopped = True
+            self._filled.notify_all()
+
+    def close(self) -> None:
+        """Nothing is handed over any more: `take` and `lease` return None."""
+        with self._lock:
+            self._closed = True
+            for partition in self._partitions.values():
+                if partition.lease is not None:
+                    partition.lease.stopped = True
+            self._filled.notify_all()
+            self._drained.notify_all()

@@ -1,0 +1,465 @@
+"""The receiving side of a queue for as long as one subscription lives.
+
+The reader's thread brings batches in and does what only it may do (pausing, resuming, storing
+offsets); any other thread takes messages out and says what became of them. No lock is held while
+an application's code, a broker or librdkafka is waited for, but for one per partition during its
+own commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from pip_services4_commons.errors import ApplicationException, BadRequestException
+from pip_services4_components.context import Context
+
+from cykafka import Message, MessageBatch, TopicPartition
+from cykafka._envelope import EnvelopeError
+
+from ..connect._reader import Reader
+from ..connect.KafkaSubscription import KafkaSubscription
+from ._buffer import Buffer
+from ._dead_letters import DeadLetters
+from ._measures import Measures
+from ._partition import Lease, Partition, Taken
+from ._unreadable import Unreadable
+
+# How long the reader's thread waits for room before it pauses a partition, s. Rebalances wait
+# meanwhile.
+_ROOM_S = 0.5
+# Delays of a message whose receiver raised, s.
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 10.0
+# How long the brokers may take to tell what is left in the partitions, s.
+_COUNT_S = 10.0
+# Whoever gets these from a commit is no member any more, or not yet: the messages come again.
+_REBALANCING = frozenset(
+    (
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+        "REBALANCE_IN_PROGRESS",
+        "FENCED_INSTANCE_ID",
+        "STALE_MEMBER_EPOCH",
+        "FENCED_MEMBER_EPOCH",
+        "ASSIGNMENT_LOST",
+        "NO_OFFSET",
+        "STATE",
+        "NOT_OPEN",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the configuration says about receiving."""
+
+    auto_commit: bool = True
+    read_partitions: int = 1
+    max_pending: int = 10_000
+    max_attempts: int = 0  # 0: any number
+    bury_unreadable: bool = False  # to the dead letter topic; else they are passed over
+    transactional: bool = False
+
+
+class Consuming:
+    """What a subscription brings, and what became of it.
+
+    Parameters
+    ----------
+    settings : Settings
+    name : callable
+        The queue's name, for logs.
+    read : callable
+        Makes envelopes, or what is wrong, of a batch.
+    each : callable or None
+        A subclass's on_message(topic, partition, message), which gets every message instead.
+    dead_letters : callable
+        Gives the DeadLetters.
+    measures : Measures
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: Callable[[], str],
+        read: Callable[[MessageBatch], list[Any]],
+        each: Callable[[str, int, Message], object] | None,
+        dead_letters: Callable[[], DeadLetters],
+        measures: Measures,
+    ) -> None:
+        self.settings = settings
+        self.buffer = Buffer(settings.max_pending, settings.auto_commit)
+        self.subscription: KafkaSubscription | None = None
+        self.reader: Reader | None = None
+        self._name = name
+        self._read = read
+        self._each = each
+        self._dead_letters = dead_letters
+        self._measures = measures
+        self._joined = threading.Event()
+        self._unreadable = Unreadable(
+            name, dead_letters if settings.bury_unreadable else None, self._pass_over, measures
+        )
+
+    # The reader's thread
+
+    def assigned(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
+        """Partitions come."""
+        self.buffer.assign(subscription, numbers)
+        self._joined.set()
+        self._measures.debug(None, "Queue %s reads partitions %s", self._name(), numbers)
+
+    def revoked(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
+        """Partitions go: what is finished of them is committed, what waits is dropped."""
+        self._commit_last(self.buffer.revoke(subscription, numbers))
+        self._measures.debug(None, "Queue %s gave back partitions %s", self._name(), numbers)
+
+    def lost(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
+        """Partitions are gone already."""
+        self.buffer.revoke(subscription, numbers)
+        self._measures.warn(None, f"Queue {self._name()} lost partitions {numbers}")
+
+    def seek(self, subscription: KafkaSubscription, number: int) -> None:
+        """A partition is read from somewhere else on: forget what was seen of it."""
+        self.buffer.forget(subscription, number)
+
+    def closed(self) -> None:
+        """The reader has ended."""
+        self.buffer.close()
+        self._unreadable.close()
+
+    def error(self) -> None:
+        """The consumer met an error, which is logged already."""
+        self._measures.error()
+
+    def poll(self, subscription: KafkaSubscription) -> None:
+        """What is to be done now and then."""
+        reader = subscription._reader
+        if reader is None:
+            return
+        self._store(reader)
+        resumed = self.buffer.with_room()
+        if resumed:
+            reader.resume([partition.number for partition in resumed])
+        self._unreadable.settle()
+        self._measures.gauges(self._gauges)
+
+    def batch(self, subscription: KafkaSubscription, batch: MessageBatch) -> None:
+        """Messages come."""
+        if self._each is not None:
+            for message in batch:
+                self._hand_to_subclass(subscription, message)
+        else:
+            try:
+                envelopes = self._read(batch)
+            except Exception:
+                # Nothing of it may be passed over: it is fetched again.
+                self._seek_back(subscription, batch)
+                raise
+            healthy = EnvelopeError not in map(type, envelopes)
+            view = batch.offsets
+            for number, start, stop in _runs(batch.partitions):
+                offsets = _offsets(view, start, stop)
+                if healthy:
+                    self.buffer.add(subscription, number, offsets, envelopes[start:stop])
+                else:
+                    self._add_apart(subscription, number, offsets, envelopes[start:stop])
+        self._measures.received(len(batch))
+        self._measures.debug(None, "Received %s messages via %s", len(batch), self._name())
+        self._unreadable.settle()
+        self._make_room(subscription)
+
+    def _make_room(self, subscription: KafkaSubscription) -> None:
+        full = self.buffer.wait_for_room(_ROOM_S)
+        if full and subscription._reader is not None:
+            subscription._reader.pause([partition.number for partition in full])
+            for partition in full:
+                if not partition.buffered:
+                    self._measures.warn(
+                        None,
+                        f"Queue {self._name()}: {partition.pending} messages of partition "
+                        f"{partition.number} are neither completed nor abandoned, so no more are "
+                        "read (options.max_pending)",
+                    )
+
+    def _seek_back(self, subscription: KafkaSubscription, batch: MessageBatch) -> None:
+        first: dict[int, int] = {}
+        for number, offset in zip(batch.partitions, batch.offsets, strict=True):
+            first.setdefault(number, offset)
+        for number, offset in first.items():
+            if subscription._reader is not None:
+                subscription._reader.seek(number, offset)
+
+    def _hand_to_subclass(self, subscription: KafkaSubscription, message: Message) -> None:
+        assert self._each is not None
+        number, offset = _place(message)
+        try:
+            self._each(str(message.topic()), number, message)
+        except Exception as error:
+            self._measures.failed()
+            self._measures.fail(None, error, f"on_message of queue {self._name()} failed")
+        # Unless it called on_message of the base class, it has dealt with the message.
+        self.buffer.skip(subscription, number, offset)
+
+    def put(self, number: int, offset: int | None, envelope: Any) -> None:
+        """One message, by on_message of the base class."""
+        if offset is None:
+            offset = self.buffer.next_offsets().get(number, (0, 0))[0] or 0
+        self.buffer.add(self.subscription, number, (offset,), [envelope])
+
+    def _add_apart(
+        self,
+        subscription: KafkaSubscription,
+        number: int,
+        offsets: Sequence[int],
+        envelopes: list[Any],
+    ) -> None:
+        """Messages some of which could not be read: those are held back."""
+        start = 0
+        for index, envelope in enumerate(envelopes):
+            if type(envelope) is EnvelopeError:
+                if start < index:
+                    part = offsets[start:index]
+                    self.buffer.add(subscription, number, part, envelopes[start:index])
+                taken = self.buffer.hold(subscription, number, offsets[index])
+                if taken is not None:
+                    self._unreadable.add(taken, envelope)
+                start = index + 1
+        if start < len(envelopes):
+            self.buffer.add(subscription, number, offsets[start:], envelopes[start:])
+
+    def _store(self, reader: Reader) -> None:
+        if not self.settings.auto_commit:
+            return
+        positions = self.buffer.positions()
+        if positions:
+            try:
+                reader.store({partition.number: position for partition, position in positions})
+            except ApplicationException as error:
+                for partition, _ in positions:
+                    partition.stored = None
+                self._measures.debug(None, "Storing offsets failed: %s", error)
+
+    def _pass_over(self, taken: Taken) -> None:
+        """A message is finished that was never handed over."""
+        self.buffer.finish(taken)
+        if not self.settings.auto_commit:
+            self._commit(taken.partition)
+
+    # Commits
+
+    def _commit_last(self, partitions: list[Partition]) -> None:
+        """Commit what is finished of partitions that go."""
+        offsets, stored = {}, {}
+        for partition in partitions:
+            position = self.buffer.position(partition)
+            if position is not None:
+                if position != partition.committed:
+                    offsets[partition.number] = position
+                if position != partition.stored and self.settings.auto_commit:
+                    stored[partition.number] = position
+        reader = self.reader
+        if reader is None:
+            return
+        try:
+            if stored:  # or librdkafka would commit what it knows
+                reader.store(stored)
+            if offsets:
+                reader.commit(offsets)
+        except ApplicationException as error:
+            text = (
+                f"Queue {self._name()}: committing {offsets} failed, these messages may come again"
+            )
+            if error.code in _REBALANCING:
+                self._measures.debug(None, "%s: %s", text, error)
+            else:
+                self._measures.fail(None, error, text)
+
+    def _commit(self, partition: Partition) -> None:
+        """Commit what is finished of a partition, unless that is committed already."""
+        reader = self.reader
+        if reader is None:
+            return
+        with partition.committing:
+            position = self.buffer.position(partition)
+            if position is None or position == partition.committed or not partition.owned:
+                return
+            try:
+                reader.commit({partition.number: position})
+            except ApplicationException as error:
+                if partition.owned and error.code not in _REBALANCING:
+                    raise
+                self._measures.debug(
+                    None, "Partition %s is on its way: not committed (%s)", partition.number, error
+                )
+            else:
+                partition.committed = position
+
+    # The application's threads
+
+    def take(self, timeout: float) -> Any:
+        """The next envelope, waited for up to `timeout` s; None: there is none."""
+        taken = self.buffer.take(timeout)
+        return None if taken is None else taken.envelope
+
+    def complete(self, message: Message) -> None:
+        """A message is finished."""
+        number, offset = _place(message)
+        partition = self.buffer.settle(number, offset)
+        if partition is None:
+            self._measures.debug(
+                None, "Complete: offset %s of partition %s is not in hand", offset, number
+            )
+        elif not self.settings.auto_commit:
+            self._commit(partition)
+
+    def abandon(self, message: Message, envelope: Any) -> None:
+        """A message comes again, at once; as a dead letter, if it was its last attempt."""
+        number, offset = _place(message)
+        limit = self.settings.max_attempts
+        attempts = self.buffer.abandon(number, offset, envelope, limit)
+        if not attempts:
+            self._measures.debug(
+                None, "Abandon: offset %s of partition %s is not in hand", offset, number
+            )
+        elif limit and attempts >= limit:
+            self.bury(message, f"abandoned {attempts} times", attempts)
+
+    def failed(self, lease: Lease, index: int, envelope: Any, error: Exception) -> None:
+        """The receiver raised."""
+        self._measures.failed()
+        number, offset = lease.partition.number, lease.run.offsets[lease.start + index]
+        told = f"Queue {self._name()}, partition {number}, offset {offset}"
+        context = Context.from_trace_id(getattr(envelope, "trace_id", None) or "")
+        self._measures.fail(context, error, f"{told}: the receiver failed")
+        attempts = self.buffer.count_failure(lease, index)
+        if not attempts:
+            return
+        limit = self.settings.max_attempts
+        message = _reference(envelope)
+        if limit and attempts >= limit and message is not None:
+            try:
+                self.bury(message, f"{type(error).__name__}: {error}", attempts)
+                return
+            except Exception as raised:  # whatever it is, listening goes on
+                self._measures.fail(
+                    context, raised, f"{told}: moving it to the dead letters failed"
+                )
+        delay = min(_LAST_DELAY_S, _FIRST_DELAY_S * 2 ** min(attempts - 1, 20))
+        self.buffer.retry(lease, index, envelope, delay)
+
+    def bury(self, message: Message, error: str, attempts: int | None = None) -> None:
+        """Move a message to the dead letter topic."""
+        number, offset = _place(message)
+        if attempts is None:
+            attempts = self.buffer.attempts(number, offset) + 1
+        position = None
+        reader = self.reader
+        if self.settings.transactional and reader is not None:
+            position = self.buffer.position_behind(number, offset)
+        if position is not None and reader is not None:
+            group = reader.consumer_group_metadata()
+            self._dead_letters().send_and_commit(message, error, attempts, position, group)
+            partition = self.buffer.settle(number, offset)
+            if partition is not None:
+                partition.committed = position
+        else:
+            self._dead_letters().send(message, error, attempts)
+            self.complete(message)
+        self._measures.dead()
+
+    def clear(self) -> None:
+        """What waits is finished."""
+        for partition in self.buffer.clear():
+            if not self.settings.auto_commit:
+                self._commit(partition)
+
+    # Numbers
+
+    def count(self) -> int:
+        """How many messages are left: up to the high watermarks, of those not handed over yet."""
+        reader = self.reader
+        if reader is None:
+            return 0
+        if not self._joined.is_set():
+            return self._count_all(reader)
+        marks = reader.watermarks(_COUNT_S)
+        places = self.buffer.next_offsets()
+        committed: Mapping[int, int] | None = None
+        total = 0
+        for number, (low, high) in marks.items():
+            offset, again = places.get(number, (None, 0))
+            if offset is None:  # nothing has come yet
+                if committed is None:
+                    committed = reader.committed(_COUNT_S)
+                offset = committed.get(number, low)
+            total += max(0, high - max(low, offset)) + again
+        return total
+
+    @staticmethod
+    def _count_all(reader: Reader) -> int:
+        """As long as the group has not assigned anything: what it has left in all partitions."""
+        consumer, topic = reader.consumer, reader.subscription.topic
+        known = consumer.list_topics(str(topic), timeout=_COUNT_S).topics[str(topic)]
+        places = [TopicPartition(str(topic), number) for number in known.partitions]
+        if not places:
+            return 0
+        marks = consumer.watermarks(places, _COUNT_S)
+        total = 0
+        for place in consumer.committed(places, _COUNT_S):
+            low, high = marks[place]
+            total += max(0, high - max(low, place.offset))
+        return total
+
+    def _gauges(self) -> tuple[int | None, int]:
+        """Lag, as far as the last fetches told it, and messages in flight."""
+        lag = None
+        subscription = self.subscription
+        consumer = subscription.handler if subscription is not None else None
+        if consumer is not None and subscription is not None:
+            for number, (offset, again) in self.buffer.next_offsets().items():
+                place = TopicPartition(str(subscription.topic), number)
+                _, high = consumer.get_watermark_offsets(place, cached=True)
+                if offset is not None and high >= 0:
+                    lag = (lag or 0) + max(0, high - offset) + again
+        return lag, self.buffer.in_flight()
+
+    def last_gauges(self) -> None:
+        """Gauges as they are at the end."""
+        self._measures.gauges(lambda: (None, 0), now=True)
+
+
+def _place(message: Message) -> tuple[int, int]:
+    number, offset = message.partition(), message.offset()
+    if number is None or offset is None:
+        raise BadRequestException(None, "NO_REFERENCE", "the message was not received by a queue")
+    return number, offset
+
+
+def _reference(envelope: Any) -> Message | None:
+    reference = envelope.get_reference()
+    return reference if isinstance(reference, Message) else None
+
+
+def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Neighbours of the same partition: its number, where they start and where they end."""
+    numbers = partitions.tolist()
+    if numbers.count(numbers[0]) == len(numbers):
+        yield numbers[0], 0, len(numbers)
+        return
+    start = 0
+    for number, run in groupby(numbers):
+        stop = start + sum(1 for _ in run)
+        yield number, start, stop
+        start = stop
+
+
+def _offsets(view: memoryview, start: int, stop: int) -> Sequence[int]:
+    """Offsets of neighbours; almost always they are dense, and then this is a range."""
+    first, last = view[start], view[stop - 1]
+    if last - first == stop - 1 - start:
+        return range(first, last + 1)
+    return tuple(view[start:stop].tolist())

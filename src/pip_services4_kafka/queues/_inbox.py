@@ -1,0 +1,202 @@
+"""What a queue has open for receiving: a subscription at most, those who listen, the dead letters.
+
+Its lock is held while a consumer is made, never while a receiver runs or a thread is joined.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pip_services4_commons.errors import InvalidStateException
+
+from ..connect.KafkaConnection import KafkaConnection
+from ..connect.KafkaSubscription import KafkaSubscription
+from ._beginning import ensure_topic
+from ._consuming import Consuming
+from ._dead_letters import DeadLetters
+from ._listening import Listening
+from ._measures import Measures
+
+
+class Inbox:
+    """The receiving side of a queue through its lives.
+
+    Parameters
+    ----------
+    queue : KafkaMessageQueue
+        The listener of subscriptions, and what receivers get.
+    measures : Measures
+    """
+
+    def __init__(self, queue: Any, measures: Measures) -> None:
+        self._queue = queue
+        self._measures = measures
+        self._lock = threading.RLock()
+        self._connection: KafkaConnection | None = None
+        self._dead_letter_topic = ""
+        self._consuming: Consuming | None = None
+        self._known: list[Consuming] = []  # those whose reader may still call
+        self._dead_letters: DeadLetters | None = None
+        self._listenings: list[Listening] = []
+
+    def open(self, connection: KafkaConnection, dead_letter_topic: str) -> None:
+        """Nothing is received yet."""
+        with self._lock:
+            self._connection = connection
+            self._dead_letter_topic = dead_letter_topic
+
+    # Subscriptions
+
+    def subscribe(
+        self,
+        make: Callable[[], Consuming],
+        topic: str,
+        group: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Subscribe, unless that was done.
+
+        Raises
+        ------
+        ApplicationException
+        """
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+            if self.subscribed():
+                return
+            consuming = self._consuming or make()
+            self._known.append(consuming)
+            self._consuming = consuming
+            try:
+                reader = connection._subscribe(topic, group, options, self._queue)
+            except BaseException:
+                self._known.remove(consuming)
+                self._consuming = None
+                raise
+            consuming.reader, consuming.subscription = reader, reader.subscription
+
+    def subscribed(self) -> bool:
+        """Whether there is a subscription."""
+        consuming = self._consuming
+        return consuming is not None and consuming.reader is not None
+
+    def consuming(self) -> Consuming | None:
+        """What receives now."""
+        return self._consuming
+
+    def receiving(self, make: Callable[[], Consuming]) -> Consuming:
+        """What receives now; made if it is missing, for a subclass that subscribes on its own.
+
+        Raises
+        ------
+        InvalidStateException
+            NOT_OPENED: the queue has been closed meanwhile.
+        """
+        with self._lock:
+            if self._connection is None:
+                raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+            if self._consuming is None:
+                self._consuming = make()
+            return self._consuming
+
+    def of(self, subscription: KafkaSubscription) -> Consuming | None:
+        """What receives from a subscription, also from one that is being ended."""
+        for consuming in list(self._known):
+            if consuming.subscription is None:  # its reader was quicker than subscribe()
+                consuming.subscription, consuming.reader = subscription, subscription._reader
+            if consuming.subscription is subscription:
+                return consuming
+        return None
+
+    def ended(self, subscription: KafkaSubscription) -> bool:
+        """The reader of a subscription has ended; True: nobody asked it to."""
+        consuming = self.of(subscription)
+        if consuming is None:
+            return False
+        self._known.remove(consuming)
+        consuming.closed()
+        if self._consuming is consuming:
+            self._consuming = None
+            return True
+        return False
+
+    # Listening
+
+    def listening(self, consuming: Consuming, receiver: Any) -> Listening:
+        """Begin to listen; its `run` is to be called, or its `end`."""
+        listening = Listening(
+            consuming.buffer,
+            self._queue,
+            receiver,
+            consuming.settings.read_partitions,
+            consuming.failed,
+            self._ended_listening,
+        )
+        with self._lock:
+            self._listenings.append(listening)
+            self._queue._receiver = receiver
+        return listening
+
+    def _ended_listening(self, listening: Listening) -> None:
+        with self._lock:
+            self._listenings.remove(listening)
+            if not self._listenings:
+                self._queue._receiver = None
+
+    def end_listening(self) -> None:
+        """End all listening, and wait for receivers at work unless this is one."""
+        with self._lock:
+            listenings = list(self._listenings)
+        for listening in listenings:
+            listening.stop()
+        for listening in listenings:
+            listening.wait()
+
+    # Dead letters
+
+    def dead_letters(self) -> DeadLetters:
+        """The dead letter topic."""
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+            if self._dead_letters is None:
+                self._dead_letters = DeadLetters(
+                    connection,
+                    self._dead_letter_topic,
+                    lambda name: ensure_topic(connection, name),
+                )
+            return self._dead_letters
+
+    # The end
+
+    def close(self) -> None:
+        """End everything; what is finished is committed. Does nothing the second time."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            consuming, self._consuming = self._consuming, None
+            dead_letters, self._dead_letters = self._dead_letters, None
+            listenings = list(self._listenings)
+        try:
+            if consuming is not None:
+                consuming.buffer.close()
+            # Also if somebody has closed the connection before: they are at work all the same.
+            timeout = connection._request_timeout / 1000 if connection is not None else 0
+            for listening in listenings:
+                if not listening.wait(timeout):
+                    self._measures.warn(
+                        None, "A queue is closed while a receiver is still at work"
+                    )
+            if consuming is not None:
+                subscription = consuming.subscription
+                if subscription is not None and connection is not None:
+                    topic, group = str(subscription.topic), subscription.group_id
+                    connection.unsubscribe(topic, group, self._queue)
+                consuming.last_gauges()
+        finally:
+            if dead_letters is not None:
+                dead_letters.close()

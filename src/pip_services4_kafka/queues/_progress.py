@@ -1,0 +1,207 @@
+"""What became of a partition's messages, and up to where all of them are finished.
+
+A partition's messages come in runs: neighbours in one fetched batch. Whole ranges of a run are
+handed over and finished at once, so what happens per message is a byte in a bytearray, written by
+slices. Offsets have gaps (compaction, transactions), so a message is named by its run and its
+place in it; an offset is looked up only when an application gives a message back. Nothing here
+locks: the buffer does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# The states of a message, as bytes of Run.state.
+BUFFERED = 0  # seen, not handed over
+HANDED = 1  # the application has it
+FINISHED = 2
+RETRY = 3  # given back, waits to be handed over again
+
+_HANDED = bytes([HANDED])
+_FINISHED = bytes([FINISHED])
+_KEPT_ATTEMPTS = 10_000
+
+
+class Run:
+    """Neighbouring messages of one partition, in the order of their offsets."""
+
+    __slots__ = ("envelopes", "head", "left", "next", "offsets", "state")
+
+    def __init__(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
+        self.offsets = offsets  # a range where they are dense
+        self.envelopes = envelopes  # None where a message has been handed over
+        self.state = bytearray(len(offsets))
+        self.next = 0  # the first that was never handed over
+        self.head = 0  # the first that is not finished
+        self.left = len(offsets)  # how many are not finished
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def hand_over(self, count: int) -> list[Any]:
+        """The next `count` envelopes, at most; the run lets go of them."""
+        start = self.next
+        envelopes = self.envelopes[start : start + count]
+        count = len(envelopes)
+        self.envelopes[start : start + count] = [None] * count
+        self.state[start : start + count] = _HANDED * count
+        self.next = start + count
+        return envelopes
+
+    def take_back(self, start: int, envelopes: list[Any]) -> bool:
+        """These were handed over last and not looked at after all.
+
+        False: something has happened to them.
+        """
+        stop = start + len(envelopes)
+        if self.next != stop or self.state.count(_HANDED, start, stop) != len(envelopes):
+            return False
+        self.envelopes[start:stop] = envelopes
+        self.state[start:stop] = bytes(len(envelopes))
+        self.next = start
+        return True
+
+
+class Progress:
+    """One partition while it is assigned: a window [position, next) of unfinished messages."""
+
+    def __init__(self) -> None:
+        self.next: int | None = None  # the offset behind the last one seen
+        self.pending = 0  # messages that are not finished
+        self.attempts: dict[int, int] = {}  # failed attempts by offset, of those that failed
+        self._runs: deque[Run] = deque()  # by offset; the first one has something unfinished
+
+    @property
+    def position(self) -> int | None:
+        """The lowest offset that is not finished, which is what may be committed.
+
+        None: nothing was seen.
+        """
+        if self._runs:
+            run = self._runs[0]
+            return run.offsets[run.head]
+        return self.next
+
+    def add(self, offsets: Sequence[int], envelopes: list[Any]) -> Run | None:
+        """Messages that were fetched; those behind `next` only (None when there are none)."""
+        if self.next is not None and offsets[0] < self.next:  # fetched again
+            known = bisect_left(offsets, self.next)
+            offsets, envelopes = offsets[known:], envelopes[known:]
+            if not offsets:
+                return None
+        run = Run(offsets, envelopes)
+        self._runs.append(run)
+        self.pending += len(run)
+        self.next = offsets[-1] + 1
+        return run
+
+    def find(self, offset: int) -> tuple[Run, int] | None:
+        """Where a message is, or None: it was never seen, or is finished and forgotten."""
+        runs = self._runs
+        # Almost always one of the first runs; the runs in between matter when thousands are
+        # unfinished.
+        low, high = 0, len(runs)
+        while low < high:
+            middle = (low + high) // 2
+            if runs[middle].offsets[-1] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(runs):
+            return None
+        run = runs[low]
+        index = bisect_left(run.offsets, offset)
+        return (run, index) if run.offsets[index] == offset else None
+
+    def finish_handed(self, run: Run, start: int, stop: int) -> int:
+        """Finish what of a range was handed over and not given back; how many that were."""
+        state = run.state
+        count = state.count(_HANDED, start, stop)
+        if count:
+            if count == stop - start:
+                state[start:stop] = _FINISHED * count
+            else:
+                state[start:stop] = state[start:stop].replace(_HANDED, _FINISHED)
+            self._drop(run, start, stop, count)
+        return count
+
+    def finish(self, run: Run, index: int) -> bool:
+        """Finish one message, whatever its state; False: it was finished before."""
+        if run.state[index] == FINISHED:
+            return False
+        run.state[index] = FINISHED
+        self.attempts.pop(run.offsets[index], None)
+        self._drop(run, index, index + 1, 1)
+        return True
+
+    def _drop(self, run: Run, start: int, stop: int, count: int) -> None:
+        run.left -= count
+        self.pending -= count
+        if count == stop - start and start <= run.head < stop:
+            run.head = stop
+        runs = self._runs
+        if runs and runs[0] is run:
+            while runs and not runs[0].left:
+                runs.popleft()
+            if runs:
+                run = runs[0]
+                head, state = run.head, run.state
+                while state[head] == FINISHED:
+                    head += 1
+                run.head = head
+
+    def give_back(self, offset: int, reopen: bool) -> tuple[Run, int] | None:
+        """A message that was handed over is to come again; None: it cannot, or does so anyway.
+
+        With `reopen` a finished one may come again too: the position goes back to it. If it was
+        forgotten, it becomes a run of its own.
+        """
+        found = self.find(offset)
+        if found is None:
+            if not reopen or self.next is None or offset >= self.next or self._is_between(offset):
+                return None
+            found = self._reopen(offset), 0
+        run, index = found
+        state = run.state[index]
+        if state in (BUFFERED, RETRY) or (state == FINISHED and not reopen):
+            return None
+        if state == FINISHED:
+            run.left += 1
+            run.head = min(run.head, index)
+            self.pending += 1
+        run.state[index] = RETRY
+        return run, index
+
+    def _is_between(self, offset: int) -> bool:
+        """Whether an offset lies in a gap inside of a run, where no message ever was."""
+        return any(run.offsets[0] < offset < run.offsets[-1] for run in self._runs)
+
+    def _reopen(self, offset: int) -> Run:
+        run = Run((offset,), [None])
+        run.state[0] = HANDED
+        run.next = 1
+        self.pending += 1
+        place = 0
+        while place < len(self._runs) and self._runs[place].offsets[0] < offset:
+            place += 1
+        self._runs.insert(place, run)
+        return run
+
+    def count_attempt(self, offset: int) -> int:
+        """One attempt more that failed; how many that makes."""
+        attempts = self.attempts
+        count = attempts.pop(offset, 0) + 1
+        if len(attempts) >= _KEPT_ATTEMPTS:  # of messages that were finished on hand-over
+            attempts.pop(next(iter(attempts)))
+        attempts[offset] = count
+        return count
+
+    def unfinished(self) -> Iterator[tuple[int, int]]:
+        """Offset and state of all messages that are not finished."""
+        for run in self._runs:
+            for offset, state in zip(run.offsets, run.state, strict=True):
+                if state != FINISHED:
+                    yield offset, state

@@ -1,0 +1,120 @@
+"""How a queue sends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pip_services4_commons.errors import BadRequestException
+from pip_services4_components.context import IContext
+from pip_services4_messaging.queues import MessageEnvelope
+
+from cykafka import KafkaException
+
+from .._context import AnyContext, to_context
+from .._errors import typed
+from ._life import QueueLife, is_overridden
+
+
+class Sending(QueueLife):
+    """The part of a KafkaMessageQueue that sends."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        # A hook that a subclass overrides is called message by message; else whole batches are
+        # coded at once.
+        self.__sends_itself = is_overridden(self, Sending, "_from_message")
+
+    def _from_message(self, message: MessageEnvelope | None) -> dict[str, Any] | None:
+        """An envelope as the dict that the connection publishes. For subclasses."""
+        return None if message is None else self._codec.to_record(message)
+
+    def send(
+        self,
+        context: AnyContext = None,
+        envelop: MessageEnvelope | None = None,
+        *,
+        message: MessageEnvelope | None = None,
+        correlation_id: AnyContext = None,
+    ) -> None:
+        """Send a message, and return when the brokers have it (``acks`` 0: when it is written).
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+        envelop : MessageEnvelope
+            Also called ``message``.
+
+        Raises
+        ------
+        ApplicationException
+            InvalidStateException NOT_OPENED; BadRequestException: it cannot be sent;
+            ConnectionException and others: it was not stored within ``request_timeout``.
+        """
+        envelope = envelop if envelop is not None else message
+        if envelope is None:
+            raise BadRequestException(None, "NO_MESSAGE", "send: there is no message")
+        self.__send(to_context(context or correlation_id), (envelope,))
+
+    def send_batch(self, context: AnyContext, envelopes: Sequence[MessageEnvelope]) -> None:
+        """Send messages in one go, and return when the brokers have all of them.
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+        envelopes : sequence of MessageEnvelope
+            Any number of them.
+
+        Raises
+        ------
+        ApplicationException
+            As of :meth:`send`. The details ``failed`` and ``indices`` say how many were not stored
+            and which; the others are.
+        """
+        self.__send(to_context(context), tuple(envelopes))
+
+    def __send(self, context: IContext | None, envelopes: tuple[MessageEnvelope, ...]) -> None:
+        self._check_open(context)
+        if not envelopes:
+            return
+        connection = self._open_connection()
+        topic = self._get_topic()
+        if self.__sends_itself:
+            messages = [self._from_message(envelope) or {} for envelope in envelopes]
+            connection.publish(topic, messages, {"acks": self._acks})
+        else:
+            try:
+                delivery = self._codec.publish(
+                    connection._publisher(self._acks),
+                    topic,
+                    envelopes,
+                    partition=connection._write_partition,
+                    timeout=connection._request_timeout / 1000,
+                )
+            except (KafkaException, RuntimeError, TypeError, ValueError) as error:
+                raise typed(error, f"topic {topic}: send", context, topic=topic) from error
+            connection._settle(delivery, topic, context)
+        self._measures.sent(len(envelopes))
+        self._measures.debug(context, "Sent %s messages via %s", len(envelopes), self)
+
+    def send_as_object(self, context: AnyContext, message_type: str | None, message: Any) -> None:
+        """Send an object as JSON; bytes are sent as they are, a str as UTF-8.
+
+        Parameters
+        ----------
+        context : IContext or str, optional
+            Its trace id is the message's.
+        message_type : str, optional
+        message : object
+
+        Raises
+        ------
+        ApplicationException
+            As of :meth:`send`.
+        """
+        known = to_context(context)
+        is_bytes = isinstance(message, (bytes, bytearray, memoryview))
+        envelope = MessageEnvelope(known, message_type, None if is_bytes else message)
+        if is_bytes:  # which its constructor would have as JSON
+            envelope.message = bytes(message)
+        self.send(known, envelope)

@@ -1,0 +1,102 @@
+"""Messages that are no envelopes: dead letters if there are any, else passed over, with a log."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from cykafka._envelope import EnvelopeError
+
+from ._dead_letters import DeadLetters
+from ._measures import Measures
+from ._partition import Taken
+
+# Pauses after a dead letter that could not be sent, s.
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 10.0
+
+
+class Unreadable:
+    """What could not be read and is not finished yet.
+
+    Parameters
+    ----------
+    name : callable
+        The queue's name, for logs.
+    dead_letters : callable or None
+        Gives the DeadLetters; None: messages are passed over.
+    finish : callable
+        What is done with a message that is dealt with.
+    measures : Measures
+    """
+
+    def __init__(
+        self,
+        name: Callable[[], str],
+        dead_letters: Callable[[], DeadLetters] | None,
+        finish: Callable[[Taken], None],
+        measures: Measures,
+    ) -> None:
+        self._name = name
+        self._dead_letters = dead_letters
+        self._finish = finish
+        self._measures = measures
+        self._waiting: deque[tuple[Taken, EnvelopeError]] = deque()
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+
+    def add(self, taken: Taken, error: EnvelopeError) -> None:
+        """A message that could not be read."""
+        self._measures.failed()
+        self._waiting.append((taken, error))
+
+    def settle(self) -> None:
+        """Deal with what there is. The reader's thread calls it: it does not wait for brokers."""
+        if not self._waiting:
+            return
+        if self._dead_letters is None:
+            while self._waiting:
+                self._end(*self._waiting.popleft())
+        elif self._thread is None and not self._ending.is_set():
+            name = f"kafka-dead-letters-{self._name()}"
+            self._thread = threading.Thread(target=self._bury, name=name, daemon=True)
+            self._thread.start()
+
+    def _bury(self) -> None:
+        assert self._dead_letters is not None
+        delay = _FIRST_DELAY_S
+        while self._waiting and not self._ending.is_set():
+            taken, error = self._waiting[0]
+            try:
+                if taken.partition.owned and error.message is not None:
+                    self._dead_letters().send(error.message, str(error), 1)
+                    self._measures.dead()
+            except Exception as raised:
+                self._measures.fail(None, raised, f"{self._told(taken)}: no dead letter was sent")
+                self._ending.wait(delay)
+                delay = min(_LAST_DELAY_S, 2 * delay)
+                continue
+            delay = _FIRST_DELAY_S
+            self._waiting.popleft()
+            self._end(taken, error)
+        self._thread = None  # what comes now is seen by the next settle()
+
+    def _end(self, taken: Taken, error: EnvelopeError) -> None:
+        self._measures.fail(
+            None, None, f"{self._told(taken)}: the message cannot be read: {error}"
+        )
+        try:
+            self._finish(taken)
+        except Exception as raised:
+            self._measures.fail(None, raised, f"{self._told(taken)}: not committed")
+
+    def _told(self, taken: Taken) -> str:
+        offset = taken.run.offsets[taken.place]
+        return f"Queue {self._name()}, partition {taken.partition.number}, offset {offset}"
+
+    def close(self) -> None:
+        """What is not dealt with comes again."""
+        self._ending.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(_LAST_DELAY_S)

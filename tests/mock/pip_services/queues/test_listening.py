@@ -1,0 +1,406 @@
+"""listen(): who gets which message, and what happens to those that fail."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+ONE = {"options__write_partition": 1}
+WAIT_S = 30.0
+
+
+def in_thread(call: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("end", ["end_listen", "close"])
+def test_listen_blocks_until_it_is_ended(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    end: str,
+) -> None:
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(3))
+    receiver = make_receiver()
+    thread = in_thread(lambda: queue.listen("123", receiver))
+    assert receiver.wait(3) == ["0", "1", "2"]
+    assert thread.is_alive()
+    assert queue._receiver is receiver
+    getattr(queue, end)("123")
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert queue._receiver is None
+
+
+def test_listen_hands_out_what_was_buffered_first(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+) -> None:
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(5))
+    assert received(queue, 1) == ["0"]
+    eventually(lambda: len(queue._messages) == 4)
+    receiver = make_receiver()
+    queue.begin_listen(None, receiver)
+    queue.send_batch(None, bodies(2, 5))
+    assert receiver.wait(6) == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_a_receiver_may_call_the_queue(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    envelope: Callable[..., Any],
+) -> None:
+    queue = make_queue(autocommit=False, **ONE)
+    done = threading.Event()
+
+    def then(message: Any, same: Any) -> None:
+        assert same is queue
+        body = message.get_message_as_string()
+        if body == "0":
+            queue.peek_batch(None, 10)
+            queue.read_message_count()
+            queue.send(None, envelope("more"))
+            queue.complete(message)
+        elif body == "1" and not done.is_set():
+            done.set()
+            queue.abandon(message)
+        elif body == "more":
+            queue.clear(None)
+            queue.end_listen(None)
+
+    receiver = make_receiver(then)
+    queue.send_batch(None, bodies(2))
+    thread = in_thread(lambda: queue.listen(None, receiver))
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert sorted(receiver.bodies()) == ["0", "1", "1", "more"]
+
+
+def test_a_receiver_may_close_the_queue(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(3))
+    receiver = make_receiver(lambda message, same: same.close(None))
+    begin = time.monotonic()
+    queue.listen(None, receiver)
+    assert time.monotonic() - begin < 20
+    assert receiver.bodies() == ["0"]
+    assert not queue.is_open()
+
+    queue.open(None)
+    assert received(queue, 3) == ["0", "1", "2"]  # the first was at work: it comes again
+
+
+def test_a_failed_message_comes_again_while_others_go_on(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    make_references: Callable[..., Any],
+    counters: Any,
+    logger: Any,
+    topic: str,
+) -> None:
+    times: list[float] = []
+
+    def then(message: Any, _: Any) -> None:
+        if message.get_message_as_string() == "1":
+            times.append(time.monotonic())
+            if len(times) < 4:
+                raise ValueError("not now")
+
+    queue = make_queue(references=make_references(counters=counters), **ONE)
+    queue.send_batch(None, bodies(3))
+    receiver = make_receiver(then)
+    queue.begin_listen(None, receiver)
+
+    assert receiver.wait(6) == ["0", "1", "2", "1", "1", "1"]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert [round(gap, 1) for gap in gaps] == pytest.approx([0.1, 0.2, 0.4], abs=0.11)
+    assert "not now" in logger.all()
+    assert counters.value(f"queue.{topic}.failed_messages") == 3
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_what_fails_for_ever_is_not_committed_past(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+    autocommit: bool,
+) -> None:
+    def then(message: Any, queue: Any) -> None:
+        if message.get_message_as_string() == "2":
+            raise ValueError("never")
+        queue.complete(message)
+
+    queue = make_queue(autocommit=autocommit, **ONE)
+    queue.send_batch(None, bodies(5))
+    receiver = make_receiver(then)
+    queue.begin_listen(None, receiver)
+    receiver.wait(7)
+    queue.close(None)
+    assert committed(topic, group) == {1: 2}
+
+
+def test_a_poisonous_message_becomes_a_dead_letter(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    make_references: Callable[..., Any],
+    read: Callable[..., Any],
+    committed: Callable[..., Any],
+    counters: Any,
+    cluster: Any,
+    topic: str,
+    group: str,
+) -> None:
+    def then(message: Any, queue: Any) -> None:
+        if message.get_message_as_string() == "1":
+            raise ValueError("poison")
+
+    cluster.create_topic(f"{topic}.dlq", 1)
+
+    queue = make_queue(
+        options__max_attempts=3, references=make_references(counters=counters), **ONE
+    )
+    sent = bodies(3)
+    queue.send_batch(None, sent)
+    receiver = make_receiver(then)
+    queue.begin_listen(None, receiver)
+    consumer = make_consumer()
+    consumer.subscribe([f"{topic}.dlq"])
+    (record,) = read(consumer, 1)
+
+    assert Counter(receiver.bodies()) == {"0": 1, "1": 3, "2": 1}
+    assert (record.key(), record.value()) == (sent[1].message_id.encode(), b"1")
+    assert record.headers() == [
+        ("message_type", b"test"),
+        ("trace_id", b"trace"),
+        ("dlq_topic", topic.encode()),
+        ("dlq_partition", b"1"),
+        ("dlq_offset", b"1"),
+        ("dlq_error", b"ValueError: poison"),
+        ("dlq_attempts", b"3"),
+    ]
+    queue.close(None)
+    assert committed(topic, group) == {1: 3}
+    assert counters.value(f"queue.{topic}.dead_letter_messages") == 1
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_the_application_moves_a_message_to_its_dead_letter_topic(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    committed: Callable[..., Any],
+    unique: Callable[[str], str],
+    cluster: Any,
+    topic: str,
+    group: str,
+    autocommit: bool,
+) -> None:
+    graveyard = unique("graveyard")
+    cluster.create_topic(graveyard, 1)
+    queue = make_queue(autocommit=autocommit, options__dead_letter_topic=graveyard, **ONE)
+    queue.send_batch(None, bodies(2))
+    first = queue.receive(None, 30000)
+    queue.abandon(first)
+    first = queue.receive(None, 30000)
+    queue.move_to_dead_letter(first)
+    queue.move_to_dead_letter("123", queue.receive(None, 30000))
+    consumer = make_consumer()
+    consumer.subscribe([graveyard])
+    found = read(consumer, 2)
+
+    assert [dict(record.headers())["dlq_attempts"] for record in found] == [b"2", b"1"]
+    queue.close(None)
+    assert committed(topic, group) == {1: 2}
+
+
+def test_so_many_partitions_at_a_time_and_each_in_order(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    topic: str,
+) -> None:
+    busy: list[int] = []
+    most: list[int] = []
+    lock = threading.Lock()
+    together = threading.Barrier(3)
+    meet = [True]
+
+    def then(message: Any, _: Any) -> None:
+        number = message.get_reference().partition()
+        with lock:
+            assert number not in busy
+            busy.append(number)
+            most.append(len(busy))
+        if meet[0]:
+            together.wait(WAIT_S)
+            meet[0] = False
+        with lock:
+            busy.remove(number)
+
+    queue = make_queue(read_partitions=3)
+    producer = make_producer()
+    for n in range(50):
+        for number in range(4):
+            producer.produce(topic, f"{number}/{n}", partition=number)
+    producer.flush()
+    receiver = make_receiver(then)
+    thread = in_thread(lambda: queue.listen(None, receiver))
+    found = receiver.wait(200)
+    queue.end_listen(None)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert max(most) == 3
+    for number in range(4):
+        mine = [body for body in found if body.startswith(f"{number}/")]
+        assert mine == [f"{number}/{n}" for n in range(50)]
+
+
+def test_ending_waits_for_the_receiver_at_work_and_keeps_the_rest(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def then(message: Any, _: Any) -> None:
+        if message.get_message_as_string() == "2":
+            entered.set()
+            assert go_on.wait(WAIT_S)
+
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(6))
+    receiver = make_receiver(then)
+    queue.begin_listen(None, receiver)
+    assert entered.wait(WAIT_S)
+    ending = in_thread(lambda: queue.end_listen(None))
+    ending.join(0.1)
+    assert ending.is_alive()
+    go_on.set()
+    ending.join(WAIT_S)
+    assert receiver.bodies() == ["0", "1", "2"]
+    assert received(queue, 3) == ["3", "4", "5"]
+
+
+def test_closing_commits_what_the_receiver_has_returned_from(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def then(message: Any, _: Any) -> None:
+        if message.get_message_as_string() == "4":
+            entered.set()
+            assert go_on.wait(WAIT_S)
+
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(10))
+    queue.begin_listen(None, make_receiver(then))
+    assert entered.wait(WAIT_S)
+    closing = in_thread(lambda: queue.close(None))
+    go_on.set()
+    closing.join(WAIT_S)
+    assert not closing.is_alive()
+    assert committed(topic, group) == {1: 5}
+
+
+def test_an_exit_in_a_receiver_ends_listen_and_the_message_comes_again(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    def then(message: Any, _: Any) -> None:
+        if message.get_message_as_string() == "1":
+            raise KeyboardInterrupt
+
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(3))
+    with pytest.raises(KeyboardInterrupt):
+        queue.listen(None, make_receiver(then))
+    assert received(queue, 2) == ["1", "2"]
+
+
+def test_two_listeners_share_the_messages(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    eventually: Callable[..., Any],
+) -> None:
+    queue = make_queue(**ONE)
+    first, second = make_receiver(), make_receiver()
+    queue.begin_listen(None, first)
+    queue.begin_listen(None, second)
+    queue.send_batch(None, bodies(100))
+    eventually(lambda: len(first.envelopes) + len(second.envelopes) == 100)
+    queue.end_listen(None)
+    assert sorted(map(int, first.bodies() + second.bodies())) == list(range(100))
+
+
+def test_end_listen_right_after_begin_listen_ends_it(
+    make_queue: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    queue = make_queue(**ONE)
+    for _ in range(20):
+        queue.begin_listen(None, make_receiver())
+        queue.end_listen(None)
+    assert queue._receiver is None
+    queue.send_batch(None, bodies(2))
+    assert received(queue, 2) == ["0", "1"]
+
+
+def test_a_message_that_fails_for_ever_does_not_fill_the_memory(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    committed: Callable[..., Any],
+    eventually: Callable[..., Any],
+) -> None:
+    def then(message: Any, _: Any) -> None:
+        raise ValueError("never")
+
+    queue = make_queue(options__max_pending=20, **ONE)
+    queue.send_batch(None, bodies(100))
+    receiver = make_receiver(then)
+    queue.begin_listen(None, receiver)
+    receiver.wait(100)
+    time.sleep(0.7)  # longer than the reader waits for room before it pauses the partition
+    queue.send_batch(None, bodies(100, 100))
+    time.sleep(0.3)
+    assert max(map(int, receiver.bodies())) < 100

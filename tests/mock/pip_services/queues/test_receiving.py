@@ -1,0 +1,453 @@
+"""What a queue receives, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_messaging.queues import MessageEnvelope
+
+from cykafka import Message
+from pip_services4_kafka.queues import KafkaMessageQueue
+
+pytestmark = pytest.mark.ours
+
+ONE = {"options__write_partition": 1}
+
+
+def test_a_message_arrives_as_it_was_sent(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any], topic: str
+) -> None:
+    queue = make_queue()
+    sent = envelope("grüß", kind="order", trace="123")
+    queue.send("123", sent)
+
+    got = queue.receive("123")
+    assert type(got) is MessageEnvelope
+    assert (got.message_id, got.trace_id, got.message_type) == (sent.message_id, "123", "order")
+    assert got.get_message_as_string() == "grüß"
+    assert got.sent_time.tzinfo is None
+    assert abs(got.sent_time - datetime.datetime.now()) < datetime.timedelta(seconds=30)
+    reference = got.get_reference()
+    assert isinstance(reference, Message)
+    assert reference.topic() == topic
+
+
+def test_null_keys_values_headers_and_bytes_do_not_silence_the_queue(
+    make_queue: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    envelope: Callable[..., Any],
+    topic: str,
+) -> None:
+    queue = make_queue(**ONE)
+    producer = make_producer()
+    producer.produce(topic, None, None, partition=1)
+    producer.produce(topic, b"\xff", b"\xfe", partition=1, headers=[("trace_id", None)])
+    producer.flush()
+    queue.send(None, envelope("last"))
+
+    first, second, third = (queue.receive(None, 30000) for _ in range(3))
+    assert (first.message_id, first.message, first.message_type) == (None, None, None)
+    assert (second.message, second.trace_id) == (b"\xff", None)
+    assert third.get_message_as_string() == "last"
+
+
+def test_receive_waits_as_long_as_it_is_told(make_queue: Callable[..., Any]) -> None:
+    queue = make_queue()
+    assert queue.receive(None, 0) is None
+    begin = time.monotonic()
+    assert queue.receive(None, 250) is None
+    assert 0.25 <= time.monotonic() - begin < 0.35
+
+
+def test_receive_wakes_up_at_once(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any]
+) -> None:
+    queue = make_queue()
+    arrived: list[float] = []
+    ready = threading.Semaphore(0)
+
+    def receive() -> None:
+        for _ in range(50):
+            ready.release()
+            assert queue.receive(None, 30000) is not None
+            arrived.append(time.perf_counter())
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    sent = []
+    for offset in range(50):
+        assert ready.acquire(timeout=30)
+        time.sleep(0.005)  # it waits by now; if not, that only makes the wait shorter
+        sent.append(time.perf_counter())
+        queue.on_message("topic", 77, Message(value=b"x", partition=77, offset=offset))
+    thread.join(30)
+    waits = [got - put for put, got in zip(sent, arrived, strict=True)]
+    assert statistics.median(waits) < 0.001
+
+
+def test_closing_and_receiving_one_of_ten_leaves_the_other_nine(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(10))
+    assert received(queue, 1) == ["0"]
+    queue.close(None)
+
+    queue.open(None)
+    assert received(queue, 9) == [str(n) for n in range(1, 10)]
+    assert queue.receive(None, 50) is None
+
+
+def test_completed_messages_do_not_come_again_and_others_do(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(6))
+    got = [queue.receive(None, 30000) for _ in range(6)]
+    for place in (1, 3, 0):
+        queue.complete(got[place])
+    assert committed(topic, group) == {1: 2}
+    queue.complete("123", got[4])
+    assert committed(topic, group) == {1: 2}
+    queue.close(None)
+
+    queue.open(None)
+    assert received(queue, 4) == ["2", "3", "4", "5"]
+
+
+def test_finishing_the_first_commits_what_was_finished_behind_it(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(4))
+    got = [queue.receive(None, 30000) for _ in range(4)]
+    for place in (3, 2, 1):
+        queue.complete(got[place])
+        assert committed(topic, group) == {}
+    queue.complete(got[0])
+    queue.complete(got[0])  # again, which is nothing
+    assert committed(topic, group) == {1: 4}
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_an_abandoned_message_comes_again_alone(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    autocommit: bool,
+) -> None:
+    queue = make_queue(autocommit=autocommit, **ONE)
+    queue.send_batch(None, bodies(4))
+    got = [queue.receive(None, 30000) for _ in range(3)]
+    queue.abandon(got[1])
+    queue.abandon("123", got[1])  # again, which is nothing
+
+    assert received(queue, 2) == ["1", "3"]
+    assert queue.receive(None, 50) is None
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_what_was_abandoned_comes_after_a_restart(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    autocommit: bool,
+) -> None:
+    queue = make_queue(autocommit=autocommit, **ONE)
+    queue.send_batch(None, bodies(3))
+    got = [queue.receive(None, 30000) for _ in range(3)]
+    queue.complete(got[0])
+    queue.complete(got[2])
+    queue.abandon(got[1])
+    queue.close(None)
+
+    queue.open(None)
+    assert received(queue, 2) == ["1", "2"]
+
+
+def test_complete_of_something_unknown_is_nothing(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any]
+) -> None:
+    queue = make_queue(autocommit=False)
+    queue.complete(envelope())
+    queue.abandon(envelope())
+    strange = envelope()
+    strange.set_reference(Message("other", partition=9, offset=5))
+    queue.complete(strange)
+    queue.abandon(strange)
+    strange.set_reference({"partition": 0})
+    queue.complete(strange)
+
+
+def test_messages_of_an_earlier_life_are_not_committed_by_a_later_one(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(3))
+    old = [queue.receive(None, 30000) for _ in range(3)]
+    queue.close(None)
+    queue.open(None)
+    assert received(queue, 1) == ["0"]
+    queue.complete(old[2])  # it waits in the local queue: it comes again
+    assert committed(topic, group) == {}
+    assert received(queue, 2) == ["1", "2"]
+
+
+def test_peek_shows_what_comes_next_and_never_waits(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+) -> None:
+    queue = make_queue(**ONE)
+    begin = time.monotonic()
+    assert queue.peek(None) is None
+    assert queue.peek_batch("123", 5) == []
+    assert time.monotonic() - begin < 0.5  # it joins the group in the background
+    queue.send_batch(None, bodies(5))
+    eventually(lambda: len(queue.peek_batch(None, 10)) == 5)
+
+    assert queue.peek(None) is queue.peek(None)
+    assert [e.get_message_as_string() for e in queue.peek_batch(None, 3)] == ["0", "1", "2"]
+    assert len(queue._messages) == 5
+    assert received(queue, 5) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_cleared_messages_are_finished(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+    autocommit: bool,
+) -> None:
+    queue = make_queue(autocommit=autocommit, **ONE)
+    queue.send_batch(None, bodies(5))
+    eventually(lambda: len(queue.peek_batch(None, 10)) == 5)
+    queue.clear("123")
+    assert queue.peek(None) is None
+    queue.send_batch(None, bodies(1, 5))
+    assert received(queue, 1) == ["5"]
+    queue.close(None)
+    assert committed(topic, group) == {1: 6 if autocommit else 5}
+
+
+def test_seeking_back_brings_messages_again(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(**ONE)
+    queue.send_batch(None, bodies(4))
+    assert received(queue, 3) == ["0", "1", "2"]
+    queue._connection.seek(topic, group, 1, 1, queue)
+    assert received(queue, 3) == ["1", "2", "3"]
+    queue.close(None)
+    assert committed(topic, group) == {1: 4}
+
+
+def test_the_message_count_is_what_is_left_to_hand_over(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+) -> None:
+    queue = make_queue(**ONE)
+    assert queue.read_message_count() == 0
+    queue.send_batch(None, bodies(5))
+    assert queue.read_message_count() == 5
+    first = queue.receive(None, 30000)
+    assert queue.read_message_count() == 4
+    received(queue, 2)
+    assert queue.read_message_count() == 2
+    queue.abandon(first)
+    assert queue.read_message_count() == 3
+
+
+def test_a_group_without_offsets_begins_where_the_topic_ended_at_open(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    sender = make_queue(group_id="sender", **ONE)
+    sender.send_batch(None, bodies(3))
+    late = make_queue(from_beginning=False, **ONE)
+    assert committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0}
+    late.close(None)  # it dies before it has read anything
+    sender.send_batch(None, bodies(3, 3))
+
+    again = make_queue(from_beginning=False, **ONE)
+    assert received(again, 3) == ["3", "4", "5"]
+
+
+def test_from_beginning_begins_at_the_beginning(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    make_queue(group_id="sender", **ONE).send_batch(None, bodies(3))
+    assert received(make_queue(from_beginning=True, **ONE), 3) == ["0", "1", "2"]
+
+
+def test_the_local_queue_is_bounded_and_goes_on_when_there_is_room(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+) -> None:
+    queue = make_queue(options__max_pending=40, **ONE)  # four partitions share it
+    queue._subscribe(None)
+    queue.send_batch(None, bodies(300))
+    eventually(lambda: len(queue._messages) >= 10)
+    time.sleep(0.8)  # longer than the reader waits for room before it pauses the partition
+    waiting = len(queue._messages)
+    queue.send_batch(None, bodies(300, 300))
+    time.sleep(0.3)
+    assert len(queue._messages) == waiting <= 300
+    assert received(queue, 600) == [str(n) for n in range(600)]
+
+
+def test_subclasses_that_read_messages_their_own_way_are_heeded(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    class Whispering(KafkaMessageQueue):
+        def _to_message(self, msg: Any) -> Any:
+            if msg.value() == b"1":
+                raise ValueError("not this one")
+            if msg.value() == b"2":
+                return None
+            envelope = super()._to_message(msg)
+            assert envelope is not None
+            envelope.message = b"~" + (envelope.message or b"")
+            return envelope
+
+    queue = make_queue(Whispering, autocommit=False, **ONE)
+    queue.send_batch(None, bodies(4))
+    assert received(queue, 2) == ["~0", "~3"]
+
+
+def test_a_subclass_that_hears_messages_itself_is_heeded(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    heard = []
+
+    class Hearing(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            heard.append((topic, partition, message.value()))
+            if message.value() == b"1":
+                raise ValueError("hard of hearing")
+            if message.value() != b"2":
+                super().on_message(topic, partition, message)
+
+    queue = make_queue(Hearing, **ONE)
+    queue.send_batch(None, bodies(4))
+    assert received(queue, 2) == ["0", "3"]
+    assert heard == [(topic, 1, str(n).encode()) for n in range(4)]
+    queue.close(None)
+    assert committed(topic, group) == {1: 4}
+
+
+def test_a_subclass_that_chooses_the_topic_is_heeded(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    received: Callable[..., Any],
+    unique: Callable[[str], str],
+    cluster: Any,
+) -> None:
+    elsewhere = unique("elsewhere")
+    cluster.create_topic(elsewhere, 4)
+    subscribed = []
+
+    class Elsewhere(KafkaMessageQueue):
+        def _get_topic(self) -> str:
+            return elsewhere
+
+        def _subscribe(self, context: Any = None) -> None:
+            subscribed.append(context)
+            super()._subscribe(context)
+
+    queue = make_queue(Elsewhere)
+    assert elsewhere in queue._connection.read_queue_names()
+    queue.send(None, envelope("x"))
+    assert received(queue, 1) == ["x"]
+    assert subscribed
+
+
+def test_malformed_json_is_passed_over_and_logged(
+    make_queue: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    logger: Any,
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(options__envelope="json", **ONE)
+    queue.send_batch(None, bodies(2))
+    producer = make_producer()
+    producer.produce(topic, b"{no json", partition=1)
+    producer.flush()
+    queue.send_batch(None, bodies(1, 2))
+
+    assert received(queue, 3) == ["0", "1", "2"]
+    queue.close(None)
+    assert committed(topic, group) == {1: 4}
+    assert "cannot be read" in logger.all()
+
+
+def test_malformed_json_becomes_a_dead_letter_if_there_are_any(
+    make_queue: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    cluster: Any,
+    topic: str,
+) -> None:
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue(options__envelope="json", options__max_attempts=3, **ONE)
+    producer = make_producer()
+    producer.produce(topic, b"{no json", partition=1)
+    producer.flush()
+    queue.send_batch(None, bodies(1))
+    assert received(queue, 1) == ["0"]
+
+    consumer = make_consumer()
+    consumer.subscribe([f"{topic}.dlq"])
+    (record,) = read(consumer, 1)
+    assert record.value() == b"{no json"
+    assert dict(record.headers())["dlq_offset"] == b"0"

@@ -1,0 +1,187 @@
+"""What a queue sends, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import (
+    ApplicationException,
+    BadRequestException,
+    InvalidStateException,
+)
+
+from pip_services4_kafka.queues import KafkaMessageQueue
+
+pytestmark = pytest.mark.ours
+
+
+def records(
+    make_consumer: Callable[..., Any], read: Callable[..., Any], topic: str, n: int
+) -> Any:
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+    return read(consumer, n)
+
+
+def test_a_sent_message_is_on_the_wire_as_the_published_package_writes_it(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    topic: str,
+) -> None:
+    sent = envelope("grüß", kind="order", trace="123")
+    before = int(time.time() * 1000)
+    make_queue().send("123", sent)
+
+    (record,) = records(make_consumer, read, topic, 1)
+    assert record.key() == sent.message_id.encode()
+    assert record.value() == "grüß".encode()
+    assert record.headers() == [("message_type", b"order"), ("trace_id", b"123")]
+    assert before <= record.timestamp()[1] <= time.time() * 1000 + 1
+
+
+def test_send_raises_when_the_partition_does_not_exist(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    counters: Any,
+    make_references: Callable[..., Any],
+) -> None:
+    queue = make_queue(
+        options__write_partition=99,
+        options__request_timeout=3000,
+        references=make_references(counters=counters),
+    )
+    begin = time.monotonic()
+
+    with pytest.raises(ApplicationException):
+        queue.send(None, envelope())
+    assert time.monotonic() - begin < 10
+    assert counters.value(f"queue.{queue.get_name()}.sent_messages") is None
+
+
+def test_a_batch_arrives_whole_and_in_order(
+    make_queue: Callable[..., Any], bodies: Callable[..., list[Any]], received: Callable[..., Any]
+) -> None:
+    queue = make_queue(options__write_partition=1)
+    queue.send_batch(None, bodies(500))
+    queue.send_batch("123", [])
+
+    assert received(queue, 500) == [str(n) for n in range(500)]
+
+
+def test_an_object_is_sent_as_json_with_a_string_for_a_context(
+    make_queue: Callable[..., Any],
+) -> None:
+    queue = make_queue(options__write_partition=1)
+    queue.send_as_object("123", "test", {"a": 1})
+    queue.send_as_object(None, "test", b"\x00\xff")
+
+    first, second = queue.receive(None), queue.receive("123")
+    assert first.get_message_as() == {"a": 1}
+    assert (first.trace_id, first.message_type) == ("123", "test")
+    assert second.message == b"\x00\xff"
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+def test_every_value_of_acks_sends(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    received: Callable[..., Any],
+    acks: int,
+) -> None:
+    queue = make_queue(options__acks=acks)
+    queue.send(None, envelope("x"))
+
+    assert received(queue, 1) == ["x"]
+
+
+def test_the_documents_spellings_of_arguments_work(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any]
+) -> None:
+    queue = make_queue(opened=False)
+    queue.open(correlation_id="123")
+    queue.send(correlation_id="123", message=envelope("1"))
+    queue.send(context="123", envelop=envelope("2"))
+
+    for _ in range(2):
+        message = queue.receive(correlation_id="123", waitTimeout=30000)
+        queue.complete("123", message)
+        queue.complete(message)
+        queue.complete(message=message)
+        queue.complete(envelop=message)
+    assert queue.receive(context=None, wait_timeout=50) is None
+    assert queue.peek_batch(correlation_id=None, messageCount=3) == []
+    assert queue.peek(correlation_id="123") is None
+    queue.endListen("123")
+    queue.clear(correlation_id="123")
+    queue.close(correlation_id="123")
+
+
+def test_a_subclass_that_writes_messages_its_own_way_is_heeded(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., list[Any]],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    topic: str,
+) -> None:
+    class Shouting(KafkaMessageQueue):
+        def _from_message(self, message: Any) -> Any:
+            record = super()._from_message(message)
+            assert record is not None
+            return {**record, "value": b"!" + message.message}
+
+    queue = make_queue(Shouting, options__write_partition=1)
+    queue.send(None, bodies(1)[0])
+    queue.send_batch(None, bodies(2, 1))
+
+    found = records(make_consumer, read, topic, 3)
+    assert [record.value() for record in found] == [b"!0", b"!1", b"!2"]
+    assert [name for name, _ in found[0].headers()] == ["message_type", "trace_id"]
+
+
+def test_a_message_that_cannot_be_sent_is_the_callers_mistake(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any]
+) -> None:
+    queue = make_queue()
+    with pytest.raises(BadRequestException):
+        queue.send(None, None)
+    broken = envelope()
+    broken.message = 5
+    with pytest.raises(BadRequestException):
+        queue.send(None, broken)
+    with pytest.raises(BadRequestException):
+        queue.complete(None)
+    with pytest.raises(BadRequestException):
+        queue.peek_batch(None)
+    with pytest.raises(BadRequestException):
+        queue.listen(None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue, envelope: queue.send(None, envelope),
+        lambda queue, envelope: queue.send_batch("123", [envelope]),
+        lambda queue, envelope: queue.send_as_object("123", "test", 1),
+        lambda queue, envelope: queue.receive(None, 0),
+        lambda queue, envelope: queue.peek("123"),
+        lambda queue, envelope: queue.peek_batch(None, 1),
+        lambda queue, envelope: queue.complete(envelope),
+        lambda queue, envelope: queue.abandon("123", envelope),
+        lambda queue, envelope: queue.move_to_dead_letter(envelope),
+        lambda queue, envelope: queue.listen("123", object()),
+        lambda queue, envelope: queue.begin_listen("123", object()),
+        lambda queue, envelope: queue.read_message_count(),
+    ],
+)
+def test_a_closed_queue_says_so(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any], call: Callable[..., Any]
+) -> None:
+    queue = make_queue(opened=False)
+    with pytest.raises(InvalidStateException) as raised:
+        call(queue, envelope())
+    assert raised.value.code == "NOT_OPENED"
