@@ -1,0 +1,297 @@
+"""A process with a container, configured by YAML: it starts, works, and stops when it is told to.
+
+Three queues: one on the shared connection, one with a connection of its own, one made by the queue
+factory. Each message is written to a file when it has been handled, and answered on another queue.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pip_services4_container")
+pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
+
+WAIT_S = 60.0
+
+APP = """
+import os
+import sys
+import time
+import warnings
+
+warnings.simplefilter("ignore")
+from pip_services4_components.build import Factory
+from pip_services4_components.config import IConfigurable
+from pip_services4_components.context import Context
+from pip_services4_components.refer import Descriptor, IReferenceable
+from pip_services4_components.run import IOpenable
+from pip_services4_container.container import ProcessContainer
+from pip_services4_messaging.queues import IMessageReceiver, MessageEnvelope
+
+from pip_services4_kafka.build import DefaultKafkaFactory
+
+
+class OrdersReceiver(IConfigurable, IReferenceable, IOpenable, IMessageReceiver):
+    def __init__(self):
+        self._opened = False
+        self._context = Context.from_trace_id("orders")
+
+    def configure(self, config):
+        path = config.get_as_string("path")
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._made_name = config.get_as_string("made")
+
+    def set_references(self, references):
+        def queue(name):
+            return references.get_one_required(
+                Descriptor("pip-services", "message-queue", "kafka", name, "1.0")
+            )
+
+        factory = references.get_one_required(Descriptor("*", "queue-factory", "kafka", "*", "1.0"))
+        self._made = factory.create_queue(self._made_name)
+        self._answers = queue("answers")
+        self._queues = [queue("shared"), queue("own"), self._made]
+
+    def is_open(self):
+        return self._opened
+
+    def open(self, context):
+        self._made.open(context)
+        for queue in self._queues:
+            queue.begin_listen(context, self)
+        self._opened = True
+
+    def receive_message(self, message, queue):
+        time.sleep(0.001)
+        answer = MessageEnvelope(self._context, "answer", message.get_message_as_string())
+        self._answers.send(self._context, answer)
+        os.write(self._file, message.message + b"\\n")
+        queue.complete(message)
+
+    def close(self, context):
+        self._made.close(context)
+        self._opened = False
+
+
+class OrdersFactory(Factory):
+    def __init__(self):
+        super().__init__()
+        self.register_as_type(
+            Descriptor("orders", "receiver", "default", "*", "1.0"), OrdersReceiver
+        )
+
+
+container = ProcessContainer("orders", "Handles orders")
+container.add_factory(DefaultKafkaFactory())
+container.add_factory(OrdersFactory())
+container.run()
+print("container has run", flush=True)
+"""
+
+CONFIG = """
+- descriptor: "pip-services:context-info:default:default:1.0"
+  name: orders
+
+- descriptor: "pip-services:logger:console:default:1.0"
+  level: info
+
+- descriptor: "pip-services:connection:kafka:default:1.0"
+  client_id: orders
+  connection:
+    uri: tcp://{{SERVERS}}
+  options:
+    connect_timeout: {{CONNECT_TIMEOUT}}
+    num_partitions: 4
+
+- descriptor: "pip-services:message-queue:kafka:shared:1.0"
+  topic: {{PREFIX}}-shared
+  group_id: {{PREFIX}}
+  from_beginning: true
+  autocommit: {{AUTOCOMMIT}}
+
+- descriptor: "pip-services:message-queue:kafka:own:1.0"
+  topic: {{PREFIX}}-own
+  group_id: {{PREFIX}}
+  from_beginning: true
+  autocommit: {{AUTOCOMMIT}}
+  read_partitions: 2
+  connection:
+    host: {{HOST}}
+    port: {{PORT}}
+  options:
+    connect_timeout: {{CONNECT_TIMEOUT}}
+    num_partitions: 4
+
+- descriptor: "pip-services:message-queue:kafka:answers:1.0"
+  topic: {{PREFIX}}-answers
+  group_id: {{PREFIX}}
+
+- descriptor: "pip-services:queue-factory:kafka:default:1.0"
+  group_id: {{PREFIX}}
+  from_beginning: true
+  autocommit: {{AUTOCOMMIT}}
+
+- descriptor: "orders:receiver:default:default:1.0"
+  path: {{FILE}}
+  made: {{PREFIX}}-made
+"""
+
+TOPICS = ("shared", "own", "made")
+
+
+class App:
+    """The process; its topics and its group begin with `prefix`."""
+
+    def __init__(
+        self, command: list[str], environment: dict[str, str], prefix: str, folder: Path
+    ) -> None:
+        self.prefix = prefix
+        self._log, self._handled = folder / "said", folder / "handled"
+        with self._log.open("ab") as file:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def is_ready(self) -> bool:
+        """Whether it has got so far that it stops in order when it is told to."""
+        assert self.process.poll() is None, self.said()
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        (caught,) = (line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
+
+    def stop(self, by: int) -> None:
+        """Tell it to stop, and see that it does."""
+        self.process.send_signal(by)
+        try:
+            status = self.process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+            self.process.wait()
+            pytest.fail(f"it does not stop: {self.said()}")
+        assert status == 0, self.said()
+
+    def handled(self) -> Counter[str]:
+        """How often each message was handled, by this process, which runs or was stopped, and those
+        before it.
+        """
+        assert not self.process.poll(), self.said()
+        if not self._handled.exists():
+            return Counter()
+        return Counter(self._handled.read_text().split("\n")[:-1])
+
+    def said(self) -> str:
+        """The end of what it has printed."""
+        return self._log.read_text(errors="replace")[-6000:]
+
+
+@pytest.fixture
+def start_app(
+    cluster: Any, unique: Callable[[str], str], tmp_path: Path
+) -> Iterator[Callable[..., App]]:
+    """Start the process with the container, any number of times."""
+    prefix = unique("orders")
+    servers = cluster.bootstrap_servers
+    host, port = servers.split(",")[0].rsplit(":", 1)
+    config = tmp_path / "config.yml"
+    config.write_text(CONFIG)
+    started: list[App] = []
+
+    def start(autocommit: bool, **changed: str) -> App:
+        environment = {
+            "PREFIX": prefix,
+            "SERVERS": servers,
+            "HOST": host,
+            "PORT": port,
+            "AUTOCOMMIT": str(autocommit).lower(),
+            "FILE": str(tmp_path / "handled"),
+            "CONNECT_TIMEOUT": "30000",
+            **changed,
+        }
+        command = [sys.executable, "-X", "faulthandler", "-c", APP, "-c", str(config)]
+        app = App(command, environment, prefix, tmp_path)
+        started.append(app)
+        return app
+
+    yield start
+    for app in started:
+        if app.process.poll() is None:
+            app.process.kill()
+            app.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("by", "autocommit"),
+    [(signal.SIGTERM, True), (signal.SIGTERM, False), (signal.SIGINT, True)],
+    ids=["SIGTERM-autocommit", "SIGTERM", "SIGINT"],
+)
+def test_container_starts_works_and_stops_with_nothing_lost(
+    start_app: Callable[..., Any],
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., list[Any]],
+    committed: Callable[..., dict[int, int]],
+    eventually: Callable[..., None],
+    by: int,
+    autocommit: bool,
+) -> None:
+    app = start_app(autocommit)
+    eventually(app.is_ready, WAIT_S)
+    sent: dict[str, list[str]] = {}
+    for name in TOPICS:
+        queue = make_queue(topic=f"{app.prefix}-{name}", group_id="sender")
+        sent[name] = [f"{name}-{n}" for n in range(500)]
+        queue.send_batch(None, [envelope(body) for body in sent[name]])
+    total = {body for bodies in sent.values() for body in bodies}
+
+    eventually(lambda: app.handled().total() > 300, WAIT_S)
+    begun = time.monotonic()
+    app.stop(by)
+    took = time.monotonic() - begun
+
+    assert "container has run" in app.said()
+    assert took < 10
+    before = app.handled()
+    assert before.total() < len(total), "it was to be stopped in the middle of the work"
+    for name in TOPICS:
+        positions = committed(f"{app.prefix}-{name}", app.prefix)
+        done = sum(body in before for body in sent[name])
+        # What was handled is committed, but for what was at work when its partition was given up.
+        assert 0 <= done - sum(positions.values()) <= 2, (name, positions, done)
+
+    again = start_app(autocommit)
+    eventually(lambda: set(again.handled()) == total, WAIT_S)
+    eventually(again.is_ready, WAIT_S)
+    again.stop(by)
+    for name in TOPICS:
+        positions = committed(f"{app.prefix}-{name}", app.prefix)
+        assert sum(positions.values()) == len(sent[name]), (name, positions)
+    # Handled twice: at most what was at work when it was stopped.
+    assert again.handled().total() <= len(total) + 4
+    consumer = make_consumer()
+    consumer.subscribe([f"{app.prefix}-answers"])
+    answers = {message.value().decode() for message in read(consumer, len(total))}
+    assert answers == total
+
+
+def test_container_that_finds_no_broker_says_so_and_ends(start_app: Callable[..., Any]) -> None:
+    begun = time.monotonic()
+    app = start_app(True, SERVERS="127.0.0.1:1", PORT="1", CONNECT_TIMEOUT="500")
+
+    assert app.process.wait(WAIT_S) == 1, app.said()
+    assert time.monotonic() - begun < 20
+    assert "CONNECT_FAILED" in app.said()
+    assert "Press Control-C" not in app.said()

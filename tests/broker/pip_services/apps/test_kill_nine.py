@@ -1,0 +1,150 @@
+"""Processes killed with -9 while they handle messages: none is skipped.
+
+Three scenarios, fifty kills in all. A sender goes on all the time; a worker is killed at a random
+moment after it has handled its first messages, and another one takes its place in the group. At
+each kill the offsets the group has committed are compared with what was handled until then, so a
+message that is skipped is found at the kill that did it and not only at the end.
+
+The dice decide who is killed and when; the seed is told when a test fails, and
+CYKAFKA_TEST_SEED=... throws the same again. The processes' own timing stays what it is.
+CYKAFKA_TEST_KILLS: the number of kills of each scenario.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pip_services_workers import Handled, Nursery, new_seed
+
+pytestmark = [pytest.mark.ours, pytest.mark.timeout(600)]
+
+KILLS = os.environ.get("CYKAFKA_TEST_KILLS")
+WAIT_S = 60.0
+HANDLING_S = 0.0005
+PARTITIONS = 4
+
+# A member that died without a word is missed after a second: the least the test broker allows.
+LEFT_TO_TIME_OUT = {
+    "options.kafka.session.timeout.ms": 1000,
+    "options.kafka.heartbeat.interval.ms": 200,
+}
+
+
+class Sender(threading.Thread):
+    """Sends numbered messages, a few at a time, until it is told to end."""
+
+    def __init__(self, queue: Any, make: Callable[..., Any]) -> None:
+        super().__init__(daemon=True)
+        self._queue = queue
+        self._make = make
+        self._end = threading.Event()
+        self.sent = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._end.wait(0.02):
+                self._queue.send_batch(None, self._make(10, self.sent))
+                self.sent += 10
+        except Exception as error:
+            self.error = error
+
+    def end(self) -> set[str]:
+        """The bodies of all that was sent."""
+        self._end.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+        return {str(n) for n in range(self.sent)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "names", "kills"),
+    [
+        # With names of their own, the next of a name takes over at once what the last one had.
+        pytest.param("autocommit", ["a", "b"], 17, id="listening-with-autocommit"),
+        pytest.param("complete", [None, None], 17, id="listening-without-autocommit"),
+        pytest.param("receive", ["a"], 16, id="receiving-without-autocommit"),
+    ],
+)
+def test_killed_processes_skip_nothing(
+    nursery: Nursery,
+    cluster: Any,
+    topic: str,
+    group: str,
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    committed: Callable[..., dict[int, int]],
+    tmp_path: Path,
+    mode: str,
+    names: list[str | None],
+    kills: int,
+) -> None:
+    kills = int(KILLS or kills)
+    seed = new_seed()
+    dice = random.Random(seed)
+    handled = Handled(tmp_path / "handled")
+    config = {
+        "connection.uri": f"tcp://{cluster.bootstrap_servers}",
+        "topic": topic,
+        "group_id": group,
+        "from_beginning": True,
+        "autocommit": mode == "autocommit",
+        "read_partitions": 2,
+        "options.connect_timeout": 30000,
+        "options.kafka.auto.commit.interval.ms": 50,
+    }
+
+    def start(name: str | None) -> int:
+        own = {"options.kafka.group.instance.id": name} if name else LEFT_TO_TIME_OUT
+        return nursery.start({**config, **own}, mode, handled.path, HANDLING_S)
+
+    def until(wanted: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not wanted():
+            assert time.monotonic() < deadline, (
+                f"{what}; CYKAFKA_TEST_SEED={seed}; the workers said: {nursery.said()}"
+            )
+            time.sleep(0.005)
+
+    sender = Sender(make_queue(), bodies)
+    sender.start()
+    pids = [start(name) for name in names]
+    try:
+        for kill in range(1, kills + 1):
+            before, wanted = handled.look(), dice.randint(1, 50)
+            until(lambda least=before + wanted: handled.look() >= least, f"kill {kill}: no work")
+            time.sleep(dice.random() * 0.1)
+            victim = dice.randrange(len(names))
+            nursery.kill(pids[victim])
+            print("BACKLOG", sender.sent - len(handled.bodies))
+            positions = committed(topic, group)
+            handled.look()
+            skipped = handled.skipped(positions)
+            assert not skipped, f"kill {kill}: {skipped} are skipped; CYKAFKA_TEST_SEED={seed}"
+            pids[victim] = start(names[victim])
+        sent = sender.end()
+
+        def rest() -> set[str]:
+            handled.look()
+            return sent - set(handled.bodies)
+
+        until(lambda: not rest(), f"of {len(sent)} some were not handled")
+        if mode != "autocommit":
+            until(
+                lambda: sum(committed(topic, group).values()) == len(sent),
+                f"of {len(sent)} some are not committed",
+            )
+    finally:
+        for pid in pids:
+            nursery.kill(pid)
+    if mode == "receive":
+        # One message is in hand at a time: it alone comes again.
+        assert handled.look() <= len(sent) + kills
