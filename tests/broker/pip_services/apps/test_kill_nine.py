@@ -116,21 +116,23 @@ def test_killed_processes_skip_nothing(
 
     sender = Sender(make_queue(), bodies)
     sender.start()
-    pids = [start(name) for name in names]
+    pids = {place: start(name) for place, name in enumerate(names)}
+    busy = 0
     try:
         for kill in range(1, kills + 1):
             before, wanted = handled.look(), dice.randint(1, 50)
             until(lambda least=before + wanted: handled.look() >= least, f"kill {kill}: no work")
             time.sleep(dice.random() * 0.1)
             victim = dice.randrange(len(names))
-            nursery.kill(pids[victim])
-            print("BACKLOG", sender.sent - len(handled.bodies))
+            nursery.kill(pids.pop(victim))
+            busy += sender.sent > len(handled.bodies)
             positions = committed(topic, group)
             handled.look()
             skipped = handled.skipped(positions)
             assert not skipped, f"kill {kill}: {skipped} are skipped; CYKAFKA_TEST_SEED={seed}"
             pids[victim] = start(names[victim])
         sent = sender.end()
+        assert busy > kills / 2, "there was nothing left to handle when they were killed"
 
         def rest() -> set[str]:
             handled.look()
@@ -143,7 +145,7 @@ def test_killed_processes_skip_nothing(
                 f"of {len(sent)} some are not committed",
             )
     finally:
-        for pid in pids:
+        for pid in pids.values():
             nursery.kill(pid)
     if mode == "receive":
         # One message is in hand at a time: it alone comes again.
