@@ -1,0 +1,181 @@
+"""Brokers that restart, die and stall under queues that send, listen and receive."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import ApplicationException
+
+pytestmark = [pytest.mark.ours, pytest.mark.timeout(600)]
+
+WAIT_S = 90.0
+PARTITIONS = 4
+
+
+@pytest.fixture
+def cluster(kafka_cluster_3: Any) -> Iterator[Any]:
+    """Three nodes; those a test downed are up again after it."""
+    yield kafka_cluster_3
+    for node in kafka_cluster_3.nodes:
+        node.resume()
+        node.start(wait=False)
+    for node in kafka_cluster_3.nodes:
+        node.wait_ready()
+
+
+def restart_one_by_one(nodes: list[Any]) -> None:
+    for node in nodes:
+        node.restart()
+
+
+def kill_all(nodes: list[Any]) -> None:
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        node.start(wait=False)
+    for node in nodes:
+        node.wait_ready()
+
+
+def pause_one_by_one(nodes: list[Any]) -> None:
+    for node in nodes[:2]:
+        node.pause()
+        time.sleep(3)  # longer than the others believe in it
+        node.resume()
+
+
+class Sender(threading.Thread):
+    """Sends numbered messages one by one until it is told to end, whatever happens."""
+
+    def __init__(self, queue: Any, envelope: Callable[..., Any]) -> None:
+        super().__init__(daemon=True)
+        self._queue = queue
+        self._envelope = envelope
+        self._end = threading.Event()
+        self.sent: list[str] = []  # by calls that returned
+        self.failures: list[ApplicationException] = []
+        self.longest = 0.0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        number = 0
+        try:
+            while not self._end.wait(0.004):
+                number += 1
+                begun = time.monotonic()
+                try:
+                    self._queue.send(None, self._envelope(str(number)))
+                except ApplicationException as error:
+                    self.failures.append(error)
+                else:
+                    self.sent.append(str(number))
+                self.longest = max(self.longest, time.monotonic() - begun)
+        except Exception as error:
+            self.error = error
+
+    def end(self) -> None:
+        self._end.set()
+        self.join()
+        assert self.error is None, self.error
+
+
+@pytest.mark.parametrize("happens", [restart_one_by_one, kill_all, pause_one_by_one])
+def test_queues_recover_by_themselves_and_lose_nothing(
+    happens: Callable[[list[Any]], None],
+    cluster: Any,
+    make_queue: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    envelope: Callable[..., Any],
+    eventually: Callable[..., None],
+    unique: Callable[[str], str],
+) -> None:
+    from cykafka import TopicPartition
+
+    name = unique("restarted")
+    cluster.create_topic(name, PARTITIONS, replication_factor=3)
+    common = {
+        "topic": name,
+        "options__connect_timeout": 30000,
+        "options__retry_timeout": 500,
+        "options__request_timeout": 5000,
+        "options__kafka__fetch.wait.max.ms": 500,
+    }
+    sending = make_queue(group_id="sender", **common)
+    listening = make_queue(group_id=unique("listening"), read_partitions=2, **common)
+    completing = make_queue(group_id=unique("completing"), autocommit=False, **common)
+    receiving = make_queue(group_id=unique("receiving"), autocommit=False, **common)
+    queues = [listening, completing, receiving]
+
+    receiver = make_receiver()
+    listening.begin_listen(None, receiver)
+    completer = make_receiver(lambda message, queue: queue.complete(message))
+    completing.begin_listen(None, completer)
+    received: Counter[str] = Counter()
+    end = threading.Event()
+    errors: list[Exception] = []
+
+    def receive() -> None:
+        try:
+            while not end.is_set():
+                message = receiving.receive(None, 200)
+                if message is None:
+                    continue
+                received[message.get_message_as_string()] += 1
+                try:
+                    receiving.complete(message)
+                except ApplicationException:
+                    receiving.abandon(message)  # it comes again
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    sender = Sender(sending, envelope)
+    sender.start()
+
+    def handled() -> list[Counter[str]]:
+        return [Counter(receiver.bodies()), Counter(completer.bodies()), received]
+
+    try:
+        eventually(lambda: all(len(each) > 50 for each in handled()), WAIT_S)
+        happens(list(cluster.nodes))
+        before = len(sender.sent)
+        eventually(lambda: len(sender.sent) > before + 50, WAIT_S)
+        sender.end()
+        sent = set(sender.sent)
+        eventually(lambda: all(sent <= set(each) for each in handled()), WAIT_S)
+        assert errors == []
+        assert all(queue.is_open() for queue in [sending, *queues])
+        assert sender.longest < 10, "request_timeout and some grace"
+
+        consumer = make_consumer()
+        consumer.subscribe([name])
+        there: set[str] = set()
+        deadline = time.monotonic() + WAIT_S
+        while not sent <= there and time.monotonic() < deadline:
+            there.update(
+                message.value().decode() for message in consumer.consume(1000, 0.5)
+                if message.error() is None
+            )  # fmt: skip
+        assert sent <= there
+        # What nobody sent is not there either: calls that failed may have been served all the same.
+        assert len(there - sent) <= len(sender.failures)
+        eventually(lambda: all(queue.read_message_count() == 0 for queue in queues), WAIT_S)
+    finally:
+        end.set()
+        thread.join()
+        if sender.is_alive():
+            sender.end()
+    assert all(there <= set(each) for each in handled())
+    places = [TopicPartition(name, number) for number in range(PARTITIONS)]
+    ends = [marks.high for marks in consumer.watermarks(places, WAIT_S).values()]
+    for queue in queues:
+        queue.close(None)
+        known = make_consumer({"group.id": queue._group_id}).committed(places, WAIT_S)
+        assert [place.offset for place in known] == ends

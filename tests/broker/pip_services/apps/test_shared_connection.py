@@ -1,0 +1,241 @@
+"""Many queues on one connection, and groups whose members come and go."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services_workers import new_seed
+
+pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
+
+WAIT_S = 60.0
+
+
+def test_queues_on_one_connection_get_their_own_messages_alone(
+    cluster: Any,
+    config: Callable[..., Any],
+    make_connection: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    envelope: Callable[..., Any],
+    eventually: Callable[..., None],
+    committed: Callable[..., dict[int, int]],
+    logger: Any,
+    unique: Callable[[str], str],
+) -> None:
+    from pip_services4_components.refer import Descriptor, References
+
+    from pip_services4_kafka.queues import KafkaMessageQueue
+
+    connection = make_connection(options__num_partitions=2)
+    references = References.from_tuples(
+        Descriptor("pip-services", "connection", "kafka", "default", "1.0"), connection,
+        Descriptor("test", "logger", "test", "default", "1.0"), logger,
+    )  # fmt: skip
+    topics = [unique("own") for _ in range(4)]
+    # Two groups of each topic; autocommit, acks and the way of receiving differ.
+    queues: dict[tuple[str, str], Any] = {}
+    receivers: dict[tuple[str, str], Any] = {}
+    for number, topic in enumerate(topics):
+        for group in ("one", "two"):
+            queue = KafkaMessageQueue()
+            queue.configure(
+                config(
+                    topic=topic,
+                    group_id=f"{topic}-{group}",
+                    from_beginning=True,
+                    autocommit=group == "one",
+                    options__acks=(-1, 1, 0)[number % 3],
+                )
+            )
+            queue.set_references(references)
+            queue.open(None)
+            assert queue._connection is connection
+            queues[topic, group] = queue
+            receivers[topic, group] = make_receiver(lambda message, of: of.complete(message))
+    try:
+        for key, queue in queues.items():
+            queue.begin_listen(None, receivers[key])
+
+        def send(first: int, to: list[str]) -> None:
+            threads = [
+                threading.Thread(
+                    target=lambda topic=topic: [
+                        queues[topic, "two"].send(None, envelope(f"{topic} {n}"))
+                        for n in range(first, first + 50)
+                    ]
+                )
+                for topic in to
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        def of(topic: str, count: int) -> Counter[str]:
+            return Counter(f"{topic} {n}" for n in range(count))
+
+        send(0, topics)
+        for (topic, _), receiver in receivers.items():
+            receiver.wait(50, WAIT_S)
+            assert Counter(receiver.bodies()) == of(topic, 50)
+
+        # One group of each of the first two topics ends: the connection and the others go on.
+        for topic in topics[:2]:
+            queues[topic, "one"].close(None)
+        assert connection.is_open()
+        assert len(connection._subscriptions) == 6
+        send(50, topics)
+        for (topic, group), receiver in receivers.items():
+            ended = group == "one" and topic in topics[:2]
+            receiver.wait(50 if ended else 100, WAIT_S)
+            assert Counter(receiver.bodies()) == of(topic, 50 if ended else 100)
+        assert sum(committed(topics[0], f"{topics[0]}-one", 2).values()) == 50
+
+        # It opens again and takes up where it was.
+        queues[topics[0], "one"].open(None)
+        queues[topics[0], "one"].begin_listen(None, receivers[topics[0], "one"])
+        receivers[topics[0], "one"].wait(100, WAIT_S)
+        assert Counter(receivers[topics[0], "one"].bodies()) == of(topics[0], 100)
+    finally:
+        for queue in queues.values():
+            queue.close(None)
+    assert connection._subscriptions == []
+    for topic in topics:
+        assert sum(committed(topic, f"{topic}-two", 2).values()) == 100
+    assert [error for level, _, error in logger.lines if level <= 2 and error is not None] == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_whose_members_come_and_go_leave_nothing_to_nobody(
+    cluster: Any,
+    config: Callable[..., Any],
+    make_connection: Callable[..., Any],
+    make_references: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    bodies: Callable[..., Any],
+    committed: Callable[..., dict[int, int]],
+    eventually: Callable[..., None],
+    topic: str,
+    unique: Callable[[str], str],
+    protocol: str,
+) -> None:
+    """Members of two groups on three connections; the dice say who comes and who goes."""
+    from pip_services4_components.refer import Descriptor
+
+    from pip_services4_kafka.queues import KafkaMessageQueue
+
+    seed = new_seed()
+    dice = random.Random(seed)
+    connections = [
+        make_connection(
+            **{
+                "options__connect_timeout": 30000,
+                "options__kafka__fetch.wait.max.ms": 500,
+                "options__kafka__group.protocol": protocol,
+                **({"options__kafka__heartbeat.interval.ms": 200} if protocol == "classic" else {}),
+                "options__kafka__auto.commit.interval.ms": 100,
+            }
+        )
+        for _ in range(3)
+    ]
+    groups = {unique("group"): autocommit for autocommit in (True, False)}
+    handled: dict[str, Counter[str]] = {group: Counter() for group in groups}
+    members: dict[str, list[Callable[[], None]]] = {group: [] for group in groups}
+    errors: list[BaseException] = []
+    lock = threading.Lock()
+
+    def handle(group: str, message: Any, queue: Any) -> None:
+        time.sleep(0.0005)
+        with lock:
+            handled[group][message.get_message_as_string()] += 1
+        if not groups[group]:
+            queue.complete(message)
+
+    def join(group: str) -> None:
+        references = make_references()
+        references.put(
+            Descriptor("pip-services", "connection", "kafka", "default", "1.0"),
+            dice.choice(connections),
+        )
+        queue = KafkaMessageQueue()
+        queue.configure(
+            config(
+                topic=topic,
+                group_id=group,
+                from_beginning=True,
+                autocommit=groups[group],
+                read_partitions=dice.choice([1, 2]),
+                options__max_pending=dice.choice([20, 10000]),
+            )
+        )
+        queue.set_references(references)
+        queue.open(None)
+        if groups[group] and dice.random() < 0.5 or dice.random() < 0.5:
+            queue.begin_listen(None, make_receiver(lambda m, q: handle(group, m, q)))
+            members[group].append(lambda: queue.close(None))
+            return
+        end = threading.Event()
+
+        def receive() -> None:
+            try:
+                while not end.is_set():
+                    message = queue.receive(None, 100)
+                    if message is not None:
+                        handle(group, message, queue)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=receive, daemon=True)
+        thread.start()
+
+        def leave() -> None:
+            end.set()  # what was received is handled before it goes
+            thread.join()
+            queue.close(None)
+
+        members[group].append(leave)
+
+    sender = KafkaMessageQueue()
+    sender.configure(config(topic=topic, from_beginning=True))
+    references = make_references()
+    references.put(
+        Descriptor("pip-services", "connection", "kafka", "default", "1.0"), connections[0]
+    )
+    sender.set_references(references)
+    sender.open(None)
+    total = 0
+    try:
+        for group in groups:
+            join(group)
+        for _ in range(16):
+            for _ in range(10):
+                sender.send_batch(None, bodies(20, total))
+                total += 20
+                time.sleep(dice.random() * 0.02)
+            group = dice.choice(list(groups))
+            if len(members[group]) > 1 and dice.random() < 0.5:
+                members[group].pop(dice.randrange(len(members[group])))()
+            else:
+                join(group)
+        wanted = {str(n) for n in range(total)}
+        eventually(
+            lambda: errors or all(set(each) == wanted for each in list(handled.values())), WAIT_S
+        )
+    except AssertionError as error:
+        missing = {group: len(wanted - set(each)) for group, each in handled.items()}
+        error.add_note(f"{missing} of {total} are missing; CYKAFKA_TEST_SEED={seed}")
+        raise
+    finally:
+        for leaves in members.values():
+            for leave in leaves:
+                leave()
+        sender.close(None)
+    assert errors == [], f"CYKAFKA_TEST_SEED={seed}"
+    for group in groups:
+        assert sum(committed(topic, group).values()) == total, f"CYKAFKA_TEST_SEED={seed}"
