@@ -358,7 +358,14 @@ class Reader:
         finally:
             self._assigned = tuple(sorted({*self._assigned}.difference(numbers)))
             self._each.drop(numbers)
-            self._paused -= frozenset(numbers)
+            self._unpause(self._paused.intersection(numbers))
+
+    def _unpause(self, numbers: frozenset[int]) -> None:
+        """Assigned again, they would be paused still: librdkafka remembers."""
+        self._paused -= numbers
+        if numbers and self._consumer is not None:
+            with contextlib.suppress(RuntimeError):  # closed: nothing is assigned to it again
+                self._consumer.resume(self._numbered(numbers))
 
     def _call(self, hook: str, *arguments: Any) -> None:
         function = getattr(self.subscription.listener, hook, None)

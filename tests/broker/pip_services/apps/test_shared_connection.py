@@ -112,6 +112,45 @@ def test_queues_on_one_connection_get_their_own_messages_alone(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    eventually: Callable[..., None],
+    protocol: str,
+) -> None:
+    settings = {
+        "autocommit": False,
+        "options__write_partition": 0,
+        "options__max_pending": 3,
+        "options__kafka__group.protocol": protocol,
+        "options__kafka__fetch.wait.max.ms": 500,
+    }
+    queue = make_queue(**settings)
+    queue.send_batch(None, bodies(20))
+    in_hand = [queue.receive(None, WAIT_S * 1000) for _ in range(3)]
+    assert None not in in_hand
+    reader = queue._connection._subscriptions[0]._reader
+    eventually(lambda: 0 in reader._paused, WAIT_S)
+    others = [make_queue(**settings) for _ in range(4)]
+    for other in others:
+        other.peek(None)
+    eventually(lambda: len(reader.assigned()) == 1, WAIT_S)
+    for other in others:
+        other.close(None)
+    eventually(lambda: len(reader.assigned()) == 4, WAIT_S)
+
+    for message in in_hand:  # if the partition stayed; else they come again
+        queue.complete(message)
+    found = {message.get_message_as_string() for message in in_hand}
+    while len(found) < 20:
+        message = queue.receive(None, WAIT_S * 1000)
+        assert message is not None, found
+        found.add(message.get_message_as_string())
+        queue.complete(message)
+    assert found == {str(n) for n in range(20)}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_whose_members_come_and_go_leave_nothing_to_nobody(
     cluster: Any,
     config: Callable[..., Any],
