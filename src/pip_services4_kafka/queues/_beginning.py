@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pip_services4_commons.errors import ApplicationException
+from pip_services4_commons.errors import ApplicationException, ConflictException
 
 from cykafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from cykafka.admin import OffsetSpec
@@ -52,11 +52,16 @@ _REFUSED = _codes(
 
 
 def ensure_topic(connection: Any, topic: str) -> None:
-    """Create a topic that is missing; somebody else may do so at the same moment."""
+    """Create a topic that is missing; somebody else may do so at the same moment.
+
+    A topic that was just created need not be known to the broker that is asked, or not yet.
+    """
     if topic in connection.read_queue_names():
         return
     try:
         connection.create_queue(topic)
+    except ConflictException:  # it exists
+        return
     except ApplicationException:
         if topic not in connection.read_queue_names():
             raise

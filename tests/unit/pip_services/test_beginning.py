@@ -110,17 +110,19 @@ def test_another_failure_is_an_error() -> None:
 
 
 def test_a_topic_that_somebody_else_has_just_created_is_there() -> None:
-    from pip_services4_commons.errors import ConflictException
+    from pip_services4_commons.errors import BadRequestException, ConflictException
 
-    names: list[str] = []
+    asked: list[str] = []
 
-    def create(name: str) -> None:
-        names.append(name)
-        raise ConflictException(None, "TOPIC_ALREADY_EXISTS", name)
+    def create(error: type[Exception]) -> Any:
+        def create_queue(name: str) -> None:
+            asked.append(name)
+            raise error(None, "CODE", name)
 
-    connection = SimpleNamespace(read_queue_names=lambda: names, create_queue=create)
-    ensure_topic(connection, "topic")
-    with pytest.raises(ConflictException):
-        ensure_topic(
-            SimpleNamespace(read_queue_names=lambda: [], create_queue=create), "elsewhere"
-        )
+        # The broker that tells the names has not heard of it yet.
+        return SimpleNamespace(read_queue_names=lambda: [], create_queue=create_queue)
+
+    ensure_topic(create(ConflictException), "topic")
+    assert asked == ["topic"]
+    with pytest.raises(BadRequestException):
+        ensure_topic(create(BadRequestException), "refused")
