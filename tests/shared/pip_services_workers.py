@@ -192,7 +192,7 @@ class Handled:
         return self.bodies.total()
 
     def skipped(self, committed: dict[int, int]) -> dict[int, list[int]]:
-        """Offsets below the committed ones that nobody has handled: they would never come again."""
+        """Offsets below the committed ones that nobody has handled: they never come again."""
         found = {
             partition: sorted(set(range(end)) - self.offsets.get(partition, set()))
             for partition, end in committed.items()
@@ -212,5 +212,3 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     made = Nursery([sys.executable, "-X", "faulthandler", "-c", NURSERY], log)
     yield made
     made.close()
-
-

@@ -57,7 +57,9 @@ class OrdersReceiver(IConfigurable, IReferenceable, IOpenable, IMessageReceiver)
                 Descriptor("pip-services", "message-queue", "kafka", name, "1.0")
             )
 
-        factory = references.get_one_required(Descriptor("*", "queue-factory", "kafka", "*", "1.0"))
+        factory = references.get_one_required(
+            Descriptor("*", "queue-factory", "kafka", "*", "1.0")
+        )
         self._made = factory.create_queue(self._made_name)
         self._answers = queue("answers")
         self._queues = [queue("shared"), queue("own"), self._made]
@@ -184,8 +186,9 @@ class App:
         assert status == 0, self.said()
 
     def handled(self) -> Counter[str]:
-        """How often each message was handled, by this process, which runs or was stopped, and those
-        before it.
+        """How often each message was handled, by this process and those before it.
+
+        It must not have ended by itself.
         """
         assert not self.process.poll(), self.said()
         if not self._handled.exists():

@@ -126,9 +126,7 @@ class OrdersService(IConfigurable, IReferenceable, IOpenable, IMessageReceiver):
 
     def place(self, context: IContext | None, order: dict[str, Any]) -> None:
         self._orders.send_as_object(context, "order", order)
-        self._events.send(
-            context, envelop=MessageEnvelope(context, "placed", str(order["id"]))
-        )
+        self._events.send(context, envelop=MessageEnvelope(context, "placed", str(order["id"])))
 
     def handle_next(self, context: IContext | None) -> dict[str, Any] | None:
         message = self._orders.receive(context, wait_timeout=30000)

@@ -164,7 +164,7 @@ def test_queues_recover_by_themselves_and_lose_nothing(
                 if message.error() is None
             )  # fmt: skip
         assert sent <= there
-        # What nobody sent is not there either: calls that failed may have been served all the same.
+        # What nobody sent is not there; calls that failed may have been served all the same.
         assert len(there - sent) <= len(sender.failures)
         eventually(lambda: all(queue.read_message_count() == 0 for queue in queues), WAIT_S)
     finally:
