@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from _figures import Spread, column
-from _model import C_PEER, PEER, SAME, SUBJECT, C, Case, Contender, Rows
+from _model import C_PEER, PEER, PUBLISHED, SAME, SUBJECT, C, Case, Contender, Rows
 from _report import Run
 
 # Text as text makes a small SVG that can be searched; the same numbers make the same file.
@@ -32,6 +32,7 @@ COLOURS = {
     "aiokafka": "#CC79A7",
     "kafka-python": "#009E73",
     "kafkarrow": "#D55E00",
+    PUBLISHED: "#F0E442",
 }
 HEADLINES = (
     "publish",

@@ -14,12 +14,15 @@ SUBJECT = "cykafka"
 SAME = "cykafka (peer's)"
 """The subject on the peer's librdkafka."""
 PEER = "confluent_kafka"
+PUBLISHED = "pip-services4-kafka"
+"""The published package, which runs on the peer."""
 MODULES = {
     SUBJECT: "cykafka",
     PEER: "confluent_kafka",
     "aiokafka": "aiokafka",
     "kafka-python": "kafka",
     "kafkarrow": "kafkarrow",
+    PUBLISHED: "pip_services4_kafka",
 }
 """The module of each Python client."""
 
@@ -77,6 +80,7 @@ class Target:
     needs: tuple[Contender, ...]
     values: Callable[[Rows], list[float]]
     unit: str = ""
+    digits: int = 2
     judged: bool = True
 
 
@@ -135,7 +139,7 @@ class Kind:
 
     def floor_of(self, contender: Contender) -> Contender:
         """The C program on the librdkafka that the contender uses."""
-        on_peers = contender.client in (PEER, C_PEER, SAME)
+        on_peers = contender.client in (PEER, C_PEER, SAME, PUBLISHED)
         return self.peer_floor if on_peers else self.floor
 
 
@@ -188,7 +192,18 @@ def p50_difference(own: Contender, other: Contender, limit: float) -> Target:
     def values(rows: Rows) -> list[float]:
         return differences(column(rows[own.name], "p50_us"), column(rows[other.name], "p50_us"))
 
-    return Target(f"p50 above {other.name}", limit, (own, other), values, " us")
+    return Target(f"p50 above {other.name}", limit, (own, other), values, " us", digits=0)
+
+
+def cpu_above(own: Contender, floor: Contender, times: float, limit: float) -> Target:
+    """CPU of a message above a multiple of the C program's."""
+
+    def values(rows: Rows) -> list[float]:
+        multiples = [times * cost for cost in column(rows[floor.name], "cpu_us")]
+        return differences(column(rows[own.name], "cpu_us"), multiples)
+
+    text = f"CPU above {times:g} times {floor.name}"
+    return Target(text, limit, (own, floor), values, " us")
 
 
 def peak_ratio(

@@ -180,8 +180,7 @@ def case_lines(case: Case, run: Run) -> list[str]:
     lines += [f"  {c.name}: {missing[c.name]}" for c in case.kind.contenders if c.name in missing]
     for judged in judge(case, run):
         target, figure = judged.target, judged.figure
-        digits = 0 if target.unit else 2
-        line = f"  {target.text}: {spread(figure, digits)}{target.unit}"
+        line = f"  {target.text}: {spread(figure, target.digits)}{target.unit}"
         if target.judged:
             line += f", target at most {target.limit:g}{target.unit}: {judged.result}"
         lines.append(line)
@@ -201,7 +200,7 @@ def run_lines(run: Run) -> list[str]:
     for case in run.cases:
         for judged in judge(case, run):
             if judged.target.judged:
-                unit, digits = judged.target.unit, 0 if judged.target.unit else 2
+                unit, digits = judged.target.unit, judged.target.digits
                 summary.append(
                     (
                         case.name,

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _brokers import Broker
 from _figures import Result
 from _floor import HERE, BenchmarkError, Library
-from _model import C_PEER, MODULES, PEER, SUBJECT, C, Case, Contender, Rows, Shape
+from _model import C_PEER, MODULES, PEER, PUBLISHED, SUBJECT, C, Case, Contender, Rows, Shape
+from _published import VERSION, find_published
 from clients._section import CHUNK
 
 CASE_TIMEOUT = 600
@@ -111,7 +112,7 @@ def plan(case: Case, contender: Contender, many: int, amounts: Amounts) -> Work:
         partitions = max(round(shape.partitions * share), 1)
         return Work(in_partition * partitions, shape.value_size, partitions)
     if case.kind.measure == "exchanges":
-        return Work(amounts.exchanges, shape.value_size, shape.partitions)
+        return Work(max(round(amounts.exchanges * share), 1), shape.value_size, shape.partitions)
     messages = amounts.memory_messages
     if case.kind.measure == "messages":
         messages = min(amounts.messages, amounts.bytes // shape.value_size)
@@ -276,7 +277,15 @@ def find_clients(
             library=peer_library,
         )
     else:
-        found[C_PEER] = found[PEER] = Client(missing=peer_library)
+        found[C_PEER] = found[PEER] = found[PUBLISHED] = Client(missing=peer_library)
+    if PUBLISHED in names - set(found):
+        folder, missing = find_published()
+        found[PUBLISHED] = Client(missing=missing)
+        if folder is not None:
+            environment = {"PYTHONPATH": str(folder)}
+            found[PUBLISHED] = replace(
+                found[PEER], version=f"{VERSION} on {PEER}", environment=environment
+            )
     for name in names - set(found):
         found[name] = find_client(name, MODULES[name])
     return found

@@ -7,11 +7,13 @@ from dataclasses import replace
 from _model import (
     C_PEER,
     PEER,
+    PUBLISHED,
     SUBJECT,
     C,
     Contender,
     Kind,
     Shape,
+    cpu_above,
     key_ratio,
     overhead_ratio,
     p50_difference,
@@ -52,6 +54,12 @@ ONE = Contender(SUBJECT, "publish([value]).wait", "cykafka_batches:publish_one")
 END = Contender(SUBJECT, "publish, poll", "cykafka_batches:end_to_end")
 BATCH_IN = Contender(SUBJECT, "consume_batch", "cykafka_batches:consume_batch")
 ARROW_IN = Contender(SUBJECT, "consume_batch to Arrow", "cykafka_batches:consume_arrow")
+
+QUEUES = "pip_services"
+SEND_BATCH = Contender(SUBJECT, "send_batch", f"{QUEUES}:send_batch")
+SEND = Contender(SUBJECT, "send", f"{QUEUES}:send")
+LISTEN = Contender(SUBJECT, "listen", f"{QUEUES}:listen")
+RECEIVE = Contender(SUBJECT, "receive", f"{QUEUES}:receive")
 
 AIO = "with_aiokafka"
 OLD = "with_kafka_python"
@@ -311,6 +319,71 @@ KINDS = [
         replace(END_C, client=C_PEER),
         (p50_difference(END, END_C, 30),),
         ONE_AT_A_TIME,
+        measure="exchanges",
+        brokers=("real",),
+    ),
+    Kind(
+        "queue_send_batch",
+        "a message queue: 10,000 envelopes at a time; all are stored",
+        PRODUCER,
+        (
+            SEND_BATCH,
+            HEADERS_BORROW,
+            HEADERS_COPY,
+            PEER_HEADERS_COPY,
+            Contender(PUBLISHED, "send", f"{QUEUES}:send_all", 0.01),
+        ),
+        HEADERS_BORROW,
+        PEER_HEADERS_COPY,
+        (cpu_above(SEND_BATCH, HEADERS_BORROW, 1.4, 0.6),),
+        (replace(KILO, keyed=True),),
+    ),
+    Kind(
+        "queue_listen",
+        "a message queue: a receiver that reads each body",
+        CONSUMER,
+        (
+            LISTEN,
+            CONSUME_C,
+            replace(CONSUME_C, client=C_PEER),
+            replace(LISTEN, client=PUBLISHED),
+        ),
+        CONSUME_C,
+        replace(CONSUME_C, client=C_PEER),
+        (cpu_above(LISTEN, CONSUME_C, 1.5, 1.2),),
+        (replace(READ_KEYED, value_size=1_000),),
+        reads=True,
+    ),
+    Kind(
+        "queue_send",
+        "a message queue: one envelope sent",
+        {},
+        (
+            SEND,
+            FLUSH_C,
+            replace(FLUSH_C, client=C_PEER),
+            replace(SEND, client=PUBLISHED),
+        ),
+        FLUSH_C,
+        replace(FLUSH_C, client=C_PEER),
+        (p50_difference(SEND, FLUSH_C, 50),),
+        (Shape(1_000, 1),),
+        measure="exchanges",
+    ),
+    Kind(
+        "queue_receive",
+        "a message queue: one record from a plain producer to receive(), linger.ms=0",
+        AT_ONCE | CONSUMER,
+        (
+            RECEIVE,
+            END_C,
+            replace(END_C, client=C_PEER),
+            replace(RECEIVE, client=PUBLISHED, share=0.1),
+        ),
+        END_C,
+        replace(END_C, client=C_PEER),
+        (p50_difference(RECEIVE, END_C, 1_000),),
+        (Shape(1_000, 1),),
         measure="exchanges",
         brokers=("real",),
     ),

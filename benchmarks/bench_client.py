@@ -191,7 +191,7 @@ def choose_cases(args: argparse.Namespace) -> list[Case]:
     for kind in KINDS:
         if kind.name not in args.cases:
             continue
-        if args.subject != SUBJECT and kind.subject.loop.startswith("cykafka_"):
+        if args.subject != SUBJECT and kind.subject.loop.startswith(("cykafka_", "pip_services")):
             print(f"{kind.name}: left out: it is not of {args.subject}'s API", file=sys.stderr)
             continue
         if args.same_library:

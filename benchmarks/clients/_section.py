@@ -18,6 +18,8 @@ CHUNK = 10_000
 """Records of a batch, messages between two calls of ``poll(0)``, and of a warm-up."""
 KEY_SIZE = 16
 """Bytes of a key, and of a header's value."""
+TYPES = 16
+"""Different values of the first header."""
 WARM_ROUNDS = 200
 """Messages of a warm-up of the loops that send one at a time."""
 TIMEOUT = 10.0
@@ -59,9 +61,15 @@ def keys() -> list[bytes]:
     return texts(KEY_SIZE)
 
 
+def types() -> list[bytes]:
+    """Few different ones, as messages have."""
+    return keys()[:TYPES] * (CHUNK // TYPES)
+
+
 def header_pairs() -> list[list[tuple[str, bytes]]]:
     """Two headers for each record of a batch."""
-    return [[("trace", text), ("type", text)] for text in texts(KEY_SIZE)]
+    pairs = zip(types(), keys(), strict=True)
+    return [[("message_type", kind), ("trace_id", key)] for kind, key in pairs]
 
 
 class Section:
@@ -97,9 +105,11 @@ def rss_kb(which: str) -> int:
     return int(match[1]) if match else 0
 
 
-def time_each(args: Arguments, exchange: Callable[[bytes], object]) -> dict[str, float]:
+def time_each(
+    args: Arguments, exchange: Callable[[Any], object], values: list[Any] | None = None
+) -> dict[str, float]:
     """Time ``exchange(value)`` for every message, after a warm-up."""
-    values = args.values()
+    values = args.values() if values is None else values
     for value in islice(values, WARM_ROUNDS):
         exchange(value)
     latencies = []

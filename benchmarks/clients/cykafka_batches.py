@@ -17,6 +17,7 @@ from clients._section import (
     header_pairs,
     keys,
     time_each,
+    types,
 )
 from clients.confluent_producing import open_reader, read_one
 
@@ -75,7 +76,7 @@ def publish_tuple_unheld(args: Arguments) -> dict[str, float]:
 def publish_headers(args: Arguments) -> dict[str, float]:
     """Headers as columns: a mapping from name to values."""
     values, record_keys = args.values(), keys()
-    headers = {"trace": record_keys, "type": record_keys}
+    headers = {"message_type": types(), "trace_id": record_keys}
     return run(
         args,
         lambda producer: producer.publish(args.topic, values, keys=record_keys, headers=headers),

@@ -64,7 +64,7 @@ char *floor_keys(size_t count) {
 
 void floor_header(rd_kafka_vu_t *vu, int which, const void *value, size_t size) {
     vu->vtype = RD_KAFKA_VTYPE_HEADER;
-    vu->u.header.name = which ? "type" : "trace";
+    vu->u.header.name = which ? "trace_id" : "message_type";
     vu->u.header.val = value;
     vu->u.header.size = (ssize_t)size;
 }

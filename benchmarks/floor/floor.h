@@ -23,6 +23,9 @@
 /* Bytes of a key; the headers of a keyed record carry as many. */
 #define FLOOR_KEY_SIZE 16
 
+/* The first header of keyed records has one of so many keys, the second the record's. */
+#define FLOOR_TYPES 16
+
 /* The command line: PROGRAM MODE TOPIC MESSAGES VALUE_SIZE PARTITIONS [KEY=VALUE ...] */
 typedef struct floor_args {
     const char *mode;

@@ -31,6 +31,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "the mock cluster cannot start\n");
         return 1;
     }
+    rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
     printf("%s\n", rd_kafka_mock_cluster_bootstraps(cluster));
     fflush(stdout);
     char line[256];

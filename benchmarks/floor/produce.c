@@ -37,7 +37,7 @@ static void produce(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition,
 }
 
 static void produce_keyed(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t partition,
-                          char *value, size_t size, char *key) {
+                          char *value, size_t size, char *key, char *type) {
     rd_kafka_vu_t vus[7] = {
         {.vtype = RD_KAFKA_VTYPE_RKT, .u.rkt = topic},
         {.vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = partition},
@@ -45,7 +45,7 @@ static void produce_keyed(rd_kafka_t *rk, rd_kafka_topic_t *topic, int32_t parti
         {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {value, size}},
         {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {key, FLOOR_KEY_SIZE}},
     };
-    floor_header(vus + 5, 0, key, FLOOR_KEY_SIZE);
+    floor_header(vus + 5, 0, type, FLOOR_KEY_SIZE);
     floor_header(vus + 6, 1, key, FLOOR_KEY_SIZE);
     rd_kafka_error_t *error;
     while ((error = rd_kafka_produceva(rk, vus, 7))) {
@@ -76,7 +76,8 @@ static void preload(rd_kafka_t *rk, rd_kafka_topic_t *topic, const floor_args_t 
         for (int32_t partition = 0; partition < args->partitions; partition++) {
             if (keys)
                 produce_keyed(rk, topic, partition, value, args->value_size,
-                              keys + n * FLOOR_KEY_SIZE);
+                              keys + n * FLOOR_KEY_SIZE,
+                              keys + n % FLOOR_TYPES * FLOOR_KEY_SIZE);
             else
                 produce(rk, topic, partition, value, args->value_size);
         }

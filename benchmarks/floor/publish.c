@@ -59,7 +59,7 @@ static void publish_with_headers(rd_kafka_t *rk, rd_kafka_topic_t *topic, int fl
         vus[2].u.mem.size = record->len;
         vus[3].u.mem.ptr = record->key;
         vus[3].u.mem.size = record->key_len;
-        floor_header(vus + 4, 0, record->key, record->key_len);
+        floor_header(vus + 4, 0, batch[i % FLOOR_TYPES].key, FLOOR_KEY_SIZE);
         floor_header(vus + 5, 1, record->key, record->key_len);
         rd_kafka_error_t *error = rd_kafka_produceva(rk, vus, 6);
         if (!error) {

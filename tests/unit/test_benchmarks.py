@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-OWN = ("_figures", "_model", "_suite", "_floor", "_brokers", "_runner", "_report", "clients")
+OWN = (
+    "_figures",
+    "_model",
+    "_suite",
+    "_floor",
+    "_brokers",
+    "_published",
+    "_runner",
+    "_report",
+    "clients",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +125,15 @@ def test_peak_ratio_allows_what_held_deliveries_need() -> None:
     assert not growth.judged
 
 
+def test_cpu_above_is_what_a_message_costs_more_than_a_multiple_of_the_floor() -> None:
+    from _model import Contender, cpu_above
+
+    own, floor = Contender("cykafka", "own", "a:b"), Contender("C", "floor", "a:b")
+    rows = {own.name: [result(cpu_us=2.0)], floor.name: [result(cpu_us=1.25)]}
+
+    assert cpu_above(own, floor, 1.4, 0.6).values(rows) == pytest.approx([0.25])
+
+
 def test_every_case_names_loops_and_programs_that_exist() -> None:
     from _floor import PROGRAMS
     from _suite import KINDS
@@ -151,6 +170,11 @@ def plan_of(name: str, share: float = 1.0, **shape: Any) -> Any:
 def test_slow_client_does_whole_batches_of_its_share() -> None:
     assert plan_of("publish", share=0.033).messages == 30_000
     assert plan_of("publish", share=0.0001).messages == 10_000
+
+
+def test_slow_client_does_its_share_of_the_exchanges() -> None:
+    assert plan_of("flush").messages == 3_000
+    assert plan_of("flush", share=0.1).messages == 300
 
 
 def test_larger_records_are_fewer() -> None:
