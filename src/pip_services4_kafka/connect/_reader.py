@@ -406,15 +406,16 @@ class Reader:
         while not self._stopping:
             # What is there; else the next message as soon as it comes.
             batch = consumer.consume_batch(MAX_BATCH, 0)
-            if not batch and not batch.errors:
+            if not batch:  # nor errors
                 batch = consumer.consume_batch(1, PAUSED_S if self._paused else IDLE_S)
-            if batch:
+            count, errors = len(batch), batch.errors
+            if count:
                 self._failed = 0
                 if self._on_batch is not None:
                     self._hand_over(batch)
                 else:
                     self._each.hand_over(consumer, batch, self._go_on, self._serve)
-            if batch.errors and self._note(batch.errors) and not batch:
+            if errors and self._note(errors) and not count:
                 self._pause(SHORT_PAUSE_S)
             if self._tasks:
                 self._do_tasks()

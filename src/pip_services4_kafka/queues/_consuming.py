@@ -148,7 +148,8 @@ class Consuming:
         self._measures.gauges(self._gauges)
 
     def batch(self, subscription: KafkaSubscription, batch: MessageBatch) -> None:
-        """Messages come."""
+        """Messages come; the batch is released."""
+        count = len(batch)
         if self._each is not None:
             for message in batch:
                 self._hand_to_subclass(subscription, message)
@@ -160,15 +161,17 @@ class Consuming:
                 self._seek_back(subscription, batch)
                 raise
             healthy = EnvelopeError not in map(type, envelopes)
-            view = batch.offsets
-            for number, start, stop in _runs(batch.partitions):
+            numbers, view = batch.partitions, batch.offsets
+            # The envelopes have copies: what was fetched is freed before anybody is waited for.
+            batch.release()
+            for number, start, stop in _runs(numbers):
                 offsets = _offsets(view, start, stop)
                 if healthy:
                     self.buffer.add(subscription, number, offsets, envelopes[start:stop])
                 else:
                     self._add_apart(subscription, number, offsets, envelopes[start:stop])
-        self._measures.received(len(batch))
-        self._measures.debug(None, "Received %s messages via %s", len(batch), self._name())
+        self._measures.received(count)
+        self._measures.debug(None, "Received %s messages via %s", count, self._name())
         self._unreadable.settle()
         self._make_room(subscription)
 
