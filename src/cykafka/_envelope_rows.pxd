@@ -1,5 +1,5 @@
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._csrc cimport ck_batch_t, ck_bytes_t, ck_envelope_t, ck_zone_t
 from cykafka._message cimport Message
@@ -21,6 +21,8 @@ cdef class EnvelopeRows:
     cdef char *_arena
     cdef list _kept
     cdef ck_zone_t _zone
+    cdef int64_t _last_us
+    cdef object _last_time  # of _last_us
 
     cdef int allocate(self, size_t cnt) except -1
     cdef list of_batch(self, MessageBatch batch)
@@ -30,4 +32,5 @@ cdef class EnvelopeRows:
     cdef int _read_values(self, list messages) except -1
     cdef int _make_envelopes(self, list result) except -1
     cdef object _envelope(self, Message message, object key, object value, const ck_envelope_t *read)
+    cdef object _local_time(self, int64_t us)
     cdef object _known_type(self, ck_bytes_t text)

@@ -10,7 +10,7 @@ from cpython.datetime cimport datetime_new, import_datetime
 from cpython.object cimport PyObject_SetAttr
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport INT64_MAX, UINT32_MAX
+from libc.stdint cimport INT64_MAX, UINT32_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp
 
@@ -48,6 +48,8 @@ cdef enum:
     # As many records are decoded with the GIL, if they are small: letting go of it costs as much.
     FEW = 4
     FEW_BYTES = 65536
+    # Bytes of a message type that is worth remembering.
+    LONGEST_KNOWN = 128
 
 
 @cython.final
@@ -82,6 +84,7 @@ cdef class EnvelopeRows:
         """An envelope, or an EnvelopeError, for each row."""
         cdef list result = [None] * batch._cnt
         cdef ck_batch_t *records
+        cdef bint collecting
         cdef int err
         self.allocate(batch._cnt)
         # Whoever finds it by the collector could take the Messages away while C reads them.
@@ -99,7 +102,14 @@ cdef class EnvelopeRows:
         self._make_messages(batch, result)
         if self._json:
             self._read_values(result)
-        self._make_envelopes(result)
+        # One look at all of them afterwards, instead of one for every few hundred: more of those
+        # are then gone that nobody keeps.
+        collecting = PyGC_Disable()
+        try:
+            self._make_envelopes(result)
+        finally:
+            if collecting:
+                PyGC_Enable()
         PyObject_GC_Track(result)
         return result
 
@@ -215,20 +225,16 @@ cdef class EnvelopeRows:
         """An envelope of what was read of a record. Foreign code runs only when all is made."""
         cdef object sent_time = None, message_type = None, trace_id = None, body = value
         cdef ck_civil_t civil
-        cdef bint dated
         if read.problem is not NULL:
             return _malformed(message, read)
         if read.is_sent and read.is_local:
-            dated = ck_time_wall(read.sent_us, &civil)
+            if ck_time_wall(read.sent_us, &civil):
+                sent_time = _datetime(&civil)
         elif read.is_sent:
-            dated = ck_time_local(&self._zone, read.sent_us, &civil)
-        else:
-            dated = (message._report.timestamp_type != <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
-                     and -INT64_MAX // 1000 <= message._report.timestamp <= INT64_MAX // 1000
-                     and ck_time_local(&self._zone, message._report.timestamp * 1000, &civil))
-        if dated:
-            sent_time = datetime_new(civil.year, civil.month, civil.day, civil.hour, civil.minute,
-                                     civil.second, civil.microsecond, None, civil.fold)
+            sent_time = self._local_time(read.sent_us)
+        elif (message._report.timestamp_type != <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
+                and -INT64_MAX // 1000 <= message._report.timestamp <= INT64_MAX // 1000):
+            sent_time = self._local_time(message._report.timestamp * 1000)
         if read.message_id.ptr is not NULL:
             message_id = text_of(read.message_id)
         elif key is not None:
@@ -251,24 +257,40 @@ cdef class EnvelopeRows:
         PyObject_SetAttr(envelope, "message", body)
         return envelope
 
+    cdef object _local_time(self, int64_t us):
+        """The local datetime of an instant; neighbours often have the same one, made once."""
+        cdef ck_civil_t civil
+        if self._last_time is None or us != self._last_us:
+            if not ck_time_local(&self._zone, us, &civil):
+                return None
+            self._last_time = _datetime(&civil)
+            self._last_us = us
+        return self._last_time
+
     cdef object _known_type(self, ck_bytes_t text):
         """The str of a message type: one of those seen lately, if it is equal."""
         cdef const char *known
-        cdef const unsigned char *byte = <const unsigned char *>text.ptr
+        cdef const unsigned char *bytes = <const unsigned char *>text.ptr
         cdef Py_ssize_t size = 0
-        cdef size_t slot = text.len
-        if text.len:
-            slot += 31 * byte[0] + 7 * byte[text.len // 2] + 3 * byte[text.len - 1]
-        slot &= len(self._known) - 1
+        cdef uint32_t slot = 2166136261  # FNV-1a: types often differ in a byte or two
+        cdef size_t i
+        if text.len > LONGEST_KNOWN:
+            return text_of(text)
+        for i in range(text.len):
+            slot = (slot ^ bytes[i]) * <uint32_t>16777619
+        slot = (slot ^ (slot >> 16)) & <uint32_t>(len(self._known) - 1)
         message_type = self._known[slot]
         if message_type is not None:
             known = PyUnicode_AsUTF8AndSize(message_type, &size)
             if <size_t>size == text.len and memcmp(known, text.ptr, text.len) == 0:
                 return message_type
-        message_type = text_of(text)
-        if text.len <= 256:
-            self._known[slot] = message_type
+        message_type = self._known[slot] = text_of(text)
         return message_type
+
+
+cdef inline object _datetime(const ck_civil_t *civil):
+    return datetime_new(civil.year, civil.month, civil.day, civil.hour, civil.minute, civil.second,
+                        civil.microsecond, None, civil.fold)
 
 
 cdef inline ck_bytes_t _span(object data):
