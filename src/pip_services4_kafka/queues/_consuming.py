@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress
+from operator import ne
 from typing import Any
 
 from pip_services4_commons.errors import ApplicationException, BadRequestException
@@ -454,9 +455,10 @@ def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
         yield numbers[0], 0, len(numbers)
         return
     start = 0
-    for number, run in groupby(numbers):
-        stop = start + sum(1 for _ in run)
-        yield number, start, stop
+    # All of it in C: a batch may be of as many partitions as it has messages, or of two.
+    changes = compress(range(1, len(numbers)), map(ne, numbers, numbers[1:]))
+    for stop in (*changes, len(numbers)):
+        yield numbers[start], start, stop
         start = stop
 
 
