@@ -195,7 +195,9 @@ def p50_difference(own: Contender, other: Contender, limit: float) -> Target:
     return Target(f"p50 above {other.name}", limit, (own, other), values, " us", digits=0)
 
 
-def cpu_above(own: Contender, floor: Contender, times: float, limit: float) -> Target:
+def cpu_above(
+    own: Contender, floor: Contender, times: float, limit: float, judged: bool = True
+) -> Target:
     """CPU of a message above a multiple of the C program's."""
 
     def values(rows: Rows) -> list[float]:
@@ -203,7 +205,7 @@ def cpu_above(own: Contender, floor: Contender, times: float, limit: float) -> T
         return differences(column(rows[own.name], "cpu_us"), multiples)
 
     text = f"CPU above {times:g} times {floor.name}"
-    return Target(text, limit, (own, floor), values, " us")
+    return Target(text, limit, (own, floor), values, " us", judged=judged)
 
 
 def peak_ratio(

@@ -38,6 +38,7 @@ FLUSH_C = Contender(C, "produce and flush", "produce:flush")
 ONE_C = Contender(C, "produce, report", "round_trip:publish_one")
 END_C = Contender(C, "produce, consumer_poll", "round_trip:end_to_end")
 CONSUME_C = Contender(C, "consume_batch_queue", "consume:consume")
+HEADERS_IN_C = Contender(C, "consume_batch_queue, headers", "consume:headers")
 POLL_C = Contender(C, "consumer_poll", "consume:poll")
 
 PUBLISH = Contender(SUBJECT, "publish", "cykafka_batches:publish")
@@ -345,12 +346,16 @@ KINDS = [
         (
             LISTEN,
             CONSUME_C,
+            HEADERS_IN_C,
             replace(CONSUME_C, client=C_PEER),
             replace(LISTEN, client=PUBLISHED),
         ),
         CONSUME_C,
         replace(CONSUME_C, client=C_PEER),
-        (cpu_above(LISTEN, CONSUME_C, 1.5, 1.2),),
+        (
+            cpu_above(LISTEN, CONSUME_C, 1.5, 1.2),
+            cpu_above(LISTEN, HEADERS_IN_C, 1.5, 1.2, judged=False),
+        ),
         (replace(READ_KEYED, value_size=1_000),),
         reads=True,
     ),

@@ -3,6 +3,7 @@
  *
  * Modes:
  *   consume   rd_kafka_consume_batch_queue(), 10,000 messages at a time
+ *   headers   the same, and each header is read, too
  *   poll      rd_kafka_consumer_poll(), one by one
  *
  * TOPIC-warm, one partition with at least FLOOR_CHUNK messages, is read first, so that
@@ -17,11 +18,25 @@
 #define TIMEOUT_MS 1000
 
 static uint64_t touched;
+static int with_headers;
+
+static void take_headers(rd_kafka_message_t *message) {
+    rd_kafka_headers_t *headers;
+    const char *name;
+    const void *value;
+    size_t size;
+    if (rd_kafka_message_headers(message, &headers))
+        floor_die("consume: a message without headers");
+    for (size_t i = 0; !rd_kafka_header_get_all(headers, i, &name, &value, &size); i++)
+        touched += size;
+}
 
 static void take(rd_kafka_message_t *message) {
     if (message->err)
         floor_die("consume: %s", rd_kafka_message_errstr(message));
     touched += *(const unsigned char *)message->payload;
+    if (with_headers)
+        take_headers(message);
     rd_kafka_message_destroy(message);
 }
 
@@ -80,8 +95,9 @@ int main(int argc, char **argv) {
     floor_clock_t clock;
     floor_parse(argc, argv, &args);
     int one_by_one = !strcmp(args.mode, "poll");
-    if (!one_by_one && strcmp(args.mode, "consume"))
-        floor_die("unknown mode \"%s\": expected consume or poll", args.mode);
+    with_headers = !strcmp(args.mode, "headers");
+    if (!one_by_one && !with_headers && strcmp(args.mode, "consume"))
+        floor_die("unknown mode \"%s\": expected consume, headers or poll", args.mode);
     rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_CONSUMER, args.conf, reason, sizeof(reason));
     if (!rk)
         floor_die("%s", reason);

@@ -205,6 +205,27 @@ def test_batch_listener_that_raises_gets_the_next_batch(
     assert "told" in logger.all()
 
 
+def test_errors_that_come_alone_are_no_batch(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    listener = make_batch_listener()
+    sizes: list[int] = []
+    polls: list[int] = []
+    listener._on_batch = lambda _, batch: sizes.append(len(batch))
+    listener._on_poll = lambda _: polls.append(len(sizes))
+    connection.subscribe(topic, group, {"enable.partition.eof": True}, listener)
+    connection.publish(topic, [{"value": "x", "partition": 0}])
+    eventually(lambda: sizes)
+    told = len(polls)
+    eventually(lambda: len(polls) > told + 5)  # the ends of all partitions among what came
+
+    assert sizes == [1]
+
+
 # -- what a queue asks of a reader
 
 
