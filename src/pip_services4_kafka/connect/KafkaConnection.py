@@ -78,7 +78,7 @@ class KafkaConnection(
         self.__rare_log = RareLog(self._logger)
         self.__readers = Subscriptions(self._subscriptions, self.__rare_log)
         self.__clients: Clients | None = None
-        self.__opening = threading.Lock()
+        self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
         self.__closing = False
         self._show_settings()
 

@@ -61,7 +61,7 @@ class Clients:
         self._resolve = resolve
         self._client_log = client_log
         self._rare_log = rare_log
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close in the thread that has it
         self._closed = False
         self._producers: dict[int, Producer] = {}
         self._admin: AdminClient | None = None
@@ -113,6 +113,7 @@ class Clients:
             if producer is None:
                 properties = self._settings.producer(self._resolved, acks)
                 producer = self._make(Producer, properties)
+                self._check_open(producer)
                 self._producers[acks] = producer
             return producer
 
@@ -128,7 +129,9 @@ class Clients:
         with self._lock:
             self._check_open()
             if self._admin is None:
-                self._admin = self._make(AdminClient, self._settings.admin(self._resolved))
+                admin = self._make(AdminClient, self._settings.admin(self._resolved))
+                self._check_open(admin)
+                self._admin = admin
             return self._admin
 
     def consumer(
@@ -143,6 +146,7 @@ class Clients:
                 theirs(error)
 
         consumer: Consumer = self._make(Consumer, {**properties, "error_cb": error_cb})
+        self._check_open(consumer)
         return consumer
 
     def consumer_properties(
@@ -179,8 +183,10 @@ class Clients:
             admin.close()
         return lost
 
-    def _check_open(self) -> None:
+    def _check_open(self, made: Producer | AdminClient | Consumer | None = None) -> None:
         if self._closed:
+            if made is not None:
+                made.close()
             raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
 
     def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:

@@ -29,7 +29,8 @@ class DeadLetters:
         self._connection = connection
         self.topic = topic
         self._ensure = ensure
-        self._lock = threading.Lock()  # one transaction at a time
+        # One transaction at a time; reentrant: a signal handler may close the queue in its thread.
+        self._lock = threading.RLock()
         self._exists = False
         self._producer: Producer | None = None
 

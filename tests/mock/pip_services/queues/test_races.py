@@ -1,0 +1,74 @@
+"""Queues whose application does two things at once, or things in an order of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import InvalidStateException
+
+from pip_services4_kafka.connect._clients import Clients
+from pip_services4_kafka.queues._dead_letters import DeadLetters
+
+pytestmark = pytest.mark.ours
+
+ONE = {"options__write_partition": 1}
+
+
+def test_closing_a_connection_in_the_thread_that_subscribes_ends_the_subscription(
+    connection: Any, make_listener: Callable[..., Any], topic: str, monkeypatch: Any
+) -> None:
+    """As a signal handler does."""
+    make = Clients._make
+    raised = []
+
+    def close_first(self: Any, *args: Any) -> Any:
+        made = make(self, *args)
+        connection.close(None)
+        return made
+
+    def subscribe() -> None:
+        try:
+            connection.subscribe(topic, "group", {}, make_listener())
+        except InvalidStateException as error:
+            raised.append(error.code)
+
+    monkeypatch.setattr(Clients, "_make", close_first)
+    thread = threading.Thread(target=subscribe, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert raised == ["NOT_OPEN"]
+    assert not connection.is_open()
+    assert connection._subscriptions == []
+
+
+def test_closing_a_queue_in_the_thread_of_a_transaction_ends_that(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    monkeypatch: Any,
+) -> None:
+    """As a signal handler does."""
+    queue = make_queue(options__transactional=True, autocommit=False, **ONE)
+    queue.send_batch(None, bodies(1))
+    envelope = queue.receive(None, 30000)
+    queue._inbox.dead_letters()._exists = True  # the mock cannot create topics
+    publish = DeadLetters._publish
+    raised = []
+
+    def close_first(self: Any, *args: Any) -> Any:
+        queue.close(None)
+        return publish(self, *args)
+
+    def bury() -> None:
+        try:
+            queue.move_to_dead_letter(envelope)
+        except InvalidStateException as error:
+            raised.append(error.code)
+
+    monkeypatch.setattr(DeadLetters, "_publish", close_first)
+    thread = threading.Thread(target=bury, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert raised == ["NOT_OPEN"]
