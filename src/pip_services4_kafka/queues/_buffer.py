@@ -434,6 +434,7 @@ class Buffer(Room):
                     self._note_progress(partition.lease)
                 position = partition.position
                 if position is not None and position != partition.stored:
+                    partition.went_back |= position < (partition.stored or 0)
                     partition.stored = position
                     found.append((partition, position))
             return found

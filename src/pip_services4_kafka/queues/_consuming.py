@@ -240,8 +240,17 @@ class Consuming:
             return
         positions = self.buffer.positions()
         if positions:
+            back = {
+                partition.number: position
+                for partition, position in positions
+                if partition.went_back
+            }
             try:
                 reader.store({partition.number: position for partition, position in positions})
+                if back:  # librdkafka commits what is stored only if it is higher than before
+                    reader.commit(back)
+                    for partition, _ in positions:
+                        partition.went_back = False
             except ApplicationException as error:
                 for partition, _ in positions:
                     partition.stored = None
@@ -261,7 +270,8 @@ class Consuming:
         for partition in partitions:
             position = self.buffer.position(partition)
             if position is not None:
-                if position != partition.committed:
+                went_back = partition.went_back or position < (partition.stored or 0)
+                if position != partition.committed or went_back:
                     offsets[partition.number] = position
                 if position != partition.stored and self.settings.auto_commit:
                     stored[partition.number] = position

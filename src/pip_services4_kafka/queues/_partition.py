@@ -28,6 +28,7 @@ class Partition(Progress):
         self.queued = False  # it is in Buffer._ready
         self.paused = False
         self.stored: int | None = None  # the position librdkafka was told last
+        self.went_back = False  # to before that, and the brokers may not know it
         self.committed: int | None = None  # the position that need not be committed (again)
         self.committing = threading.Lock()  # one commit at a time, so that none overtakes another
 

@@ -17,6 +17,27 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
+def test_what_was_abandoned_comes_after_a_restart_although_it_was_committed_meanwhile(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    eventually: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(**{"options__kafka__auto.commit.interval.ms": 10}, **ONE)
+    queue.send_batch(None, bodies(1))
+    envelope = queue.receive(None, 30000)
+    eventually(lambda: committed(topic, group) == {1: 1})
+    queue.abandon(envelope)
+    # Its process may die now.
+    eventually(lambda: committed(topic, group) == {1: 0})
+    queue.close(None)
+    queue.open(None)
+    assert received(queue, 1) == ["0"]
+
+
 def test_closing_a_connection_in_the_thread_that_subscribes_ends_the_subscription(
     connection: Any, make_listener: Callable[..., Any], topic: str, monkeypatch: Any
 ) -> None:
