@@ -82,14 +82,13 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         if not self._inbox.subscribed():
             self._check_open(to_context(context))
             self._inbox.subscribe(
-                self.__new_consuming,
                 self._get_topic(),
                 self._group_id,
                 {"enable.auto.commit": self._auto_commit, "from_beginning": self._from_beginning},
             )
         self._subscribed = True
 
-    def __new_consuming(self) -> Consuming:
+    def _new_consuming(self) -> Consuming:
         options = self._extra
         settings = Settings(
             auto_commit=self._auto_commit,
@@ -112,7 +111,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         """What receives, subscribed if it is not."""
         self._check_open(context)
         self._subscribe(context)
-        return self._inbox.receiving(self.__new_consuming)
+        return self._inbox.receiving()
 
     def _to_message(self, msg: Message | bytes | None) -> MessageEnvelope | None:
         """The envelope of a record, or of a body alone. For subclasses."""
@@ -151,7 +150,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
             raise EnvelopeError("_to_message returned None", message)
         if envelope.get_reference() is None:
             envelope.set_reference(message)
-        self._inbox.receiving(self.__new_consuming).put(partition, message.offset(), envelope)
+        self._inbox.receiving().put(partition, message.offset(), envelope)
 
     # -- receiving
 
@@ -321,7 +320,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
             InvalidStateException NOT_OPENED; ConnectionException and others: the commit failed.
         """
         _, reference = self.__received("complete", context, message or envelop)
-        consuming = self._inbox.consuming()
+        consuming = self._inbox.in_hand()
         if reference is not None and consuming is not None:
             consuming.complete(reference)
 
@@ -351,7 +350,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
             InvalidStateException NOT_OPENED; as of :meth:`move_to_dead_letter`.
         """
         envelope, reference = self.__received("abandon", context, message or envelop)
-        consuming = self._inbox.consuming()
+        consuming = self._inbox.in_hand()
         if reference is not None and consuming is not None:
             consuming.abandon(reference, envelope)
 
@@ -384,7 +383,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
             by a queue; ConnectionException and others: it could not be sent, and is not completed.
         """
         _, reference = self.__received("move_to_dead_letter", context, message or envelop)
-        consuming = self._inbox.consuming()
+        consuming = self._inbox.in_hand()
         if reference is None or consuming is None:
             raise BadRequestException(
                 None,
@@ -407,7 +406,8 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         self, call: str, context: Any, message: MessageEnvelope | None
     ) -> tuple[MessageEnvelope, Message | None]:
         envelope = context if message is None else message
-        self._check_open(None if message is None else to_context(context))
+        if self._inbox.in_hand() is None:  # close() waits for receivers, which say this now
+            self._check_open(None if message is None else to_context(context))
         if not isinstance(envelope, MessageEnvelope):
             raise BadRequestException(None, "NO_MESSAGE", f"{call}: there is no message")
         reference = envelope.get_reference()

@@ -350,14 +350,18 @@ class Buffer(Room):
         with self._lock:
             return partition.position
 
-    def position_behind(self, number: int, offset: int) -> int | None:
+    def of(self, number: int) -> Partition | None:
+        """A partition that is ours."""
+        with self._lock:
+            return self._partitions.get(number)
+
+    def position_behind(self, partition: Partition, offset: int) -> int | None:
         """The position once a message is finished.
 
-        None: it is not the first that is unfinished.
+        None: it is not the first that is unfinished, or its partition is not ours any more.
         """
         with self._lock:
-            partition = self._partitions.get(number)
-            if partition is None:
+            if not partition.owned:
                 return None
             if partition.lease is not None:
                 self._note_progress(partition.lease)

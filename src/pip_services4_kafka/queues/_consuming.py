@@ -95,6 +95,7 @@ class Consuming:
         self.buffer = Buffer(settings.max_pending, settings.auto_commit)
         self.subscription: KafkaSubscription | None = None
         self.reader: Reader | None = None
+        self.ending = False  # nothing is put into the buffer any more
         self._name = name
         self._read = read
         self._each = each
@@ -132,10 +133,6 @@ class Consuming:
         self.buffer.close()
         self._unreadable.close()
 
-    def error(self) -> None:
-        """The consumer met an error, which is logged already."""
-        self._measures.error()
-
     def poll(self, subscription: KafkaSubscription) -> None:
         """What is to be done now and then."""
         reader = subscription._reader
@@ -153,6 +150,8 @@ class Consuming:
         count = len(batch)
         if self._each is not None:
             for message in batch:
+                if self.ending:
+                    break  # what is not heard comes again
                 self._hand_to_subclass(subscription, message)
         else:
             try:
@@ -203,6 +202,8 @@ class Consuming:
         try:
             self._each(str(message.topic()), number, message)
         except Exception as error:
+            if self.ending:
+                return
             self._measures.failed()
             self._measures.fail(None, error, f"on_message of queue {self._name()} failed")
         # Unless it called on_message of the base class, it has dealt with the message.
@@ -370,20 +371,26 @@ class Consuming:
         number, offset = _place(message)
         if attempts is None:
             attempts = self.buffer.attempts(number, offset) + 1
-        position = None
-        reader = self.reader
-        if self.settings.transactional and reader is not None:
-            position = self.buffer.position_behind(number, offset)
-        if position is not None and reader is not None:
-            group = reader.consumer_group_metadata()
-            self._dead_letters().send_and_commit(message, error, attempts, position, group)
-            partition = self.buffer.settle(number, offset)
-            if partition is not None:
-                partition.committed = position
-        else:
+        if not self._bury_in_transaction(message, error, attempts):
             self._dead_letters().send(message, error, attempts)
             self.complete(message)
         self._measures.dead()
+
+    def _bury_in_transaction(self, message: Message, error: str, attempts: int) -> bool:
+        number, offset = _place(message)
+        reader = self.reader
+        partition = self.buffer.of(number)
+        if not self.settings.transactional or reader is None or partition is None:
+            return False
+        with partition.committing:  # or a commit on its way would take the transaction's back
+            position = self.buffer.position_behind(partition, offset)
+            if position is None:
+                return False
+            group = reader.consumer_group_metadata()
+            self._dead_letters().send_and_commit(message, error, attempts, position, group)
+            self.buffer.settle(number, offset)
+            partition.committed = position
+        return True
 
     def clear(self) -> None:
         """What waits is finished."""

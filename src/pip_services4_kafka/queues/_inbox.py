@@ -6,7 +6,6 @@ Its lock is held while a consumer is made, never while a receiver runs or a thre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from pip_services4_commons.errors import InvalidStateException
@@ -37,6 +36,7 @@ class Inbox:
         self._connection: KafkaConnection | None = None
         self._dead_letter_topic = ""
         self._consuming: Consuming | None = None
+        self._ending: Consuming | None = None  # while it is being closed
         self._known: list[Consuming] = []  # those whose reader may still call
         self._dead_letters: DeadLetters | None = None
         self._listenings: list[Listening] = []
@@ -49,13 +49,7 @@ class Inbox:
 
     # Subscriptions
 
-    def subscribe(
-        self,
-        make: Callable[[], Consuming],
-        topic: str,
-        group: str | None,
-        options: dict[str, Any],
-    ) -> None:
+    def subscribe(self, topic: str, group: str | None, options: dict[str, Any]) -> None:
         """Subscribe, unless that was done.
 
         Raises
@@ -68,16 +62,19 @@ class Inbox:
                 raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
             if self.subscribed():
                 return
-            consuming = self._consuming or make()
-            self._known.append(consuming)
-            self._consuming = consuming
-            try:
-                reader = connection._subscribe(topic, group, options, self._queue)
-            except BaseException:
-                self._known.remove(consuming)
-                self._consuming = None
-                raise
-            consuming.reader, consuming.subscription = reader, reader.subscription
+            reader = connection._subscribe(topic, group, options, self._queue)
+            self._adopt(reader.subscription)
+
+    def _adopt(self, subscription: KafkaSubscription) -> Consuming | None:
+        consuming = self._consuming or self._queue._new_consuming()
+        if consuming.subscription is not None:
+            text = f"Queue {self._queue.get_name()} receives from its first subscription only"
+            self._measures.warn(None, text)
+            return None
+        consuming.subscription, consuming.reader = subscription, subscription._reader
+        self._known.append(consuming)
+        self._consuming = consuming
+        return consuming
 
     def subscribed(self) -> bool:
         """Whether there is a subscription."""
@@ -88,7 +85,11 @@ class Inbox:
         """What receives now."""
         return self._consuming
 
-    def receiving(self, make: Callable[[], Consuming]) -> Consuming:
+    def in_hand(self) -> Consuming | None:
+        """What has the messages that receivers are at: also while close() waits for them."""
+        return self._consuming or self._ending
+
+    def receiving(self) -> Consuming:
         """What receives now; made if it is missing, for a subclass that subscribes on its own.
 
         Raises
@@ -100,24 +101,29 @@ class Inbox:
             if self._connection is None:
                 raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
             if self._consuming is None:
-                self._consuming = make()
+                self._consuming = self._queue._new_consuming()
             return self._consuming
 
     def of(self, subscription: KafkaSubscription) -> Consuming | None:
         """What receives from a subscription, also from one that is being ended."""
         for consuming in list(self._known):
-            if consuming.subscription is None:  # its reader was quicker than subscribe()
-                consuming.subscription, consuming.reader = subscription, subscription._reader
             if consuming.subscription is subscription:
                 return consuming
         return None
 
+    def begun(self, subscription: KafkaSubscription) -> None:
+        """A subscription reads: one of subscribe(), or of a subclass that has its own way."""
+        with self._lock:  # subscribe() may be at work
+            if self._connection is not None and self.of(subscription) is None:
+                self._adopt(subscription)
+
     def ended(self, subscription: KafkaSubscription) -> bool:
         """The reader of a subscription has ended; True: nobody asked it to."""
-        consuming = self.of(subscription)
-        if consuming is None:
-            return False
-        self._known.remove(consuming)
+        with self._lock:
+            consuming = self.of(subscription)
+            if consuming is None:
+                return False
+            self._known.remove(consuming)
         consuming.closed()
         if self._consuming is consuming:
             self._consuming = None
@@ -178,6 +184,9 @@ class Inbox:
         """End everything; what is finished is committed. Does nothing the second time."""
         with self._lock:
             connection, self._connection = self._connection, None
+            self._ending = self._consuming
+            if self._ending is not None:
+                self._ending.ending = True
             consuming, self._consuming = self._consuming, None
             dead_letters, self._dead_letters = self._dead_letters, None
             listenings = list(self._listenings)
@@ -191,12 +200,14 @@ class Inbox:
                     self._measures.warn(
                         None, "A queue is closed while a receiver is still at work"
                     )
+            # A subclass may have subscribed on its own.
+            if connection is not None:
+                for each in list(connection._subscriptions):
+                    if (listener := each.listener) is self._queue and listener is not None:
+                        connection.unsubscribe(str(each.topic), each.group_id, listener)
             if consuming is not None:
-                subscription = consuming.subscription
-                if subscription is not None and connection is not None:
-                    topic, group = str(subscription.topic), subscription.group_id
-                    connection.unsubscribe(topic, group, self._queue)
                 consuming.last_gauges()
         finally:
+            self._ending = None
             if dead_letters is not None:
                 dead_letters.close()

@@ -288,6 +288,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             consuming.poll(subscription)
 
     def _on_assigned(self, subscription: KafkaSubscription, partitions: list[int]) -> None:
+        self._inbox.begun(subscription)
         consuming = self._inbox.of(subscription)
         if consuming is not None:
             consuming.assigned(subscription, partitions)

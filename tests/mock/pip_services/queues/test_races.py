@@ -10,6 +10,7 @@ import pytest
 from pip_services4_commons.errors import InvalidStateException
 
 from pip_services4_kafka.connect._clients import Clients
+from pip_services4_kafka.queues import KafkaMessageQueue
 from pip_services4_kafka.queues._dead_letters import DeadLetters
 
 pytestmark = pytest.mark.ours
@@ -36,6 +37,92 @@ def test_what_was_abandoned_comes_after_a_restart_although_it_was_committed_mean
     queue.close(None)
     queue.open(None)
     assert received(queue, 1) == ["0"]
+
+
+def test_a_subclass_that_subscribes_itself_gets_messages(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    class Subscribing(KafkaMessageQueue):
+        def _subscribe(self, context: Any = None) -> None:
+            if not self._subscribed:
+                options = {"enable.auto.commit": self._auto_commit}
+                self._connection.subscribe(self._get_topic(), self._group_id, options, self)
+                self._subscribed = True
+
+    queue = make_queue(Subscribing, **ONE)
+    queue.send_batch(None, bodies(3))
+    assert received(queue, 2) == ["0", "1"]
+    queue.close(None)
+    assert committed(topic, group) == {1: 2}
+    queue.open(None)
+    assert received(queue, 1) == ["2"]
+
+
+def test_a_receiver_at_work_can_complete_its_message_while_the_queue_is_closed(
+    make_queue: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    bodies: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    raised = []
+
+    def then(message: Any, queue: Any) -> None:
+        entered.set()
+        assert go_on.wait(30)
+        try:
+            queue.complete(message)
+        except Exception as error:
+            raised.append(error)
+
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(1))
+    queue.begin_listen(None, make_receiver(then))
+    assert entered.wait(30)
+    closing = threading.Thread(target=lambda: queue.close(None))
+    closing.start()
+    while queue.is_open():
+        pass
+    go_on.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert raised == []
+    assert committed(topic, group) == {1: 1}
+
+
+def test_messages_that_a_subclass_hears_while_the_queue_is_closed_come_again(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    heard, go_on = threading.Event(), threading.Event()
+
+    class Hearing(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            if message.value() == b"1":
+                heard.set()
+                assert go_on.wait(30)
+            super().on_message(topic, partition, message)
+
+    queue = make_queue(Hearing, **ONE)
+    queue.send_batch(None, bodies(3))
+    assert received(queue, 1) == ["0"]
+    assert heard.wait(30)
+    closing = threading.Thread(target=lambda: queue.close(None))
+    closing.start()
+    while queue._inbox._connection is not None:
+        pass
+    go_on.set()
+    closing.join(30)
+    queue.open(None)
+    assert received(queue, 2) == ["1", "2"]
 
 
 def test_closing_a_connection_in_the_thread_that_subscribes_ends_the_subscription(
