@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from pip_services4_commons.errors import InvalidStateException
+
 from cykafka import DeliveryError, KafkaException, Message, Producer, TopicPartition
 
 from .._errors import kafka_error, typed
@@ -33,6 +35,7 @@ class DeadLetters:
         self._lock = threading.RLock()
         self._exists = False
         self._producer: Producer | None = None
+        self._closed = False
 
     def _prepare(self) -> None:
         if not self._exists:
@@ -52,7 +55,12 @@ class DeadLetters:
             How many attempts to handle it failed.
         """
         self._prepare()
-        delivery = self._publish(self._connection._publisher(-1), message, error, attempts)
+        producer = self._connection._publisher(-1)
+        try:
+            delivery = self._publish(producer, message, error, attempts)
+        except RuntimeError as raised:  # the connection is being closed
+            told = f"topic {self.topic}: moving a dead letter"
+            raise typed(raised, told, topic=self.topic) from raised
         self._connection._settle(delivery, self.topic)
 
     def send_and_commit(
@@ -96,6 +104,8 @@ class DeadLetters:
             self._drop()  # fatal: the next transaction begins with another producer
 
     def _transactional(self, timeout: float) -> Producer:
+        if self._closed:
+            raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
         if self._producer is None:
             producer = self._connection._make_publisher(
                 {"transactional.id": f"dead-letters-{uuid.uuid4()}"}
@@ -134,4 +144,5 @@ class DeadLetters:
     def close(self) -> None:
         """Close the producer for transactions, if there is one."""
         with self._lock:
+            self._closed = True  # who was on the way to a transaction makes no other one
             self._drop()
