@@ -185,10 +185,16 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             The connection is not configured rightly.
         """
         known = to_context(context or correlation_id)
-        self.__closed.wait()
+        while not self.__open(known):
+            self.__closed.wait()
+
+    def __open(self, known: IContext | None) -> bool:
+        """Open the queue, unless it is being closed."""
         with self.__lock:
             if self._opened:
-                return
+                return True
+            if not self.__closed.is_set():
+                return False
             connection = self._connection
             if connection is None:
                 connection = self._connection = self.__find_connection()
@@ -201,6 +207,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
                 if isinstance(error, Exception):
                     raise _not_opened(known, error) from error
                 raise
+            return True
 
     def __prepare(self, context: IContext | None, connection: KafkaConnection) -> None:
         if not connection.is_open():
