@@ -204,18 +204,18 @@ class KafkaConnection(
                 return
             self.__closing = True
             ended = self.__readers.take()
-        # Without the lock: listeners at work may call anything.
-        self.__readers.end(ended, self._timeout())
-        with self.__opening:
-            clients, self.__clients = self.__clients, None
-            self._connection = self._producer = self._admin_client = None
-            self.__closing = False
-        if clients is not None:
-            lost = clients.close(self._timeout())
-            if lost:
-                told = f"Closed the connection to Kafka with {lost} messages not sent"
-                self._logger.error(known, None, told)
+        try:  # without the lock: listeners at work may call anything
+            self.__readers.end(ended, self._timeout())
+        finally:  # the wait may be interrupted
+            self.__close_clients(known)
         self._logger.debug(known, "Disconnected from Kafka")
+
+    def __close_clients(self, context: IContext | None) -> None:
+        with self.__opening:
+            clients, self.__clients, self.__closing = self.__clients, None, False
+            self._connection = self._producer = self._admin_client = None
+        if clients is not None and (lost := clients.close(self._timeout())):
+            self._logger.error(context, None, f"Closed Kafka with {lost} messages not sent")
 
     def get_connection(self) -> Any:
         """The producer, as :meth:`get_producer`.
