@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -30,12 +31,7 @@ from pip_services4_kafka.connect.KafkaConnectionResolver import KafkaConnectionR
 from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
 
 
-class KafkaConnection(
-    IMessageQueueConnection,
-    IReferenceable,
-    IConfigurable,
-    IOpenable,
-):
+class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IOpenable):
     """A connection to Kafka: its clients, its topics, its subscriptions. Thread-safe.
 
     Configuration parameters (times in ms):
@@ -75,7 +71,7 @@ class KafkaConnection(
 
         self.__settings = Settings()
         self.__client_log = ClientLog(self._logger, self.__settings.secrets.scrub)
-        self.__rare_log = RareLog(self._logger)
+        self.__rare_log = RareLog(self._logger, self.__client_log)
         self.__readers = Subscriptions(self._subscriptions, self.__rare_log)
         self.__clients: Clients | None = None
         self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
@@ -167,7 +163,7 @@ class KafkaConnection(
                     self.__rare_log,
                 )
                 for warning in self.__settings.warnings:
-                    self._logger.warn(known, warning)
+                    self.__client_log.log(logging.WARNING, "%s", warning)
                 producer = clients.open()
             except BaseException as error:
                 if clients is not None:

@@ -42,6 +42,10 @@ class ClientLog:
         found = references.get_optional(Descriptor(None, "logger", None, None, None))
         self._has_loggers = any(isinstance(logger, ILogger) for logger in found or ())
 
+    def has_loggers(self) -> bool:
+        """Whether there are loggers of pip-services."""
+        return self._has_loggers
+
     def log(self, level: int, text: str, *args: Any) -> None:
         """Log a line; `level` is one of Python's. Never raises: it is called from deep below."""
         try:
@@ -63,10 +67,18 @@ class ClientLog:
 
 
 class RareLog:
-    """Logs each kind of error once in QUIET_S, with the number of those left out. Thread-safe."""
+    """Logs each kind of error once in QUIET_S, with the number of those left out. Thread-safe.
 
-    def __init__(self, logger: CompositeLogger) -> None:
+    Parameters
+    ----------
+    logger : CompositeLogger
+    lines : ClientLog
+        Knows whether there are loggers; without them lines go where its lines go.
+    """
+
+    def __init__(self, logger: CompositeLogger, lines: ClientLog) -> None:
         self._logger = logger
+        self._lines = lines
         self._lock = threading.Lock()
         self._told: dict[Hashable, float] = {}
         self._left_out: dict[Hashable, int] = {}
@@ -81,6 +93,10 @@ class RareLog:
             self._told[kind] = now
             more = self._left_out.pop(kind, 0)
         try:
-            self._logger.error(None, error, f"{text} ({more} times more)" if more else text)
+            told = f"{text} ({more} times more)" if more else text
+            if self._lines.has_loggers():
+                self._logger.error(None, error, told)
+            else:
+                self._lines.log(logging.ERROR, "%s", told if error is None else f"{told}: {error}")
         except Exception:
             _python.debug("a logger raised", exc_info=True)

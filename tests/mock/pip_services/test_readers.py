@@ -17,7 +17,7 @@ from pip_services4_commons.errors import (
 )
 
 from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
-from pip_services4_kafka.connect._logs import RareLog
+from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._reader import Reader
 
 pytestmark = pytest.mark.ours
@@ -57,7 +57,7 @@ def test_message_is_handed_over_in_under_a_millisecond(
     listener = make_batch_listener()
     listener._on_batch = lambda _, batch: took.put(time.perf_counter() - batch[0])
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
-    reader = Reader(subscription, lambda _: Prompt(), (), RareLog(logger))
+    reader = Reader(subscription, lambda _: Prompt(), (), RareLog(logger, ClientLog(logger, str)))
     reader.start()
     delays = []
     for _ in range(100):

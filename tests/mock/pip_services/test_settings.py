@@ -245,7 +245,33 @@ def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
     assert "4711" not in logger.all()
 
 
+def test_without_loggers_of_pip_services_warnings_go_to_pythons(
+    new_connection: Callable[..., Any], cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pip_services4_components.refer import References
+
+    connection = new_connection(
+        connection__uri=cluster.bootstrap_servers,
+        options__request_timout=1,
+        references=References(),
+    )
+    connection.open(None)
+
+    (told,) = [each for each in caplog.records if "is no key" in each.message]
+    assert (told.name, told.levelname) == ("cykafka", "WARNING")
+    assert 'did you mean "options.request_timeout"' in told.message
+
+
 # -- TLS and SASL
+
+
+def test_file_that_is_missing_is_named(new_connection: Callable[..., Any]) -> None:
+    connection = new_connection(connection__host="localhost", credential__ssl_ca_file="/no.pem")
+    with pytest.raises(ConfigException) as caught:
+        connection.open(None)
+
+    assert caught.value.code == "INVALID_PROPERTY"
+    assert 'credential.ssl_ca_file: "/no.pem" cannot be read' in caught.value.message
 
 
 def test_ssl_without_a_password_is_tls() -> None:
