@@ -475,8 +475,9 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
             raise
 
     def __begin(self, context: IContext | None, receiver: IMessageReceiver | None) -> Listening:
-        if receiver is None:
-            raise BadRequestException(None, "NO_RECEIVER", "listen: there is no receiver")
+        if not callable(getattr(receiver, "receive_message", None)):
+            told = f"listen: {receiver!r} has no receive_message(message, queue)"
+            raise BadRequestException(None, "NO_RECEIVER", told)
         consuming = self.__receiving(context)
         self._measures.debug(context, "Started listening messages at %s", self.get_name())
         return self._inbox.listening(consuming, receiver)

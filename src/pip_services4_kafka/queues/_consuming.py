@@ -342,6 +342,8 @@ class Consuming:
             )
         elif limit and attempts >= limit:
             self.bury(message, f"abandoned {attempts} times", attempts)
+            told = f"Queue {self._name()}, partition {number}, offset {offset}"
+            self._measures.warn(None, f"{told}: a dead letter, abandoned {attempts} times")
 
     def failed(self, lease: Lease, index: int, envelope: Any, error: Exception) -> None:
         """The receiver raised."""
@@ -358,6 +360,7 @@ class Consuming:
         if limit and attempts >= limit and message is not None:
             try:
                 self.bury(message, f"{type(error).__name__}: {error}", attempts)
+                self._measures.warn(context, f"{told}: a dead letter after {attempts} attempts")
                 return
             except Exception as raised:  # whatever it is, listening goes on
                 self._measures.fail(

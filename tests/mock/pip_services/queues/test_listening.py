@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pip_services4_commons.errors import BadRequestException
 
 pytestmark = pytest.mark.ours
 
@@ -176,6 +177,7 @@ def test_a_poisonous_message_becomes_a_dead_letter(
     cluster: Any,
     topic: str,
     group: str,
+    logger: Any,
 ) -> None:
     def then(message: Any, queue: Any) -> None:
         if message.get_message_as_string() == "1":
@@ -208,6 +210,16 @@ def test_a_poisonous_message_becomes_a_dead_letter(
     queue.close(None)
     assert committed(topic, group) == {1: 3}
     assert counters.value(f"queue.{topic}.dead_letter_messages") == 1
+    assert "partition 1, offset 1: a dead letter after 3 attempts" in logger.all()
+
+
+def test_what_is_no_receiver_is_refused(make_queue: Callable[..., Any]) -> None:
+    queue = make_queue()
+    for call in (queue.listen, queue.begin_listen):
+        for receiver in (None, print):
+            with pytest.raises(BadRequestException, match=r"no receive_message\(") as raised:
+                call("123", receiver)
+            assert raised.value.code == "NO_RECEIVER"
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
