@@ -21,6 +21,9 @@ from ._partition import Lease, Partition, Taken
 from ._progress import BUFFERED, HANDED, RETRY
 from ._room import Room
 
+# The longest wait, s; a Condition takes no other one.
+_FOREVER_S = 1e9
+
 
 class Buffer(Room):
     """The local queue of one KafkaMessageQueue."""
@@ -84,9 +87,11 @@ class Buffer(Room):
 
     def add(
         self, subscription: Any, number: int, offsets: Sequence[int], envelopes: list[Any]
-    ) -> Partition:
+    ) -> None:
         """Messages that were fetched, all of one partition."""
         with self._lock:
+            if self._closed:  # nothing that comes now, or later, counts as seen
+                return
             partition = self._partitions.get(number)
             if partition is None or partition.subscription is not subscription:
                 # By on_message: nobody has assigned it.
@@ -97,13 +102,12 @@ class Buffer(Room):
                 partition.buffered += len(run)
                 self._make_ready(partition)
                 self._filled.notify_all()
-            return partition
 
     def skip(self, subscription: Any, number: int, offset: int) -> None:
         """A message that is dealt with already, without being handed over."""
         with self._lock:
             partition = self._partitions.get(number)
-            if partition is None or partition.subscription is not subscription:
+            if self._closed or partition is None or partition.subscription is not subscription:
                 return
             run = partition.see((offset,), [None])
             if run is not None:
@@ -114,7 +118,7 @@ class Buffer(Room):
         """A message that is not handed over but not finished either (it could not be read)."""
         with self._lock:
             partition = self._partitions.get(number)
-            if partition is None or partition.subscription is not subscription:
+            if self._closed or partition is None or partition.subscription is not subscription:
                 return None
             run = partition.see((offset,), [None])
             if run is None:
@@ -163,7 +167,7 @@ class Buffer(Room):
 
         None: there was none, or the queue was closed.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + min(timeout, _FOREVER_S)
         with self._lock:
             while not self._closed:
                 partition = self._next_partition()
@@ -464,8 +468,12 @@ class Buffer(Room):
                     partition.lease.stopped = True
             self._filled.notify_all()
 
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def close(self) -> None:
-        """Nothing is handed over any more: `take` and `lease` return None."""
+        """Nothing comes or is handed over any more: `take` and `lease` return None."""
         with self._lock:
             self._closed = True
             for partition in self._partitions.values():

@@ -95,7 +95,6 @@ class Consuming:
         self.buffer = Buffer(settings.max_pending, settings.auto_commit)
         self.subscription: KafkaSubscription | None = None
         self.reader: Reader | None = None
-        self.ending = False  # nothing is put into the buffer any more
         self._name = name
         self._read = read
         self._each = each
@@ -150,8 +149,8 @@ class Consuming:
         count = len(batch)
         if self._each is not None:
             for message in batch:
-                if self.ending:
-                    break  # what is not heard comes again
+                if self.buffer.is_closed():  # the rest is the next reader's
+                    break
                 self._hand_to_subclass(subscription, message)
         else:
             try:
@@ -202,7 +201,7 @@ class Consuming:
         try:
             self._each(str(message.topic()), number, message)
         except Exception as error:
-            if self.ending:
+            if self.buffer.is_closed():  # it may be why; skip() does nothing now
                 return
             self._measures.failed()
             self._measures.fail(None, error, f"on_message of queue {self._name()} failed")
@@ -323,7 +322,7 @@ class Consuming:
     def complete(self, message: Message) -> None:
         """A message is finished."""
         number, offset = _place(message)
-        partition = self.buffer.settle(number, offset)
+        partition = self.buffer.settle(number, offset) if self._is_ours(message) else None
         if partition is None:
             self._measures.debug(
                 None, "Complete: offset %s of partition %s is not in hand", offset, number
@@ -331,11 +330,17 @@ class Consuming:
         elif not self.settings.auto_commit:
             self._commit(partition)
 
+    def _is_ours(self, message: Message) -> bool:
+        """Whether it is of this topic: other queues' messages have the same offsets."""
+        return self.subscription is None or message.topic() in (None, self.subscription.topic)
+
     def abandon(self, message: Message, envelope: Any) -> None:
         """A message comes again, at once; as a dead letter, if it was its last attempt."""
         number, offset = _place(message)
         limit = self.settings.max_attempts
-        attempts = self.buffer.abandon(number, offset, envelope, limit)
+        attempts = 0
+        if self._is_ours(message):
+            attempts = self.buffer.abandon(number, offset, envelope, limit)
         if not attempts:
             self._measures.debug(
                 None, "Abandon: offset %s of partition %s is not in hand", offset, number
@@ -372,6 +377,10 @@ class Consuming:
     def bury(self, message: Message, error: str, attempts: int | None = None) -> None:
         """Move a message to the dead letter topic."""
         number, offset = _place(message)
+        if not self._is_ours(message):
+            raise BadRequestException(
+                None, "NO_REFERENCE", f"the message is one of topic {message.topic()}"
+            )
         if attempts is None:
             attempts = self.buffer.attempts(number, offset) + 1
         if not self._bury_in_transaction(message, error, attempts):

@@ -159,8 +159,10 @@ class Inbox:
             listenings = list(self._listenings)
         for listening in listenings:
             listening.stop()
-        for listening in listenings:
-            listening.wait()
+        # A receiver that waited for another's would wait for ever if that did the same.
+        if not any(listening.is_mine() for listening in listenings):
+            for listening in listenings:
+                listening.wait()
 
     # Dead letters
 
@@ -183,31 +185,35 @@ class Inbox:
     def close(self) -> None:
         """End everything; what is finished is committed. Does nothing the second time."""
         with self._lock:
+            if self._consuming is not None:
+                # Before on_message gets to know of it: what it refuses then does not count as seen.
+                self._consuming.buffer.close()
             connection, self._connection = self._connection, None
-            self._ending = self._consuming
-            if self._ending is not None:
-                self._ending.ending = True
             consuming, self._consuming = self._consuming, None
+            self._ending = consuming
             dead_letters, self._dead_letters = self._dead_letters, None
             listenings = list(self._listenings)
+        # Also if somebody has closed the connection before: they are at work all the same.
+        timeout = connection._request_timeout / 1000 if connection is not None else 0
         try:
-            if consuming is not None:
-                consuming.buffer.close()
-            # Also if somebody has closed the connection before: they are at work all the same.
-            timeout = connection._request_timeout / 1000 if connection is not None else 0
             for listening in listenings:
                 if not listening.wait(timeout):
                     self._measures.warn(
                         None, "A queue is closed while a receiver is still at work"
                     )
-            # A subclass may have subscribed on its own.
-            if connection is not None:
-                for each in list(connection._subscriptions):
-                    if (listener := each.listener) is self._queue and listener is not None:
-                        connection.unsubscribe(str(each.topic), each.group_id, listener)
-            if consuming is not None:
-                consuming.last_gauges()
-        finally:
-            self._ending = None
-            if dead_letters is not None:
-                dead_letters.close()
+        finally:  # the wait may be interrupted, and a reader that went on would keep its partitions
+            try:
+                self._end(consuming, connection)
+            finally:
+                self._ending = None
+                if dead_letters is not None:
+                    dead_letters.close()
+
+    def _end(self, consuming: Consuming | None, connection: KafkaConnection | None) -> None:
+        # A subclass may have subscribed on its own.
+        if connection is not None:
+            for each in list(connection._subscriptions):
+                if (listener := each.listener) is self._queue and listener is not None:
+                    connection.unsubscribe(str(each.topic), each.group_id, listener)
+        if consuming is not None:
+            consuming.last_gauges()

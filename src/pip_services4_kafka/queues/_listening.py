@@ -88,9 +88,13 @@ class Listening:
         """End after the messages at work; what was not handed over stays in the buffer."""
         self._buffer.stop_leases(self._stop)
 
+    def is_mine(self) -> bool:
+        """Whether this is a receiver's own thread."""
+        return threading.current_thread() in self._threads
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no receiver is at work; at once if this is a receiver's own thread."""
-        return threading.current_thread() in self._threads or self._done.wait(timeout)
+        return self.is_mine() or self._done.wait(timeout)
 
     def end(self) -> None:
         """It has run, or never will."""

@@ -1,0 +1,217 @@
+"""What applications do to queues that nobody would do on purpose."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_commons.errors import ApplicationException, BadRequestException
+from pip_services4_components.refer import Descriptor
+
+from pip_services4_kafka.queues import KafkaMessageQueue
+from pip_services4_kafka.queues._listening import Listening
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 30.0
+ONE = {"options__write_partition": 1}
+
+
+def test_close_in_the_midst_of_a_batch_skips_nothing_a_subclass_has_not_heard(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Hearing(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            if message.value() == b"5":
+                entered.set()
+                assert go_on.wait(WAIT_S)
+            super().on_message(topic, partition, message)
+
+    queue = make_queue(Hearing, **ONE)
+    queue.send_batch(None, bodies(10))
+    assert received(queue, 3) == ["0", "1", "2"]
+    assert entered.wait(WAIT_S)
+    closing = threading.Thread(target=queue.close)
+    closing.start()
+    while queue._inbox._connection is not None:
+        time.sleep(0.001)
+    go_on.set()
+    closing.join(WAIT_S)
+    assert not closing.is_alive()
+    assert committed(topic, group) == {1: 3}
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_another_topics_message_finishes_nothing_here(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    unique: Callable[[str], str],
+    cluster: Any,
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+    autocommit: bool,
+) -> None:
+    other = unique("other")
+    cluster.create_topic(other, 4)
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue(autocommit=autocommit, **ONE)
+    elsewhere = make_queue(topic=other, group_id=unique("group"), **ONE)
+    for each in (queue, elsewhere):
+        each.send_batch(None, bodies(2))
+    foreign = [elsewhere.receive(None, 30_000) for _ in range(2)]
+    assert received(queue, 2) == ["0", "1"]
+    for envelope in foreign:
+        queue.complete(None, envelope)
+        queue.abandon(None, envelope)
+        with pytest.raises(BadRequestException, match="NO_REFERENCE|topic"):
+            queue.move_to_dead_letter(None, envelope)
+    assert queue.receive(None, 50) is None  # nothing came of abandon()
+    queue.close(None)
+    assert committed(topic, group) == ({1: 2} if autocommit else {})
+
+
+def test_two_receivers_of_a_queue_may_end_listening_at_once(
+    make_queue: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    eventually: Callable[..., Any],
+) -> None:
+    both = threading.Barrier(2, timeout=WAIT_S)
+
+    def then(_: Any, queue: Any) -> None:
+        both.wait()
+        queue.end_listen(None)
+
+    queue = make_queue()
+    receivers = make_receiver(then), make_receiver(then)
+    for receiver in receivers:
+        queue.begin_listen(None, receiver)
+    messages = [{"value": str(n), "partition": n} for n in range(2)]
+    queue._connection.publish(queue._get_topic(), messages)
+    for receiver in receivers:
+        receiver.wait(1)
+    eventually(lambda: queue._receiver is None)
+
+
+@pytest.mark.parametrize("wait", [2**63 - 1, 1e300, float("inf")])
+def test_receive_waits_for_ever_if_it_is_told_so(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any], wait: float
+) -> None:
+    queue = make_queue()
+    later = threading.Timer(0.1, lambda: queue.send(None, envelope("at last")))
+    later.start()
+    assert queue.receive(None, wait).get_message_as_string() == "at last"
+
+
+def test_an_interrupted_close_leaves_no_reader_behind(
+    make_queue: Callable[..., Any],
+    make_references: Callable[..., Any],
+    make_connection: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    bodies: Callable[..., Any],
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = make_connection()
+    references = make_references()
+    references.put(Descriptor("test", "connection", "kafka", "default", "1.0"), connection)
+    queue = make_queue(references=references)
+    queue.send_batch(None, bodies(1))
+    receiver = make_receiver()
+    queue.begin_listen(None, receiver)
+    receiver.wait(1)
+
+    def interrupted(*_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Listening, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queue.close(None)
+    assert not connection._subscriptions
+    eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
+
+
+def test_an_interrupted_close_of_a_connection_closes_it(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(connection._KafkaConnection__readers), "end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        connection.close(None)
+    monkeypatch.undo()
+    assert not connection.is_open()
+    connection.open(None)
+    assert connection.read_queue_names() is not None
+
+
+def test_a_queue_that_is_opened_while_it_is_closed_is_open(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    queue = make_queue()
+    queue.send_batch(None, bodies(1))
+    assert received(queue, 1) == ["0"]
+    locked, go_on = threading.Event(), threading.Event()
+    close = queue._inbox.close
+
+    def slowly() -> None:
+        locked.set()
+        assert go_on.wait(WAIT_S)
+        close()
+
+    queue._inbox.close = slowly
+    closing = threading.Thread(target=queue.close)
+    closing.start()
+    assert locked.wait(WAIT_S)
+    # As if it had waited before close() began.
+    assert queue._QueueLife__open(None) is False
+    del queue._inbox.close
+    opening = threading.Thread(target=queue.open)
+    opening.start()
+    go_on.set()
+    opening.join(WAIT_S)
+    assert queue.is_open()
+    assert queue._connection.is_open()
+    queue.send_batch(None, bodies(1, 1))
+    assert received(queue, 1) == ["1"]
+
+
+def test_dead_letters_of_a_closed_connection_are_a_typed_error(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], cluster: Any, topic: str
+) -> None:
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue()
+    queue.send_batch(None, bodies(1))
+    envelope = queue.receive(None, 30_000)
+    letters = queue._inbox.dead_letters()
+    producer = queue._connection._publisher(-1)
+    letters._prepare()
+    producer.close()  # as another thread's close() does at this moment
+    with pytest.raises(ApplicationException):
+        letters.send(envelope.get_reference(), "told", 1)
+
+
+def test_dead_letters_that_were_closed_make_no_other_producer(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], cluster: Any, topic: str
+) -> None:
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue(options__transactional=True)
+    queue.send_batch(None, bodies(1))
+    message = queue.receive(None, 30_000).get_reference()
+    letters = queue._inbox.dead_letters()
+    letters.close()
+    with pytest.raises(ApplicationException, match="not opened"):
+        letters.send_and_commit(message, "told", 1, 1, b"")
+    assert letters._producer is None
