@@ -186,7 +186,7 @@ class Inbox:
         """End everything; what is finished is committed. Does nothing the second time."""
         with self._lock:
             if self._consuming is not None:
-                # Before on_message gets to know of it: what it refuses then does not count as seen.
+                # Before on_message knows of it: what it refuses then does not count as seen.
                 self._consuming.buffer.close()
             connection, self._connection = self._connection, None
             consuming, self._consuming = self._consuming, None
@@ -201,7 +201,7 @@ class Inbox:
                     self._measures.warn(
                         None, "A queue is closed while a receiver is still at work"
                     )
-        finally:  # the wait may be interrupted, and a reader that went on would keep its partitions
+        finally:  # the wait may be interrupted; a reader that went on would keep its partitions
             try:
                 self._end(consuming, connection)
             finally:
