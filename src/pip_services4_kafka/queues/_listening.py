@@ -8,6 +8,7 @@ for the slice.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class Listening:
         self._workers = max(1, workers)
         self._failure = failure
         self._ended = ended
+        self._process = os.getpid()
         self._stop = threading.Event()
         self._done = threading.Event()
         self._threads: set[threading.Thread] = set()
@@ -94,6 +96,8 @@ class Listening:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no receiver is at work; at once if this is a receiver's own thread."""
+        if self._process != os.getpid():  # a fork has no other threads
+            return True
         return self.is_mine() or self._done.wait(timeout)
 
     def end(self) -> None:
