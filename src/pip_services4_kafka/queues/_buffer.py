@@ -55,9 +55,24 @@ class Buffer(Room):
         with self._lock:
             old = self._partitions.get(number)
             if old is not None and old.subscription is subscription:
-                self._disown(old)
-                new = self._partitions[number] = Partition(number, subscription)
-                new.paused = old.paused
+                self._begin_anew(old)
+
+    def _begin_anew(self, old: Partition) -> Partition:
+        self._disown(old)
+        new = self._partitions[old.number] = Partition(old.number, old.subscription)
+        new.paused = old.paused
+        return new
+
+    def _known(self, subscription: Any, number: int, offset: int) -> Partition | None:
+        """The partition of a message that comes; None: it is not ours, or nothing counts now."""
+        partition = self._partitions.get(number)
+        if self._closed or partition is None or partition.subscription is not subscription:
+            return None
+        position = partition.position
+        if position is None or offset > position or offset == partition.next:
+            return partition
+        # Behind all that is unfinished: the topic was made anew, or its log was cut off.
+        return self._begin_anew(partition)
 
     def revoke(self, subscription: Any, numbers: Iterable[int] | None = None) -> list[Partition]:
         """These (None: all) are no longer ours: drop what waits; their positions stay readable."""
@@ -92,8 +107,8 @@ class Buffer(Room):
         with self._lock:
             if self._closed:  # nothing that comes now, or later, counts as seen
                 return
-            partition = self._partitions.get(number)
-            if partition is None or partition.subscription is not subscription:
+            partition = self._known(subscription, number, offsets[0])
+            if partition is None:
                 # By on_message: nobody has assigned it.
                 partition = self._partitions[number] = Partition(number, subscription)
             run = partition.see(offsets, envelopes)
@@ -102,6 +117,11 @@ class Buffer(Room):
                 partition.buffered += len(run)
                 self._make_ready(partition)
                 self._filled.notify_all()
+
+    def look_back(self, subscription: Any, number: int, offset: int) -> None:
+        """A message comes that `add` or `skip` will tell of."""
+        with self._lock:
+            self._known(subscription, number, offset)
 
     def skip(self, subscription: Any, number: int, offset: int) -> None:
         """A message that is dealt with already, without being handed over."""
@@ -117,8 +137,8 @@ class Buffer(Room):
     def hold(self, subscription: Any, number: int, offset: int) -> Taken | None:
         """A message that is not handed over but not finished either (it could not be read)."""
         with self._lock:
-            partition = self._partitions.get(number)
-            if self._closed or partition is None or partition.subscription is not subscription:
+            partition = self._known(subscription, number, offset)
+            if partition is None:
                 return None
             run = partition.see((offset,), [None])
             if run is None:

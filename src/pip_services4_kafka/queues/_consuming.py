@@ -198,6 +198,7 @@ class Consuming:
     def _hand_to_subclass(self, subscription: KafkaSubscription, message: Message) -> None:
         assert self._each is not None
         number, offset = _place(message)
+        self.buffer.look_back(subscription, number, offset)
         try:
             self._each(str(message.topic()), number, message)
         except Exception as error:
