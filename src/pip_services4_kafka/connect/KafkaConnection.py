@@ -206,12 +206,12 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             self.__close_clients(known)
         self._logger.debug(known, "Disconnected from Kafka")
 
-    def __close_clients(self, context: AnyContext) -> None:
+    def __close_clients(self, context: IContext | None) -> None:
         with self.__opening:
             clients, self.__clients, self.__closing = self.__clients, None, False
             self._connection = self._producer = self._admin_client = None
         if clients is not None and (lost := clients.close(self._timeout())):
-            self._logger.error(to_context(context), None, f"Closed Kafka with {lost} messages not sent")
+            self._logger.error(context, None, f"Closed Kafka with {lost} messages not sent")
 
     def get_connection(self) -> Any:
         """The producer, as :meth:`get_producer`.
