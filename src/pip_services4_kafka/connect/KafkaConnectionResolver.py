@@ -127,7 +127,11 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
                 options.put(key, options[alias])
         given = [connection for connection in connections or () if connection]
         if not given:
-            raise misconfigured("NO_CONNECTION", "no connection to Kafka is configured", context)
+            raise misconfigured(
+                "NO_CONNECTION",
+                "no connection to Kafka is configured: connection.host or connection.uri names it",
+                context,
+            )
         brokers: list[str] = []
         for connection in given:
             uri = connection.get_as_nullable_string("uri")

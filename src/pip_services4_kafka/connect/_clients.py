@@ -20,17 +20,13 @@ from cykafka.admin import AdminClient
 from pip_services4_kafka._context import trace_id_of
 from pip_services4_kafka._errors import kafka_error, misconfigured, typed, with_cause
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
-from pip_services4_kafka.connect._security import token_source
+from pip_services4_kafka.connect._security import token_source, unreadable_file
 from pip_services4_kafka.connect._settings import Settings
 
-# Errors that say why brokers cannot be reached, the most telling first; others only say that they
-# cannot.
-_TELLING = (
-    KafkaError._AUTHENTICATION,
-    KafkaError._SSL,
-    KafkaError._RESOLVE,
-    KafkaError._TRANSPORT,
-)
+# Errors that say why brokers cannot be reached, while others only say that they cannot.
+_TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
+# Errors that name a broker and what happened to its connection.
+_NAMING = (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
 _MOST_EVENTS = 100
 
 
@@ -82,25 +78,28 @@ class Clients:
         producer = self.producer(self._settings.acks)
         try:
             producer.list_topics(timeout=self._settings.connect_timeout / 1e3)
-        except KafkaException:
+        except KafkaException as error:
             for _ in range(_MOST_EVENTS):  # the errors and lines met meanwhile
-                if not producer.poll(0):
+                if self._told(_TELLING) or not producer.poll(0):
                     break
-            told = self._told()
-            if told is not None:
-                raise KafkaException(told) from None
-            raise
+            told = self._told(_TELLING) or self._told(_NAMING) or self._guess(error.args[0])
+            raise KafkaException(told) from None
         finally:
             self._opening = False
         return producer
 
-    def _told(self) -> KafkaError | None:
-        """The error that says why the brokers cannot be reached, if one does."""
-        for code in _TELLING:
-            for error in self._errors:
-                if error.code() == code:
-                    return error
-        return None
+    def _told(self, codes: tuple[int, ...]) -> KafkaError | None:
+        """The first error met with such a code, which says why no broker can be reached."""
+        return next((error for error in self._errors if error.code() in codes), None)
+
+    def _guess(self, error: KafkaError) -> KafkaError:
+        """Nothing was told: so end connections to a listener that wants TLS or SASL."""
+        known = self.producer_properties
+        if str(known["security.protocol"]).upper() != "PLAINTEXT":
+            return error
+        told = "a listener for TLS or SASL would answer like this: credential.ssl turns on TLS"
+        names = f"{known['bootstrap.servers']}: {error.str()}"
+        return KafkaError(error.code(), f"{names}; {told}, credential.username SASL")
 
     def producer(self, acks: int) -> Producer:
         """The producer that waits for so many brokers, made at its first use."""
@@ -202,6 +201,8 @@ class Clients:
             known = kafka_error(error)
             if known is None or known.code() == KafkaError._INVALID_ARG:
                 words = secrets.scrub(known.str()) if known is not None else str(clean)
+                path = unreadable_file(config)
+                words = f"{path}: {words}" if path is not None else words
                 failure = with_cause(misconfigured("INVALID_PROPERTY", words), clean)
             else:
                 failure = typed(clean, "Kafka client")

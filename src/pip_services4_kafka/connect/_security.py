@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -54,6 +55,15 @@ def security_properties(
     sasl = _sasl(resolved, given, warnings)
     protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if sasl else "SSL" if tls else "PLAINTEXT"
     return {"security.protocol": protocol, **sasl, **properties}, warnings
+
+
+def unreadable_file(properties: Mapping[str, Any]) -> str | None:
+    """The key and the path of a file for TLS that cannot be read, which OpenSSL does not tell."""
+    for key, name in _FILES.items():
+        path = properties.get(name)
+        if isinstance(path, str) and path != "probe" and not os.access(path, os.R_OK):
+            return f'credential.{key}: "{path}" cannot be read'
+    return None
 
 
 def _sasl(resolved: ConfigParams, given: Mapping[str, str], warnings: list[str]) -> dict[str, str]:

@@ -123,6 +123,19 @@ def test_wrong_password_fails_to_open_with_the_broker_s_words_and_without_the_pa
     assert "4711" not in f"{caught.value} {caught.value.cause!r} {logger.all()}"
 
 
+@pytest.mark.parametrize("listener", ["tls", "sasl_plain"])
+def test_missing_credential_is_guessed(
+    new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]], listener: str
+) -> None:
+    given = parameters(listener)
+    open_ = {key: value for key, value in given.items() if not key.startswith("credential.")}
+    connection = new_connection({**open_, "options.connect_timeout": 3000})
+    with pytest.raises(ConnectionException, match=r"credential\.ssl turns on TLS") as caught:
+        connection.open(None)
+
+    assert given["connections.0.port"] in caught.value.message
+
+
 def test_wrong_token_fails_to_open_without_showing_it(
     new_connection: Callable[..., Any],
     parameters: Callable[..., dict[str, Any]],

@@ -93,6 +93,8 @@ def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
     assert caught.value.code == "CONNECT_FAILED"
     assert caught.value.trace_id == "trace-1"
     assert isinstance(caught.value.cause, cykafka.KafkaException)
+    assert "Connection refused" in caught.value.message
+    assert f":{dead_port}" in caught.value.message
     assert connection.is_open() is False
     assert cykafka._handle.live_handles()["handles"] == before
 
