@@ -206,7 +206,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             self.__close_clients(known)
         self._logger.debug(known, "Disconnected from Kafka")
 
-    def __close_clients(self, context: IContext | None) -> None:
+    def __close_clients(self, context: Any) -> None:
         with self.__opening:
             clients, self.__clients, self.__closing = self.__clients, None, False
             self._connection = self._producer = self._admin_client = None
