@@ -27,6 +27,8 @@ from pip_services4_kafka.connect._settings import Settings
 _TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
 # Errors that name a broker and what happened to its connection.
 _NAMING = (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
+# Errors that say no more than that nobody has answered.
+_SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._UNSUPPORTED_FEATURE)
 _MOST_EVENTS = 100
 
 
@@ -93,13 +95,17 @@ class Clients:
         return next((error for error in self._errors if error.code() in codes), None)
 
     def _guess(self, error: KafkaError) -> KafkaError:
-        """Nothing was told: so end connections to a listener that wants TLS or SASL."""
-        known = self.producer_properties
-        if str(known["security.protocol"]).upper() != "PLAINTEXT":
+        """Nothing was told: brokers are slow, or the listener wants TLS or SASL."""
+        if error.code() not in _SILENCE:
             return error
-        told = "a listener for TLS or SASL would answer like this: credential.ssl turns on TLS"
-        names = f"{known['bootstrap.servers']}: {error.str()}"
-        return KafkaError(error.code(), f"{names}; {told}, credential.username SASL")
+        known, waited = self.producer_properties, self._settings.connect_timeout
+        told = (
+            f"no answer from {known['bootstrap.servers']} (options.connect_timeout: {waited} ms)"
+        )
+        if str(known["security.protocol"]).upper() == "PLAINTEXT":
+            told += "; one that wants TLS or SASL would not answer either: credential.ssl turns"
+            told += " TLS on, credential.username SASL"
+        return KafkaError(error.code(), f"{told}: {error.str()}")
 
     def producer(self, acks: int) -> Producer:
         """The producer that waits for so many brokers, made at its first use."""

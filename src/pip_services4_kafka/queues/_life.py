@@ -212,7 +212,10 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
     def __prepare(self, context: IContext | None, connection: KafkaConnection) -> None:
         if not connection.is_open():
             raise ConnectionException(
-                trace_id_of(context), "CONNECT_FAILED", "the connection to Kafka is not open"
+                trace_id_of(context),
+                "CONNECT_FAILED",
+                "the shared connection to Kafka is not open: open it before its queues; in a "
+                "container's configuration it stands before them",
             )
         topic = self._get_topic()
         ensure_topic(connection, topic)

@@ -130,7 +130,7 @@ def test_missing_credential_is_guessed(
     given = parameters(listener)
     open_ = {key: value for key, value in given.items() if not key.startswith("credential.")}
     connection = new_connection({**open_, "options.connect_timeout": 3000})
-    with pytest.raises(ConnectionException, match=r"credential\.ssl turns on TLS") as caught:
+    with pytest.raises(ConnectionException, match=r"credential\.ssl turns TLS on") as caught:
         connection.open(None)
 
     assert given["connections.0.port"] in caught.value.message

@@ -99,6 +99,24 @@ def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
     assert cykafka._handle.live_handles()["handles"] == before
 
 
+@pytest.mark.parametrize("secured", [False, True])
+def test_opening_tells_that_nobody_answers(
+    new_connection: Callable[..., Any], secured: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = new_connection(
+            connection__host="127.0.0.1",
+            connection__port=server.getsockname()[1],
+            credential__ssl=secured,
+            options__connect_timeout=300,
+        )
+        with pytest.raises(ConnectionException, match="no answer from 127") as caught:
+            connection.open(None)
+
+    assert "options.connect_timeout: 300 ms" in caught.value.message
+    assert ("credential.ssl turns TLS on" in caught.value.message) is not secured
+
+
 def test_wrong_configuration_is_told_by_open(new_connection: Callable[..., Any]) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection(connection__protocol="tcp").open(None)

@@ -49,6 +49,21 @@ def test_a_failed_open_leaves_nothing_open(make_queue: Callable[..., Any]) -> No
     assert live_handles() == before
 
 
+def test_a_shared_connection_is_opened_before_its_queues(
+    make_queue: Callable[..., Any],
+    new_connection: Callable[..., Any],
+    make_references: Callable[..., Any],
+) -> None:
+    from pip_services4_components.refer import Descriptor
+
+    references = make_references()
+    shared = new_connection(connection__uri="tcp://127.0.0.1:1")
+    references.put(Descriptor("test", "connection", "kafka", "default", "1.0"), shared)
+    with pytest.raises(ConnectionException, match="open it before its queues") as raised:
+        make_queue(references=references)
+    assert raised.value.code == "CONNECT_FAILED"
+
+
 def test_an_open_that_fails_after_connecting_closes_the_connection(
     make_queue: Callable[..., Any],
 ) -> None:
