@@ -88,6 +88,8 @@ def test_readme(cluster: Any) -> None:
     for block in blocks("README.md"):
         if "KafkaCluster" in block or "admin" in block:  # not for the mock: see tests/broker
             continue
+        if "pip_services4" in block:
+            continue
         reading = "subscribe(" in block
         readers += reading
         source = block.replace("localhost:9092", cluster.bootstrap_servers)
@@ -100,6 +102,17 @@ def test_readme(cluster: Any) -> None:
     assert readers == 2
     assert sum("orders [" in str(line[0]) for line in lines) == 1000
     assert lines[-1][2] == b"web"  # of batches(): its header
+
+
+@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
+def test_readme_queue(mock_cluster: Any) -> None:
+    mock_cluster.create_topic("orders", 1)
+    (block,) = (each for each in blocks("README.md") if "pip_services4" in each)
+    lines: list[Any] = []
+    source = block.replace("localhost:9092", mock_cluster.bootstrap_servers)
+    exec(compile(source, "README.md", "exec"), {"print": lines.append})
+
+    assert lines == ["ABC"]
 
 
 def test_ingest(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
