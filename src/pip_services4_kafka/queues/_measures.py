@@ -37,7 +37,7 @@ class Measures:
         self._counters = counters
         self._logger = logger
         self._loggers: list[ILogger] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # signal handlers count, too
         self._errors = 0
         self._written = 0.0
         self._told = False

@@ -30,7 +30,8 @@ class Partition(Progress):
         self.stored: int | None = None  # the position librdkafka was told last
         self.went_back = False  # to before that, and the brokers may not know it
         self.committed: int | None = None  # the position that need not be committed (again)
-        self.committing = threading.Lock()  # one commit at a time, so that none overtakes another
+        # One commit at a time, so that none overtakes another; reentrant for signal handlers.
+        self.committing = threading.RLock()
 
     def see(self, offsets: Sequence[int], envelopes: list[Any]) -> Run | None:
         """As `add`; where it begins, nothing has to be committed."""

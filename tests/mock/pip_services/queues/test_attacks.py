@@ -278,3 +278,30 @@ def test_listening_that_a_fork_has_not_taken_along_is_not_waited_for(
     finally:
         go_on.set()
     receiver.wait(1)
+
+
+def test_a_signal_handler_may_complete_a_message_while_one_is_committed(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(2))
+    first, second = (queue.receive(None, 30_000) for _ in range(2))
+    reader = queue._inbox.consuming().reader
+    commit = reader.commit
+
+    def interrupted(offsets: Any) -> None:
+        reader.commit = commit
+        commit(offsets)
+        queue.complete(None, second)  # as a handler that runs in this thread does
+
+    reader.commit = interrupted
+    completing = threading.Thread(target=lambda: queue.complete(None, first), daemon=True)
+    completing.start()
+    completing.join(WAIT_S)
+    assert not completing.is_alive()
+    queue.close(None)
+    assert committed(topic, group) == {1: 2}

@@ -161,6 +161,9 @@ def test_a_message_that_cannot_be_sent_is_the_callers_mistake(
         queue.listen(None)
 
 
+RECEIVER = CallbackMessageReceiver(lambda envelope, queue: None)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -173,8 +176,8 @@ def test_a_message_that_cannot_be_sent_is_the_callers_mistake(
         lambda queue, envelope: queue.complete(envelope),
         lambda queue, envelope: queue.abandon("123", envelope),
         lambda queue, envelope: queue.move_to_dead_letter(envelope),
-        lambda queue, envelope: queue.listen("123", object()),
-        lambda queue, envelope: queue.begin_listen("123", object()),
+        lambda queue, envelope: queue.listen("123", RECEIVER),
+        lambda queue, envelope: queue.begin_listen("123", RECEIVER),
         lambda queue, envelope: queue.read_message_count(),
     ],
 )
