@@ -1,10 +1,10 @@
 """What was fetched and decoded and is not handed over yet, of all partitions of a queue.
 
-One lock guards it and the progress of its partitions; it is held for as long as a list takes to
-change and never while an application's code or librdkafka runs. Messages leave one by one (`take`)
-or as a lease: a slice of one run for one worker of `listen`, during which nobody else gets
-messages of that partition. What the worker has got through is read off the iterator it walks over,
-so a message costs it nothing here.
+This file is longer than 500 lines by a few: all that one lock guards stands here. It guards the
+progress of the partitions too, is held for as long as a list takes to change and never while an
+application's code or librdkafka runs. Messages leave one by one (`take`) or as a lease: a slice of
+one run for one worker of `listen`, during which nobody else gets messages of that partition. What
+the worker has got through is read off the iterator it walks over, so a message costs it nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Queues are configured, opened, shared, counted and closed."""
+"""Queues are configured, opened, shared, counted and closed.
+
+Longer than 500 lines by a few: one life, one file.
+"""
 
 from __future__ import annotations
 

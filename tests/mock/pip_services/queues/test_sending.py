@@ -12,6 +12,7 @@ from pip_services4_commons.errors import (
     BadRequestException,
     InvalidStateException,
 )
+from pip_services4_messaging.queues import CallbackMessageReceiver
 
 from pip_services4_kafka.queues import KafkaMessageQueue
 
