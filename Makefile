@@ -11,9 +11,11 @@ CHECK_MEMORY_TESTS ?= tests/unit tests/mock $(wildcard tests/broker/test_admin_*
   tests/broker/test_lag.py tests/broker/test_transactions.py
 VALGRIND_TESTS ?= tests/unit
 # A forked child leaves librdkafka's objects alone on purpose, and how much memory the process has says
-# nothing under these tools. The demo's processes would be most of the time.
+# nothing under these tools. The demo's processes would be most of the time, and so would the tests of
+# pip_services4_kafka, which is Python on what the others test.
 MEMORY_ARGS := -q -p no:cacheprovider --ignore=tests/unit/test_vendor.py \
-  --ignore=tests/mock/test_demo.py --timeout=600 -k "not fork and not grow_the_process"
+  --ignore=tests/mock/test_demo.py --ignore=tests/unit/pip_services \
+  --ignore=tests/mock/pip_services --timeout=600 -k "not fork and not grow_the_process"
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -92,7 +94,8 @@ tsan: build/tsan/built ## the tests in C under ThreadSanitizer
 	$(bin)/ctest --test-dir build/tsan/cmake --output-on-failure
 
 .PHONY: run-asan
-run-asan: build/asan/installed $(stamps)/install $(stamps)/group-dev $(stamps)/kafka
+run-asan: build/asan/installed $(stamps)/install $(stamps)/group-dev \
+  $(stamps)/group-pip-services $(stamps)/kafka
 	$(bin)/ctest --test-dir build/asan/cmake --output-on-failure
 	$(bin)/python tests/memory/sanitized.py build/asan \
 	  $(bin)/python -m pytest $(MEMORY_ARGS) $(tests) $(ARGS)
