@@ -48,7 +48,7 @@ demo: ## everything from nothing, then the demo (ARGS="..."; BROKER=1: with real
 	$(bin)/python -m cykafka demo $(if $(BROKER),--broker) $(ARGS)
 
 test: $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps)/group-compat
-test: $(stamps)/group-pip-services $(stamps)/kafka ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
+test: $(stamps)/group-pip-services $(stamps)/group-spark $(stamps)/kafka ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
 	$(bin)/ctest --test-dir build/release --output-on-failure
 	CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(ARGS)
 
@@ -120,7 +120,7 @@ $(stamps)/venv: vendor/system-packages.sh
 	mkdir -p $(stamps)
 	touch $@
 
-# build, compat, demo, dev, bench, pip-services, wheel: the groups of pyproject.toml.
+# build, compat, demo, dev, bench, pip-services, spark, wheel: the groups of pyproject.toml.
 $(stamps)/group-%: pyproject.toml $(stamps)/venv
 	$(pip) install --group $*
 	touch $@
