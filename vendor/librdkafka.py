@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from librdkafka_fixes import FIXES, apply_all
 from librdkafka_source import (
     Cache,
     Pin,
@@ -184,7 +185,9 @@ def find_system(pin: Pin) -> Library:
 
 def build_key(version: str, checksum: str, toolchain: Toolchain) -> str:
     """Names a build by all that decides what comes out of it."""
-    inputs = "\n".join([version, checksum, *CMAKE_OPTIONS, toolchain.identity()])
+    inputs = "\n".join(
+        [version, checksum, *map(repr, FIXES), *CMAKE_OPTIONS, toolchain.identity()]
+    )
     return f"{version}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
 
 
@@ -199,7 +202,7 @@ def bundled(pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
         source = find_source(pin, cache)
         prefix = cache.builds / build_key(source.version, source.checksum, toolchain)
         if not prefix.is_dir():
-            build(source, prefix, cache, toolchain)
+            build(source, prefix, cache, toolchain, pinned=source.checksum in pin.checksums)
         return _built(prefix)
 
 
@@ -215,18 +218,27 @@ def _built(prefix: Path) -> Library:
     )
 
 
-def build(source: Source, prefix: Path, cache: Cache, toolchain: Toolchain) -> None:
-    """Build `source` as a shared library into `prefix`, which appears whole or not at all."""
+def build(
+    source: Source, prefix: Path, cache: Cache, toolchain: Toolchain, *, pinned: bool
+) -> None:
+    """Build `source` as a shared library into `prefix`, which appears whole or not at all.
+
+    The pinned source has every fault that is known; another need not have it.
+    """
     check_modules()
     with cache.scratch() as scratch:
         try:
-            tree = source.path
-            if not tree.is_dir():
+            if source.path.is_dir():  # somebody's own: a copy is mended
+                tree = Path(shutil.copytree(source.path, scratch / "source", symlinks=True))
+            else:
                 (scratch / "source").mkdir()
                 tree = extract(source.path, scratch / "source")
             version = version_of(tree)
+            fixes = apply_all(tree, required=pinned)
         except SourceError as error:
             raise VendorError(str(error)) from error
+        for fix in fixes:
+            log(f"mended in {version}: {fix}")
         log(f"building {version}, Release (about half a minute on two cores)")
         run = _Runner(cache.root / "build.log")
         objects = scratch / "build"
@@ -238,8 +250,14 @@ def build(source: Source, prefix: Path, cache: Cache, toolchain: Toolchain) -> N
         _stage(tree, objects / "src" / SONAME, staged, version)
         features = features_of(staged / "lib" / SONAME)
         check_features(features)
-        facts = {"version": version, "sha256": source.checksum, "features": features,
-                 "options": CMAKE_OPTIONS, "toolchain": toolchain.identity()}  # fmt: skip
+        facts = {
+            "version": version,
+            "sha256": source.checksum,
+            "fixes": fixes,
+            "features": features,
+            "options": CMAKE_OPTIONS,
+            "toolchain": toolchain.identity(),
+        }
         (staged / "build.json").write_text(json.dumps(facts, indent=1))
         os.rename(staged, prefix)
 

@@ -1,8 +1,9 @@
-"""Makes ``spark.read.format("cykafka")`` known to Spark, which looks for modules named ``pyspark_*``.
+"""Makes ``format("cykafka")`` known to Spark, which looks for modules named ``pyspark_*``.
 
 Spark imports every such module when a session looks for Python data sources, and one that fails to
 import hides them all: nothing is imported here before Spark asks for the source itself.
 """
+
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

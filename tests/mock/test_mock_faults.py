@@ -249,10 +249,41 @@ def test_set_coordinator(mock_cluster_factory: Factory, broker: int) -> None:
     consumer.subscribe(["t"])
     consumer.poll(0)
     assert {request.broker for request in cluster.wait_for_requests("JoinGroup")} == {broker}
-    # Closing is not what this test is about: be a member first.
-    while not consumer.assignment():
-        consumer.poll(0.1)
     consumer.close()
+
+
+def test_close_while_joining_ends_whatever_its_callback_asks(
+    mock_cluster_factory: Factory,
+) -> None:
+    """librdkafka 2.14 leaves without an answer what it is asked as it has just left the group:
+    the callback asks all the time, so that some member of the thirty meets that moment."""
+    cluster = mock_cluster_factory()
+    cluster.create_topic("t", partitions=1)
+    answers = []
+    for i in range(30):
+        closing = threading.Event()
+
+        def on_assign(consumer: Any, _: Any, closing: threading.Event = closing) -> None:
+            while closing.is_set():
+                try:
+                    consumer.assignment()
+                except KafkaException as exception:
+                    answers.append(exception.args[0].code())
+                    return
+
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"joining-{i}"}
+        )
+        cluster.start_request_tracking()
+        consumer.subscribe(["t"], on_assign=on_assign)
+        consumer.poll(0)
+        cluster.wait_for_requests("JoinGroup")
+        if i % 2:
+            cluster.wait_for_requests("SyncGroup")
+        closing.set()
+        consumer.close()
+        cluster.stop_request_tracking()
+    assert set(answers) == {KafkaError._DESTROY}
 
 
 def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:

@@ -1,5 +1,5 @@
 """Kafka in PySpark: a data source, a sink and ready-made jobs.
 
-``pip install cykafka[spark]`` is all that is needed: ``spark.read.format("cykafka")`` then finds the
-source by itself (through the module ``pyspark_cykafka``).
+``pip install cykafka[spark]`` is all that is needed: ``spark.read.format("cykafka")`` then finds
+the source by itself (through the module ``pyspark_cykafka``).
 """

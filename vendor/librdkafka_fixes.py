@@ -1,0 +1,71 @@
+"""Faults of librdkafka that are mended in the source before it is built.
+
+Only what no caller can avoid belongs here, as small as it can be; a version that has a fault
+mended itself simply does not have the place any more. Who links to another librdkafka has that
+one's faults.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from librdkafka_source import SourceError
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One replacement in one file: of the first `old` behind the first match of `after`."""
+
+    name: str
+    file: str
+    after: str
+    old: str
+    new: str
+
+    def apply(self, tree: Path) -> bool:
+        """Whether the place was there, and is changed now."""
+        path = tree / self.file
+        if not path.is_file():
+            return False
+        text = path.read_text(encoding="utf-8")
+        anchor = re.search(self.after, text)
+        if anchor is None:
+            return False
+        place = text.find(self.old, anchor.end())
+        if place < 0:
+            return False
+        path.write_text(text[:place] + self.new + text[place + len(self.old) :], encoding="utf-8")
+        return True
+
+
+FIXES = (
+    # A consumer that has left its group throws away what it is still asked, as by
+    # rd_kafka_assign() in a rebalance callback while it closes: the caller waits without end for
+    # an answer. It is answered as everything that is asked a moment later.
+    Fix(
+        "an answer for each request when a consumer has left its group",
+        "src/rdkafka_cgrp.c",
+        r"unlikely\(rd_atomic32_get\(&rkcg->rkcg_terminated\) == rd_true\)\) \{\s*if \(rko\)\s*",
+        "rd_kafka_op_destroy(rko)",
+        "rd_kafka_op_reply(rko, RD_KAFKA_RESP_ERR__DESTROY)",
+    ),
+)
+
+
+def apply_all(tree: Path, *, required: bool) -> list[str]:
+    """Mend the source in `tree`, which is changed; the names of what was done.
+
+    Raises
+    ------
+    SourceError
+        `required`, and a place is not there: the source is not what the version's number says.
+    """
+    done = []
+    for fix in FIXES:
+        if fix.apply(tree):
+            done.append(fix.name)
+        elif required:
+            raise SourceError(f"{fix.file} has no place for: {fix.name}")
+    return done
