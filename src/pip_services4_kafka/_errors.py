@@ -159,6 +159,10 @@ def with_cause(
     """Give an exception its cause, in pip-services' way and in Python's, and details."""
     exception.with_cause(cause)
     exception.__cause__ = cause
+    if (exception.stack_trace or "").startswith("NoneType"):
+        # pip-services' trace is of the exception being handled, and there is none: loggers would
+        # print that.
+        exception.stack_trace = ""
     for key, value in details.items():
         if value is not None:
             exception.with_details(key, value)
@@ -191,6 +195,12 @@ def undelivered(
         failed=len(failures),
         indices=",".join(map(str, failures)),
     )
+
+
+def not_opened(name: str, context: AnyContext = None) -> InvalidStateException:
+    """The exception of a call that needs an open queue."""
+    told = f"The queue {name} is not opened"
+    return InvalidStateException(trace_id_of(context), "NOT_OPENED", told)
 
 
 def misconfigured(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
 from pip_services4_commons.errors import BadRequestException, InvalidStateException
 from pip_services4_components.config import ConfigParams, IConfigurable
+from pip_services4_components.context import IContext
 from pip_services4_components.refer import IReferenceable, IReferences
 from pip_services4_components.run import IOpenable
 from pip_services4_messaging.connect import IMessageQueueConnection
@@ -15,9 +15,10 @@ from pip_services4_observability.log import CompositeLogger
 
 from cykafka import Delivery, Producer
 from cykafka.admin import AdminClient
-from pip_services4_kafka._context import AnyContext, to_context
+from pip_services4_kafka._closing import Closing
+from pip_services4_kafka._context import AnyContext, to_context, trace_id_of
 from pip_services4_kafka._errors import typed
-from pip_services4_kafka.connect._clients import Clients, not_connected
+from pip_services4_kafka.connect._clients import Clients, connect
 from pip_services4_kafka.connect._columns import columns_of
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._reader import Reader
@@ -52,11 +53,10 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
       commits (default: 30000)
     - ``options.kafka.*``: any property of librdkafka, such as ``options.kafka.compression.type``
 
-    A key that nobody knows is logged when the connection is opened; below ``options.kafka`` it is
-    a ConfigException.
+    Unknown keys are logged at ``open``; below ``options.kafka`` they are a ConfigException.
 
-    References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``,
-    all optional.
+    References, all optional: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and
+    ``*:credential-store:*:*:1.0``.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self.__readers = Subscriptions(self._subscriptions, self.__rare_log)
         self.__clients: Clients | None = None
         self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
-        self.__closing = False
+        self.__closing = Closing()
+        self.__ending: list[KafkaSubscription] = []  # what close() waits for
         self._show_settings()
 
     def _show_settings(self) -> None:
@@ -133,7 +134,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         return self._connection is not None
 
     def open(self, context: AnyContext = None) -> None:
-        """Connect. Opening an open connection does nothing.
+        """Connect. Opening an open connection does nothing; one that another thread is closing is
+        opened once it is closed.
 
         Parameters
         ----------
@@ -147,39 +149,36 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         ConfigException
             The configuration is wrong: see :class:`KafkaConnectionResolver`; NO_PASSWORD,
             NO_TOKEN, UNKNOWN_MECHANISM, INVALID_PROPERTY.
+        InvalidStateException
+            NOT_OPEN: this is called in close(), or by a listener that close() waits for.
         """
         known = to_context(context)
+        while not self.__open(known):
+            mine = (each._reader is not None and each._reader.is_mine() for each in self.__ending)
+            if self.__closing.is_mine() or any(mine):
+                told = "the connection is being closed by the caller, or waits for it"
+                raise InvalidStateException(trace_id_of(known), "NOT_OPEN", told)
+            self.__closing.wait()
+
+    def __open(self, known: IContext | None) -> bool:
+        """Open the connection, unless it is being closed."""
         with self.__opening:
+            if self.__closing:
+                return False
             if self._connection is not None:
-                return
-            clients: Clients | None = None
+                return True
             try:
-                resolved = self._connection_resolver.resolve(known)
-                clients = Clients(
-                    self.__settings,
-                    resolved,
-                    self._connection_resolver.resolve,
-                    self.__client_log,
-                    self.__rare_log,
-                )
-                for warning in self.__settings.warnings:
-                    self.__client_log.log(logging.WARNING, "%s", warning)
-                producer = clients.open()
-            except BaseException as error:
-                if clients is not None:
-                    clients.close(0)
-                if not isinstance(error, Exception):
-                    raise
-                failure = not_connected(error, self.__settings, known)
+                logs = self.__client_log, self.__rare_log
+                clients = connect(self.__settings, self._connection_resolver.resolve, known, *logs)
+            except Exception as failure:
                 self._logger.error(known, failure, "Failed to connect to Kafka")
-                if failure is error:
-                    raise
-                raise failure from failure.__cause__
+                raise
             self._client_config = clients.producer_properties
             self.__clients = clients
-            self.__closing = False
-            self._producer = self._connection = producer
-        self._logger.debug(known, f"Connected to Kafka at {resolved.get_as_string('brokers')}")
+            self._producer = self._connection = clients.producer(self.__settings.acks)
+        brokers = self._client_config["bootstrap.servers"]
+        self._logger.debug(known, f"Connected to Kafka at {brokers}")
+        return True
 
     def close(self, context: AnyContext = None) -> None:
         """Close: first the subscriptions, then, once their messages are sent, the producers.
@@ -198,8 +197,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         with self.__opening:
             if self._connection is None or self.__closing:
                 return
-            self.__closing = True
-            ended = self.__readers.take()
+            self.__closing.begin()
+            ended = self.__ending = self.__readers.take()
         try:  # without the lock: listeners at work may call anything
             self.__readers.end(ended, self._timeout())
         finally:  # the wait may be interrupted
@@ -208,18 +207,15 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
 
     def __close_clients(self, context: Any) -> None:
         with self.__opening:
-            clients, self.__clients, self.__closing = self.__clients, None, False
+            clients, self.__clients = self.__clients, None
             self._connection = self._producer = self._admin_client = None
+            self.__ending = []
+            self.__closing.end()
         if clients is not None and (lost := clients.close(self._timeout())):
             self._logger.error(context, None, f"Closed Kafka with {lost} messages not sent")
 
     def get_connection(self) -> Any:
-        """The producer, as :meth:`get_producer`.
-
-        Returns
-        -------
-        cykafka.Producer or None
-        """
+        """The producer, or None, as :meth:`get_producer`."""
         return self._connection
 
     def get_producer(self) -> Any:
@@ -344,9 +340,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             return self._producer or clients.producer(self.__settings.acks)
         return clients.producer(acks_of(acks, self.__settings.acks))
 
-    def _make_publisher(self, properties: dict[str, Any]) -> Producer:
-        """A new producer with further properties of librdkafka's; the caller closes it."""
-        return self._open_clients().make_producer(properties)
+    def _make_transactional(self, name: str) -> Producer:
+        """A new producer of transactions; the caller closes it."""
+        return self._open_clients().make_transactional(name)
 
     def _settle(self, delivery: Delivery, topic: str, context: AnyContext = None) -> None:
         """Wait until every message has its outcome; raise what :meth:`publish` raises."""
@@ -454,10 +450,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             InvalidStateException NOT_OPEN; InvocationException or ConnectionException if it fails.
             A subscription that does not exist is passed over.
         """
-        self._check_open()
-        subscription = self.__readers.find(topic, group_id, listener)
-        if subscription is not None and subscription._reader is not None:
-            subscription._reader.commit({partition: offset})
+        reader = self.__reader_of(topic, group_id, listener)
+        if reader is not None:
+            reader.commit({partition: offset})
 
     def seek(
         self,
@@ -489,7 +484,13 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Waits, up to ``request_timeout``, until a listener at work has returned, unless that calls
         it: no message of before comes afterwards.
         """
+        reader = self.__reader_of(topic, group_id, listener)
+        if reader is not None:
+            reader.seek_and_tell(partition, offset, self._timeout())
+
+    def __reader_of(
+        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
+    ) -> Reader | None:
         self._check_open()
         subscription = self.__readers.find(topic, group_id, listener)
-        if subscription is not None and subscription._reader is not None:
-            subscription._reader.seek_and_tell(partition, offset, self._timeout())
+        return subscription._reader if subscription is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,8 @@ _NAMING = (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
 # Errors that say no more than that nobody has answered.
 _SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._UNSUPPORTED_FEATURE)
 _MOST_EVENTS = 100
+# What brokers allow unless they are told otherwise.
+_LONGEST_TRANSACTION_MS = 900_000
 
 
 class Clients:
@@ -67,7 +70,7 @@ class Clients:
         self._opening = True
         self.producer_properties = settings.producer(resolved, settings.acks)
 
-    def open(self) -> Producer:
+    def open(self) -> None:
         """Make the producer and see that the cluster answers within connect_timeout.
 
         Raises
@@ -88,7 +91,6 @@ class Clients:
             raise KafkaException(told) from None
         finally:
             self._opening = False
-        return producer
 
     def _told(self, codes: tuple[int, ...]) -> KafkaError | None:
         """The first error met with such a code, which says why no broker can be reached."""
@@ -122,10 +124,17 @@ class Clients:
                 self._producers[acks] = producer
             return producer
 
-    def make_producer(self, properties: dict[str, Any]) -> Producer:
-        """A producer of the caller's own."""
+    def make_transactional(self, name: str) -> Producer:
+        """A producer of transactions, of the caller's own; `name` is its transactional.id."""
         self._check_open()
-        config = {**self._settings.producer(self._resolved, -1), **properties}
+        config = {**self._settings.producer(self._resolved, -1), "transactional.id": name}
+        # A process that dies leaves its transaction open for so long, and who reads the topic or
+        # gets the partition waits; a transaction is sending and committing.
+        longest = min(max(1000, 2 * self._settings.request_timeout), _LONGEST_TRANSACTION_MS)
+        longest = int(config.setdefault("transaction.timeout.ms", longest))
+        # librdkafka refuses what is longer, and no attempt at all.
+        config["message.timeout.ms"] = min(int(config["message.timeout.ms"]), longest)
+        config["retries"] = max(1, int(config["retries"]))
         producer: Producer = self._make(Producer, config)
         return producer
 
@@ -227,7 +236,39 @@ class Clients:
             self._rare_log.error(error.code(), typed(error, "Kafka"), "Kafka client met an error")
 
 
-def not_connected(
+def connect(
+    settings: Settings,
+    resolve: Callable[[IContext | None], ConfigParams],
+    context: IContext | None,
+    client_log: ClientLog,
+    rare_log: RareLog,
+) -> Clients:
+    """Make the clients of a connection and see that the cluster answers; else none stays open.
+
+    Raises
+    ------
+    ApplicationException
+        A ConfigException as it is, or ConnectionException CONNECT_FAILED, without secrets.
+    """
+    clients: Clients | None = None
+    try:
+        clients = Clients(settings, resolve(context), lambda: resolve(None), client_log, rare_log)
+        for warning in settings.warnings:
+            client_log.log(logging.WARNING, "%s", warning)
+        clients.open()
+        return clients
+    except BaseException as error:
+        if clients is not None:
+            clients.close(0)
+        if not isinstance(error, Exception):
+            raise
+        failure = _not_connected(error, settings, context)
+        if failure is error:
+            raise
+        raise failure from failure.__cause__
+
+
+def _not_connected(
     error: Exception, settings: Settings, context: IContext | None
 ) -> ApplicationException:
     """The exception of open(): a ConfigException as it is, or CONNECT_FAILED, without secrets."""

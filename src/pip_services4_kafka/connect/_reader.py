@@ -11,8 +11,8 @@ What a listener may have beside `on_message` (all are called in the reader's thr
 - `_on_seek(subscription, partition, offset)`: the connection was asked to read from there on; no
   message of before comes afterwards.
 - `_on_error(subscription, error)`: an error of the consumer, a KafkaError; it is logged already.
-- `_on_poll(subscription)`: after every batch, and every few hundredths of a second (thousandths,
-  while partitions are paused) without one.
+- `_on_poll(subscription)`: after every batch, and 20 times a second (500, while partitions are
+  paused) without one.
 - `_on_closed(subscription)`: the reader has ended.
 """
 
@@ -62,9 +62,7 @@ class _Dead(Exception):
 
 
 class Reader:
-    """Reads a subscription in a daemon thread and hands batches to its listener.
-
-    Methods can be called by any thread, also by the listener in the reader's own.
+    """Reads a subscription in a daemon thread and hands batches to its listener. Thread-safe.
 
     Parameters
     ----------
@@ -91,7 +89,7 @@ class Reader:
         self._make_consumer = make_consumer
         self._partitions = tuple(partitions)
         self._log = log
-        self._commit_timeout = commit_timeout
+        self.commit_timeout = commit_timeout
         self._topic = str(subscription.topic)
         self._consumer: Consumer | None = None
         self._assigned: tuple[int, ...] = ()
@@ -99,6 +97,7 @@ class Reader:
         self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
         self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
         self._stopping = self._ended = False
+        self._waiting: list[int] = []  # threads in stop()
         self._failed = 0  # rounds that brought nothing but errors
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-reader-{self._topic}", daemon=True
@@ -118,35 +117,43 @@ class Reader:
     def start(self) -> None:
         """Make the consumer, which raises here if it cannot be made, and begin to read."""
         self._open_consumer()
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # too many threads: nobody else would close it
+            self._close_consumer()
+            raise
 
     def stop(self, timeout: float | None = None) -> bool:
         """Have the thread end: it gives its partitions back and closes the consumer.
 
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for the thread, which ends when the listener has returned. Called by
-            the thread itself, nothing is waited for.
-
-        Returns
-        -------
-        bool
-            Whether it has ended.
+        Waits up to `timeout` s for that and so for its listener, unless it is called by the thread
+        itself; whether it has ended.
         """
         self._stopping = True
         self._wanted.set()
-        if self._thread is threading.current_thread():
+        if self.is_mine():
             return False
         if self._thread.ident is not None:
-            self._thread.join(timeout)
+            self._waiting.append(threading.get_ident())
+            try:
+                self._thread.join(timeout)
+            finally:
+                self._waiting.remove(threading.get_ident())
         return not self._thread.is_alive()
 
     def is_busy(self) -> bool:
         """Whether another thread than this one still reads."""
-        return self._thread.is_alive() and self._thread is not threading.current_thread()
+        return self._thread.is_alive() and not self.is_mine()
+
+    def is_mine(self) -> bool:
+        """Whether this is the reader's thread."""
+        return self._thread is threading.current_thread()
 
     # -- for the queue
+
+    def is_awaited_by(self, thread: int) -> bool:
+        """Whether a thread waits in `stop`."""
+        return thread in self._waiting
 
     @property
     def consumer(self) -> Consumer:
@@ -157,10 +164,6 @@ class Reader:
                 None, "NOT_OPEN", f"topic {self._topic}: the subscription has no consumer now"
             )
         return consumer
-
-    def wake(self) -> None:
-        """End a pause after an error."""
-        self._wanted.set()
 
     def assigned(self) -> list[int]:
         """The partitions this reader has now."""
@@ -206,7 +209,7 @@ class Reader:
         if not positions:
             return
         done = self._ask(
-            "commit", lambda consumer: consumer._commit_within(positions, self._commit_timeout)
+            "commit", lambda consumer: consumer._commit_within(positions, self.commit_timeout)
         )
         for position in done or ():
             if position.error is not None:
@@ -221,7 +224,7 @@ class Reader:
         """Read an assigned partition from this offset on; a batch on its way may still come."""
         position = TopicPartition(self._topic, partition, offset)
         self._ask("seek", lambda consumer: consumer.seek(position), partition=partition)
-        if self._thread is threading.current_thread():
+        if self.is_mine():
             self._each.seek(partition)
 
     def seek_and_tell(self, partition: int, offset: int, timeout: float) -> None:
@@ -234,7 +237,7 @@ class Reader:
             self.seek(partition, offset)
             self._call("_on_seek", partition, offset)
 
-        if self._thread is threading.current_thread():
+        if self.is_mine():
             seek()
             return
         done: Future[None] = Future()
@@ -256,20 +259,21 @@ class Reader:
         timeout : float, optional
             Seconds.
 
-        Returns
-        -------
-        dict of int to (int, int)
-            Without the partitions whose leader does not answer.
+        Raises
+        ------
+        ApplicationException
+            ConnectionException: a leader does not answer; NOT_OPEN: there is no consumer now.
         """
         partitions = self._numbered(self._assigned)
-        if not partitions:
-            return {}
-        found = self._ask("watermarks", lambda consumer: consumer.watermarks(partitions, timeout))
-        return {
-            place.partition: (marks.low, marks.high)
-            for place, marks in found.items()
-            if place.error is None
-        }
+        found = self._ask(
+            "watermarks",
+            lambda consumer: consumer.watermarks(partitions, timeout) if partitions else {},
+        )
+        for place in found:
+            if place.error is not None:
+                told = f"topic {self._topic}, partition {place.partition}: watermarks"
+                raise typed(place.error, told, topic=self._topic, partition=place.partition)
+        return {place.partition: (marks.low, marks.high) for place, marks in found.items()}
 
     def committed(self, timeout: float | None = None) -> dict[int, int]:
         """The group's committed offset of each assigned partition; those without are left out."""
