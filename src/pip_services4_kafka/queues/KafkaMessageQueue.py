@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pip_services4_commons.errors import BadRequestException
@@ -17,14 +19,14 @@ from .._context import AnyContext, to_context
 from .._errors import typed
 from ..connect.IKafkaMessageListener import IKafkaMessageListener
 from ._consuming import Consuming, Settings
+from ._finishing import Finishing
 from ._life import is_overridden
 from ._listening import Listening
-from ._sending import Sending
 
 _WAIT_MS = 10_000
 
 
-class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
+class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
     """Sends messages to a Kafka topic and receives them as a member of a consumer group.
     Thread-safe.
 
@@ -156,7 +158,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
 
     def receive(
         self,
-        context: AnyContext = None,
+        context: AnyContext | float = None,
         wait_timeout: float | None = None,
         *,
         waitTimeout: float | None = None,
@@ -169,6 +171,7 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         Parameters
         ----------
         context : IContext or str, optional
+            May be left out: ``receive(250)`` waits 250 ms.
         wait_timeout : float, default 10000
             ms to wait for a message. Also called ``waitTimeout``.
 
@@ -184,6 +187,8 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
             NOT_OPENED.
         """
         wait = wait_timeout if wait_timeout is not None else waitTimeout
+        if wait is None and isinstance(context, (int, float)) and not isinstance(context, bool):
+            context, wait = None, context
         consuming = self.__receiving(to_context(context or correlation_id))
         envelope: MessageEnvelope | None = consuming.take(
             (_WAIT_MS if wait is None else float(wait)) / 1000
@@ -291,128 +296,6 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         if consuming is not None:
             consuming.clear()
 
-    # -- what became of a message
-
-    def complete(
-        self,
-        context: Any = None,
-        message: MessageEnvelope | None = None,
-        *,
-        envelop: MessageEnvelope | None = None,
-        correlation_id: AnyContext = None,
-    ) -> None:
-        """Tell that a message is finished: it does not come again.
-
-        Without autocommit this commits the offset up to which all messages of the partition are
-        finished, if it has moved, and waits for that. A message whose partition is another
-        member's now is passed over.
-
-        Parameters
-        ----------
-        context : IContext or str, optional
-            May be left out: ``complete(message)``.
-        message : MessageEnvelope
-            As it was received. Also called ``envelop``.
-
-        Raises
-        ------
-        ApplicationException
-            InvalidStateException NOT_OPENED; ConnectionException and others: the commit failed.
-        """
-        _, reference = self.__received("complete", context, message or envelop)
-        consuming = self._inbox.in_hand()
-        if reference is not None and consuming is not None:
-            consuming.complete(reference)
-
-    def abandon(
-        self,
-        context: Any = None,
-        message: MessageEnvelope | None = None,
-        *,
-        envelop: MessageEnvelope | None = None,
-        correlation_id: AnyContext = None,
-    ) -> None:
-        """Give a message back: it alone comes again, next, to this queue.
-
-        So with autocommit too: until it is finished, nothing from it on counts as finished. With
-        ``options.max_attempts`` it becomes a dead letter the last time.
-
-        Parameters
-        ----------
-        context : IContext or str, optional
-            May be left out: ``abandon(message)``.
-        message : MessageEnvelope
-            As it was received. Also called ``envelop``.
-
-        Raises
-        ------
-        ApplicationException
-            InvalidStateException NOT_OPENED; as of :meth:`move_to_dead_letter`.
-        """
-        envelope, reference = self.__received("abandon", context, message or envelop)
-        consuming = self._inbox.in_hand()
-        if reference is not None and consuming is not None:
-            consuming.abandon(reference, envelope)
-
-    def move_to_dead_letter(
-        self,
-        context: Any = None,
-        message: MessageEnvelope | None = None,
-        *,
-        envelop: MessageEnvelope | None = None,
-        correlation_id: AnyContext = None,
-    ) -> None:
-        """Send a message to the dead letter topic and complete it.
-
-        Its key, value and headers stay; headers ``dlq_topic``, ``dlq_partition``, ``dlq_offset``,
-        ``dlq_error`` and ``dlq_attempts`` are added. With ``options.transactional`` both happen or
-        none, if all messages of the partition before it are finished; else it may be sent twice,
-        if the process dies in between.
-
-        Parameters
-        ----------
-        context : IContext or str, optional
-            May be left out: ``move_to_dead_letter(message)``.
-        message : MessageEnvelope
-            As it was received. Also called ``envelop``.
-
-        Raises
-        ------
-        ApplicationException
-            InvalidStateException NOT_OPENED; BadRequestException NO_REFERENCE: it was not received
-            by a queue; ConnectionException and others: it could not be sent, and is not completed.
-        """
-        _, reference = self.__received("move_to_dead_letter", context, message or envelop)
-        consuming = self._inbox.in_hand()
-        if reference is None or consuming is None:
-            raise BadRequestException(
-                None,
-                "NO_REFERENCE",
-                "move_to_dead_letter: the message was not received by this queue",
-            )
-        consuming.bury(reference, "moved by the application")
-
-    def renew_lock(self, message: MessageEnvelope | None = None, lock_timeout: int = 0) -> None:
-        """Do nothing: Kafka has no locks. A message is its receiver's as long as its partition is.
-
-        Parameters
-        ----------
-        message : MessageEnvelope
-        lock_timeout : int
-            ms.
-        """
-
-    def __received(
-        self, call: str, context: Any, message: MessageEnvelope | None
-    ) -> tuple[MessageEnvelope, Message | None]:
-        envelope = context if message is None else message
-        if self._inbox.in_hand() is None:  # close() waits for receivers, which say this now
-            self._check_open(None if message is None else to_context(context))
-        if not isinstance(envelope, MessageEnvelope):
-            raise BadRequestException(None, "NO_MESSAGE", f"{call}: there is no message")
-        reference = envelope.get_reference()
-        return envelope, reference if isinstance(reference, Message) else None
-
     # -- listening
 
     def listen(
@@ -428,7 +311,8 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         time. Messages of a partition come in order, first those that wait in the local queue. What
         a receiver raises is logged and counted, and the message comes again after 0.1 s, then
         after twice as long, up to 10 s, until it is a dead letter by ``options.max_attempts``;
-        others go on. A receiver may call anything of the queue.
+        others go on. A receiver may call anything of the queue. SystemExit, KeyboardInterrupt and
+        the like end listening, and are raised here; the message stays in the local queue.
 
         Parameters
         ----------
@@ -449,7 +333,8 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """As :meth:`listen`, in a thread of its own: returns at once.
+        """As :meth:`listen`, in a thread of its own: returns at once. What ends listening, such as
+        a receiver's SystemExit, is logged.
 
         Parameters
         ----------
@@ -464,15 +349,26 @@ class KafkaMessageQueue(Sending, IKafkaMessageListener, ICleanable):
         known = to_context(context or correlation_id)
         name = f"kafka-listener-{self.get_name()}"
         if is_overridden(self, KafkaMessageQueue, "listen"):
-            arguments = known, receiver
-            threading.Thread(target=self.listen, args=arguments, name=name, daemon=True).start()
-            return
-        listening = self.__begin(known, receiver)
+            run: Callable[[], object] = partial(self.listen, known, receiver)
+            give_up = None
+        else:
+            listening = self.__begin(known, receiver)
+            run, give_up = listening.run, listening.end
         try:
-            threading.Thread(target=listening.run, name=name, daemon=True).start()
-        except BaseException:
-            listening.end()
+            threading.Thread(
+                target=self.__listen_aside, args=(run, known), name=name, daemon=True
+            ).start()
+        except BaseException:  # there are too many threads
+            if give_up is not None:
+                give_up()
             raise
+
+    def __listen_aside(self, run: Callable[[], object], context: IContext | None) -> None:
+        try:
+            run()
+        except BaseException as error:  # nobody else would hear of it
+            told = f"Queue {self.get_name()} listens no more: {type(error).__name__}: {error}"
+            self._measures.fail(context, error, told)
 
     def __begin(self, context: IContext | None, receiver: IMessageReceiver | None) -> Listening:
         if not callable(getattr(receiver, "receive_message", None)):

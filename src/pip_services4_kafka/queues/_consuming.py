@@ -8,8 +8,10 @@ own commit.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import ne
@@ -18,12 +20,13 @@ from typing import Any
 from pip_services4_commons.errors import ApplicationException, BadRequestException
 from pip_services4_components.context import Context
 
-from cykafka import Message, MessageBatch, TopicPartition
+from cykafka import Message, MessageBatch
 from cykafka._envelope import EnvelopeError
 
 from ..connect._reader import Reader
 from ..connect.KafkaSubscription import KafkaSubscription
 from ._buffer import Buffer
+from ._counting import count_all, count_assigned, known_lag
 from ._dead_letters import DeadLetters
 from ._measures import Measures
 from ._partition import Lease, Partition, Taken
@@ -34,8 +37,6 @@ from ._unreadable import Unreadable
 _ROOM_S = 0.5
 # Delays of a message whose receiver raised, s.
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 10.0
-# How long the brokers may take to tell what is left in the partitions, s.
-_COUNT_S = 10.0
 # Whoever gets these from a commit is no member any more, or not yet: the messages come again.
 _REBALANCING = frozenset(
     (
@@ -121,6 +122,8 @@ class Consuming:
     def lost(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
         """Partitions are gone already."""
         self.buffer.revoke(subscription, numbers)
+        if not self.buffer.partitions():  # out of the group, which assigns some when it is back
+            self._joined.clear()
         self._measures.warn(None, f"Queue {self._name()} lost partitions {numbers}")
 
     def seek(self, subscription: KafkaSubscription, number: int) -> None:
@@ -257,16 +260,35 @@ class Consuming:
                     partition.stored = None
                 self._measures.debug(None, "Storing offsets failed: %s", error)
 
-    def _pass_over(self, taken: Taken) -> None:
-        """A message is finished that was never handed over."""
-        self.buffer.finish(taken)
+    def _pass_over(self, messages: Sequence[Taken]) -> None:
+        """Messages of a partition are finished that were never handed over."""
+        for taken in messages:
+            self.buffer.finish(taken)
         if not self.settings.auto_commit:
-            self._commit(taken.partition)
+            self._commit(messages[0].partition)
 
     # Commits
 
     def _commit_last(self, partitions: list[Partition]) -> None:
         """Commit what is finished of partitions that go."""
+        reader = self.reader
+        if reader is None:
+            return
+        deadline = time.monotonic() + reader.commit_timeout
+        with contextlib.ExitStack() as turns:
+            these = []
+            for partition in partitions:
+                # A commit or transaction on its way would take this one back, or the other way
+                # round. What takes too long has no answer from the brokers either.
+                left = deadline - time.monotonic()
+                mine = partition.committing.wait(left, reader.is_awaited_by)
+                if mine:
+                    turns.callback(partition.committing.__exit__)
+                if mine is not None:
+                    these.append(partition)
+            self._commit_these(reader, these)
+
+    def _commit_these(self, reader: Reader, partitions: list[Partition]) -> None:
         offsets, stored = {}, {}
         for partition in partitions:
             position = self.buffer.position(partition)
@@ -276,9 +298,6 @@ class Consuming:
                     offsets[partition.number] = position
                 if position != partition.stored and self.settings.auto_commit:
                     stored[partition.number] = position
-        reader = self.reader
-        if reader is None:
-            return
         try:
             if stored:  # or librdkafka would commit what it knows
                 reader.store(stored)
@@ -418,35 +437,7 @@ class Consuming:
         reader = self.reader
         if reader is None:
             return 0
-        if not self._joined.is_set():
-            return self._count_all(reader)
-        marks = reader.watermarks(_COUNT_S)
-        places = self.buffer.next_offsets()
-        committed: Mapping[int, int] | None = None
-        total = 0
-        for number, (low, high) in marks.items():
-            offset, again = places.get(number, (None, 0))
-            if offset is None:  # nothing has come yet
-                if committed is None:
-                    committed = reader.committed(_COUNT_S)
-                offset = committed.get(number, low)
-            total += max(0, high - max(low, offset)) + again
-        return total
-
-    @staticmethod
-    def _count_all(reader: Reader) -> int:
-        """As long as the group has not assigned anything: what it has left in all partitions."""
-        consumer, topic = reader.consumer, reader.subscription.topic
-        known = consumer.list_topics(str(topic), timeout=_COUNT_S).topics[str(topic)]
-        places = [TopicPartition(str(topic), number) for number in known.partitions]
-        if not places:
-            return 0
-        marks = consumer.watermarks(places, _COUNT_S)
-        total = 0
-        for place in consumer.committed(places, _COUNT_S):
-            low, high = marks[place]
-            total += max(0, high - max(low, place.offset))
-        return total
+        return count_assigned(reader, self.buffer) if self._joined.is_set() else count_all(reader)
 
     def _gauges(self) -> tuple[int | None, int]:
         """Lag, as far as the last fetches told it, and messages in flight."""
@@ -454,11 +445,7 @@ class Consuming:
         subscription = self.subscription
         consumer = subscription.handler if subscription is not None else None
         if consumer is not None and subscription is not None:
-            for number, (offset, again) in self.buffer.next_offsets().items():
-                place = TopicPartition(str(subscription.topic), number)
-                _, high = consumer.get_watermark_offsets(place, cached=True)
-                if offset is not None and high >= 0:
-                    lag = (lag or 0) + max(0, high - offset) + again
+            lag = known_lag(consumer, str(subscription.topic), self.buffer)
         return lag, self.buffer.in_flight()
 
     def last_gauges(self) -> None:

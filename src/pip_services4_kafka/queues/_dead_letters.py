@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from pip_services4_commons.errors import InvalidStateException
-
 from cykafka import DeliveryError, KafkaException, Message, Producer, TopicPartition
 
 from .._errors import kafka_error, typed
@@ -25,12 +23,21 @@ class DeadLetters:
     topic : str
     ensure : callable
         Creates a topic that is missing.
+    not_opened : callable
+        The exception for who comes when the queue is closed.
     """
 
-    def __init__(self, connection: Any, topic: str, ensure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        topic: str,
+        ensure: Callable[[str], None],
+        not_opened: Callable[[], Exception],
+    ) -> None:
         self._connection = connection
         self.topic = topic
         self._ensure = ensure
+        self._not_opened = not_opened
         # One transaction at a time; reentrant: a signal handler may close the queue in its thread.
         self._lock = threading.RLock()
         self._exists = False
@@ -105,11 +112,9 @@ class DeadLetters:
 
     def _transactional(self, timeout: float) -> Producer:
         if self._closed:
-            raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+            raise self._not_opened()
         if self._producer is None:
-            producer = self._connection._make_publisher(
-                {"transactional.id": f"dead-letters-{uuid.uuid4()}"}
-            )
+            producer = self._connection._make_transactional(f"dead-letters-{uuid.uuid4()}")
             try:
                 producer.init_transactions(timeout)
             except BaseException:

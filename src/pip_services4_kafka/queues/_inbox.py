@@ -10,6 +10,7 @@ from typing import Any
 
 from pip_services4_commons.errors import InvalidStateException
 
+from .._errors import not_opened
 from ..connect.KafkaConnection import KafkaConnection
 from ..connect.KafkaSubscription import KafkaSubscription
 from ._beginning import ensure_topic
@@ -34,6 +35,7 @@ class Inbox:
         self._measures = measures
         self._lock = threading.RLock()
         self._connection: KafkaConnection | None = None
+        self._parting: KafkaConnection | None = None  # while close() waits for receivers
         self._dead_letter_topic = ""
         self._consuming: Consuming | None = None
         self._ending: Consuming | None = None  # while it is being closed
@@ -59,7 +61,7 @@ class Inbox:
         with self._lock:
             connection = self._connection
             if connection is None:
-                raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+                raise self._not_opened()
             if self.subscribed():
                 return
             reader = connection._subscribe(topic, group, options, self._queue)
@@ -99,7 +101,7 @@ class Inbox:
         """
         with self._lock:
             if self._connection is None:
-                raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+                raise self._not_opened()
             if self._consuming is None:
                 self._consuming = self._queue._new_consuming()
             return self._consuming
@@ -167,18 +169,22 @@ class Inbox:
     # Dead letters
 
     def dead_letters(self) -> DeadLetters:
-        """The dead letter topic."""
+        """The dead letter topic; of receivers at work, also while close() waits for them."""
         with self._lock:
-            connection = self._connection
+            connection = self._connection or self._parting
             if connection is None:
-                raise InvalidStateException(None, "NOT_OPENED", "The queue is not opened")
+                raise self._not_opened()
             if self._dead_letters is None:
                 self._dead_letters = DeadLetters(
                     connection,
                     self._dead_letter_topic,
                     lambda name: ensure_topic(connection, name),
+                    self._not_opened,
                 )
             return self._dead_letters
+
+    def _not_opened(self) -> InvalidStateException:
+        return not_opened(self._queue.get_name())
 
     # The end
 
@@ -190,8 +196,7 @@ class Inbox:
                 self._consuming.buffer.close()
             connection, self._connection = self._connection, None
             consuming, self._consuming = self._consuming, None
-            self._ending = consuming
-            dead_letters, self._dead_letters = self._dead_letters, None
+            self._ending, self._parting = consuming, connection
             listenings = list(self._listenings)
         # Also if somebody has closed the connection before: they are at work all the same.
         timeout = connection._request_timeout / 1000 if connection is not None else 0
@@ -205,7 +210,9 @@ class Inbox:
             try:
                 self._end(consuming, connection)
             finally:
-                self._ending = None
+                with self._lock:
+                    self._ending = self._parting = None
+                    dead_letters, self._dead_letters = self._dead_letters, None
                 if dead_letters is not None:
                     dead_letters.close()
 

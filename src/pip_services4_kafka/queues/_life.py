@@ -29,15 +29,16 @@ from pip_services4_messaging.queues import (
 from cykafka import MessageBatch
 from cykafka._envelope import EnvelopeCodec
 
+from .._closing import Closing
 from .._context import AnyContext, to_context, trace_id_of
-from .._errors import with_cause
+from .._errors import misconfigured, not_opened, with_cause
 from ..connect._settings import acks_of
 from ..connect.KafkaConnection import KafkaConnection
 from ..connect.KafkaSubscription import KafkaSubscription
 from ._beginning import begin_at_the_end, ensure_topic
 from ._inbox import Inbox
 from ._measures import Measures
-from ._options import Options, name_in
+from ._options import MOST_WORKERS, Options, name_in
 
 _SHARED_CONNECTION = Descriptor("*", "connection", "kafka", "*", "1.0")
 DEFAULT_GROUP = "default"
@@ -77,8 +78,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         # Guards opening; held neither while receivers run nor while threads are joined.
         self.__lock = threading.RLock()
         self._active: KafkaConnection | None = None  # the connection since open()
-        self.__closed = threading.Event()
-        self.__closed.set()
+        self.__closing = Closing()
 
     # -- configuration
 
@@ -101,8 +101,9 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         self._from_beginning = config.get_as_boolean_with_default(
             "from_beginning", self._from_beginning
         )
-        self._read_partitions = config.get_as_integer_with_default(
-            "read_partitions", self._read_partitions
+        self._extra.warnings.clear()
+        self._read_partitions = self._extra.number(
+            config, "read_partitions", self._read_partitions, 1, MOST_WORKERS
         )
         self._auto_commit = config.get_as_boolean_with_default("autocommit", self._auto_commit)
         options = config.get_section("options")
@@ -110,7 +111,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             "autosubscribe", self._auto_subscribe
         )
         self._acks = acks_of(options.get_as_nullable_string("acks"), self._acks)
-        self._extra.configure(options)
+        self._extra.configure(config)
         self._codec = EnvelopeCodec(
             MessageEnvelope, self._extra.envelope, traceparent=self._extra.traceparent
         )
@@ -182,18 +183,27 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         ConnectionException
             CONNECT_FAILED, with its cause; nothing stays open.
         ConfigException
-            The connection is not configured rightly.
+            The connection is not configured rightly; NO_TOPIC: the queue has neither topic nor
+            name.
+        InvalidStateException
+            NOT_OPENED: this thread is closing it at this moment, as when a signal handler calls.
+
+        Notes
+        -----
+        Called while another thread closes the queue, it waits for that first.
         """
         known = to_context(context or correlation_id)
         while not self.__open(known):
-            self.__closed.wait()
+            if self.__closing.is_mine():
+                raise not_opened(self.get_name(), known)
+            self.__closing.wait()
 
     def __open(self, known: IContext | None) -> bool:
         """Open the queue, unless it is being closed."""
         with self.__lock:
             if self._opened:
                 return True
-            if not self.__closed.is_set():
+            if self.__closing:
                 return False
             connection = self._connection
             if connection is None:
@@ -217,6 +227,8 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
                 "the shared connection to Kafka is not open: open it before its queues; in a "
                 "container's configuration it stands before them",
             )
+        for warning in self._extra.warnings:
+            self._measures.warn(context, f"Queue {self.get_name()}: {warning}")
         topic = self._get_topic()
         ensure_topic(connection, topic)
         if not self._from_beginning:
@@ -249,13 +261,13 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             if not self._opened:
                 return
             self._opened = False
-            self.__closed.clear()
+            self.__closing.begin()
             connection, missing = self._active, self._connection is None
             self._active = None
         try:
             self.__close_down(known, connection)
         finally:
-            self.__closed.set()
+            self.__closing.end()
         if missing:
             raise InvalidStateException(
                 trace_id_of(known), "NO_CONNECTION", "Kafka connection is missing"
@@ -279,8 +291,15 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
 
     # -- for the class that sends and receives
 
+    def _check_open(self, context: IContext | None) -> None:
+        if not self.is_open():
+            raise not_opened(self.get_name(), context)
+
     def _get_topic(self) -> str:
-        return self._topic or str(self.get_name())
+        if not self._topic and not self._name:
+            told = "the queue has neither a topic nor a name: set topic"
+            raise misconfigured("NO_TOPIC", told, keys=["topic", "name"])
+        return self._topic or str(self._name)
 
     def _subscribe(self, context: AnyContext = None) -> None:
         raise NotImplementedError

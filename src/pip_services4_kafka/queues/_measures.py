@@ -119,20 +119,16 @@ class Measures:
         if self.traces():
             self._log(logging.DEBUG, context, None, text % args)
 
-    def info(self, context: IContext | None, text: str) -> None:
-        """A line about what happens rarely."""
-        self._log(logging.INFO, context, None, text)
-
     def warn(self, context: IContext | None, text: str) -> None:
         """A line about what somebody should look at."""
         self._log(logging.WARNING, context, None, text)
 
-    def fail(self, context: IContext | None, error: Exception | None, text: str) -> None:
+    def fail(self, context: IContext | None, error: BaseException | None, text: str) -> None:
         """A line about an error."""
         self._log(logging.ERROR, context, error, text)
 
     def _log(
-        self, level: int, context: IContext | None, error: Exception | None, text: str
+        self, level: int, context: IContext | None, error: BaseException | None, text: str
     ) -> None:
         # A logger formats its arguments with %: the text goes as an argument-free message.
         try:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pip_services4_commons.errors import ConfigException
 from pip_services4_components.config import ConfigParams
 from pip_services4_components.refer import Descriptor
 
+# Each partition that listen() handles at a time costs a thread.
+MOST_WORKERS = 1000
+_MOST = 2**31 - 1
+
 
 @dataclass
 class Options:
-    """Keys below ``options``, with their defaults."""
+    """Keys below ``options``, with their defaults.
+
+    `warnings` are what is to be logged when the queue is opened.
+    """
 
     max_pending: int = 10_000
     max_attempts: int = 0
@@ -19,8 +26,26 @@ class Options:
     transactional: bool = False
     envelope: str = "headers"
     traceparent: bool = False
+    warnings: list[str] = field(default_factory=list)
 
-    def configure(self, options: ConfigParams) -> None:
+    def number(
+        self, config: ConfigParams, key: str, default: int, low: int, high: int = _MOST
+    ) -> int:
+        """A whole number of a configuration; one out of bounds is warned of and not taken."""
+        text = config.get_as_nullable_string(key)
+        if not text or not text.strip():
+            return default
+        try:
+            number = int(float(text))
+        except (ValueError, OverflowError):
+            number = low - 1
+        if low <= number <= high:
+            return number
+        told = f"from {low} on" if high == _MOST else f"from {low} to {high}"
+        self.warnings.append(f'{key}: "{text}" is no number {told}, {default} is used')
+        return default
+
+    def configure(self, config: ConfigParams) -> None:
         """Take what is configured; the rest stays as it is.
 
         Raises
@@ -28,12 +53,9 @@ class Options:
         ConfigException
             INVALID_ENVELOPE.
         """
-        self.max_pending = max(
-            1, options.get_as_integer_with_default("max_pending", self.max_pending)
-        )
-        self.max_attempts = max(
-            0, options.get_as_integer_with_default("max_attempts", self.max_attempts)
-        )
+        self.max_pending = self.number(config, "options.max_pending", self.max_pending, 1)
+        self.max_attempts = self.number(config, "options.max_attempts", self.max_attempts, 0)
+        options = config.get_section("options")
         self.dead_letter_topic = options.get_as_string_with_default(
             "dead_letter_topic", self.dead_letter_topic
         )
@@ -67,4 +89,4 @@ def name_in(config: ConfigParams, given: str | None) -> str | None:
     return None if name == "*" else name
 
 
-__all__ = ["Options", "name_in"]
+__all__ = ["MOST_WORKERS", "Options", "name_in"]

@@ -6,18 +6,51 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, NamedTuple
 
 from ._progress import HANDED, RETRY, Progress, Run
 
+# How often a thread that waits for a turn looks whether that waits for it, s.
+_LOOK_S = 0.02
+
+
+class Turn:
+    """One commit at a time, so that none overtakes another; reentrant for signal handlers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._owners: list[int] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owners.append(threading.get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        self._owners.pop()
+        self._lock.release()
+
+    def wait(self, timeout: float, waits_for_me: Callable[[int], bool]) -> bool | None:
+        """Enter within `timeout` s: True. None: it has not; False: whose turn it is (a thread's
+        ident) waits for this thread, so that it never would.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._lock.acquire(timeout=_LOOK_S):
+            owners = self._owners
+            if owners and waits_for_me(owners[-1]):
+                return False
+            if time.monotonic() >= deadline:
+                return None
+        self._owners.append(threading.get_ident())
+        return True
+
 
 class Partition(Progress):
     """An assigned partition: its progress, and what of it waits to be handed over."""
 
-    def __init__(self, number: int, subscription: Any) -> None:
-        super().__init__()
+    def __init__(self, number: int, subscription: Any, max_pending: int) -> None:
+        super().__init__(max_pending)
         self.number = number
         self.subscription = subscription
         self.owned = True  # False from the moment it is revoked
@@ -30,8 +63,7 @@ class Partition(Progress):
         self.stored: int | None = None  # the position librdkafka was told last
         self.went_back = False  # to before that, and the brokers may not know it
         self.committed: int | None = None  # the position that need not be committed (again)
-        # One commit at a time, so that none overtakes another; reentrant for signal handlers.
-        self.committing = threading.RLock()
+        self.committing = Turn()
 
     def see(self, offsets: Sequence[int], envelopes: list[Any]) -> Run | None:
         """As `add`; where it begins, nothing has to be committed."""

@@ -22,7 +22,8 @@ RETRY = 3  # given back, waits to be handed over again
 
 _HANDED = bytes([HANDED])
 _FINISHED = bytes([FINISHED])
-_KEPT_ATTEMPTS = 10_000
+# How many finished messages' failed attempts are remembered, since they may be abandoned again.
+KEPT_ATTEMPTS = 10_000
 
 
 class Run:
@@ -66,12 +67,20 @@ class Run:
 
 
 class Progress:
-    """One partition while it is assigned: a window [position, next) of unfinished messages."""
+    """One partition while it is assigned: a window [position, next) of unfinished messages.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    max_pending : int
+        How many messages may be unfinished, about.
+    """
+
+    def __init__(self, max_pending: int = 10_000) -> None:
         self.next: int | None = None  # the offset behind the last one seen
         self.pending = 0  # messages that are not finished
         self.attempts: dict[int, int] = {}  # failed attempts by offset, of those that failed
+        # However many are unfinished, none of theirs is forgotten.
+        self._kept_attempts = max_pending + KEPT_ATTEMPTS
         self._runs: deque[Run] = deque()  # by offset; the first one has something unfinished
 
     @property
@@ -194,7 +203,7 @@ class Progress:
         """One attempt more that failed; how many that makes."""
         attempts = self.attempts
         count = attempts.pop(offset, 0) + 1
-        if len(attempts) >= _KEPT_ATTEMPTS:  # of messages that were finished on hand-over
+        if len(attempts) >= self._kept_attempts:  # of a message finished on hand-over, long ago
             attempts.pop(next(iter(attempts)))
         attempts[offset] = count
         return count

@@ -11,8 +11,8 @@ from pip_services4_messaging.queues import MessageEnvelope
 
 from cykafka import KafkaException
 
-from .._context import AnyContext, to_context
-from .._errors import typed
+from .._context import AnyContext, to_context, trace_id_of
+from .._errors import typed, with_cause
 from ._life import QueueLife, is_overridden
 
 
@@ -48,7 +48,8 @@ class Sending(QueueLife):
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPENED; BadRequestException: it cannot be sent;
+            InvalidStateException NOT_OPENED; BadRequestException: it cannot be sent, or a
+            subclass's ``_from_message`` gave nothing;
             ConnectionException and others: it was not stored within ``request_timeout``.
         """
         envelope = envelop if envelop is not None else message
@@ -71,7 +72,17 @@ class Sending(QueueLife):
             As of :meth:`send`. The details ``failed`` and ``indices`` say how many were not stored
             and which; the others are.
         """
-        self.__send(to_context(context), tuple(envelopes))
+        known = to_context(context)
+        try:
+            given = tuple(envelopes)
+        except TypeError as error:
+            told = (
+                f"send_batch of queue {self.get_name()}: expected a sequence of envelopes, got "
+                f"{type(envelopes).__name__}"
+            )
+            refused = BadRequestException(trace_id_of(known), "INVALID_MESSAGE", told)
+            raise with_cause(refused, error) from error
+        self.__send(known, given)
 
     def __send(self, context: IContext | None, envelopes: tuple[MessageEnvelope, ...]) -> None:
         self._check_open(context)
@@ -80,7 +91,9 @@ class Sending(QueueLife):
         connection = self._open_connection()
         topic = self._get_topic()
         if self.__sends_itself:
-            messages = [self._from_message(envelope) or {} for envelope in envelopes]
+            messages = [
+                self.__record(index, envelope, context) for index, envelope in enumerate(envelopes)
+            ]
             connection.publish(topic, messages, {"acks": self._acks})
         else:
             try:
@@ -96,6 +109,18 @@ class Sending(QueueLife):
             connection._settle(delivery, topic, context)
         self._measures.sent(len(envelopes))
         self._measures.debug(context, "Sent %s messages via %s", len(envelopes), self)
+
+    def __record(
+        self, index: int, envelope: MessageEnvelope, context: IContext | None
+    ) -> dict[str, Any]:
+        record = self._from_message(envelope)
+        if isinstance(record, dict):
+            return record
+        told = (
+            f"queue {self.get_name()}, message {index}: {type(self).__name__}._from_message "
+            f"returned {type(record).__name__}, expected a dict with value, key and headers"
+        )
+        raise BadRequestException(trace_id_of(context), "INVALID_MESSAGE", told)
 
     def send_as_object(self, context: AnyContext, message_type: str | None, message: Any) -> None:
         """Send an object as JSON; bytes are sent as they are, a str as UTF-8.

@@ -199,8 +199,11 @@ def test_an_abandoned_message_comes_next_and_alone() -> None:
 
 def test_a_delayed_message_comes_when_its_time_has_come_and_others_before_it() -> None:
     buffer = filled(2)
-    buffer.take(0)
-    assert buffer.abandon(0, 0, "m0", delay=0.05)
+    lease = buffer.lease(1, NEVER)
+    assert lease is not None
+    assert buffer.count_failure(lease, 0) == 1
+    buffer.retry(lease, 0, "m0", 0.05)
+    buffer.release(lease, 1)
     begin = time.monotonic()
     assert [buffer.take(1).envelope for _ in range(2)] == ["m1", "m0"]  # type: ignore[union-attr]
     assert 0.05 <= time.monotonic() - begin < 0.5

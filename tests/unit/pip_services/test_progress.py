@@ -137,12 +137,20 @@ def test_attempts_are_counted_and_forgotten_when_the_message_is_finished() -> No
     assert progress.count_attempt(2) == 1
 
 
-def test_attempts_of_messages_that_are_never_finished_stay_few() -> None:
-    progress = Progress()
+def test_attempts_of_messages_finished_long_ago_are_forgotten() -> None:
+    progress = Progress(max_pending=5)
     for offset in range(20_000):
         progress.count_attempt(offset)
-    assert len(progress.attempts) == 10_000
+    assert len(progress.attempts) == 10_005
     assert progress.count_attempt(19_999) == 2
+
+
+def test_attempts_of_unfinished_messages_are_not_forgotten_however_many_there_are() -> None:
+    progress = Progress(max_pending=30_000)
+    for _ in range(2):
+        for offset in range(30_000):
+            progress.count_attempt(offset)
+    assert progress.count_attempt(0) == 3
 
 
 def test_a_run_lets_go_of_what_was_handed_over() -> None:
