@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,20 @@ __all__ = [
     "make_references",
     "new_connection",
 ]
+
+
+def in_thread(call: Callable[[], object]) -> threading.Thread:
+    """Begin a call in a thread of its own, which ends with the process at the latest."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def quieten(items: list[pytest.Item], folder: Path) -> None:
+    """Ignore the warnings of pip-services in a folder's tests."""
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker(QUIET)
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             try:
                 logs = self.__client_log, self.__rare_log
                 clients = connect(self.__settings, self._connection_resolver.resolve, known, *logs)
-            except Exception as failure:
+            except Exception as failure:  # is logged and raised
                 self._logger.error(known, failure, "Failed to connect to Kafka")
                 raise
             self._client_config = clients.producer_properties
@@ -400,7 +400,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
                     self.__settings.readable_partitions,
                     self._timeout(),
                 )
-            except Exception as error:
+            except Exception as error:  # whatever it is: logged, typed and raised
                 failure = typed(error, f"topic {topic}: subscribe", topic=topic)
                 self._logger.error(None, failure, f"Subscribing to topic {topic} failed")
                 if failure is error:

@@ -167,7 +167,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
             return self.__credentials.lookup(to_context(context))
         try:
             found = self.__credentials.lookup(to_context(context))
-        except Exception as error:
+        except Exception as error:  # of a store somebody else wrote
             told = "the credential store cannot be asked"
             raise with_cause(misconfigured("CANNOT_RESOLVE", told, context), error) from error
         if not found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -170,7 +171,7 @@ class Clients:
         return self._settings.consumer(self._resolved, group_id, options)
 
     def close(self, timeout: float) -> int:
-        """Close all clients, waiting that long (s) for messages on their way.
+        """Close all clients, waiting that long (s) in all for messages on their way.
 
         Returns
         -------
@@ -183,9 +184,10 @@ class Clients:
             self._producers.clear()
             admin, self._admin = self._admin, None
         lost = 0
+        deadline = time.monotonic() + timeout
         for producer in producers:
             try:
-                left = producer.flush(timeout)
+                left = producer.flush(max(0, deadline - time.monotonic()))
                 if left:
                     lost += left
                     producer.purge()

@@ -62,7 +62,7 @@ class ClientLog:
                 self._logger.info(None, line)
             else:
                 self._logger.debug(None, line)
-        except Exception:
+        except Exception:  # there is nobody left to tell
             _python.debug("a logger raised", exc_info=True)
 
 
@@ -98,5 +98,5 @@ class RareLog:
                 self._logger.error(None, error, told)
             else:
                 self._lines.log(logging.ERROR, "%s", told if error is None else f"{told}: {error}")
-        except Exception:
+        except Exception:  # there is nobody left to tell
             _python.debug("a logger raised", exc_info=True)

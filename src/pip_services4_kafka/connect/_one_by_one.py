@@ -55,7 +55,7 @@ class OneByOne:
                     self._listener.on_message(
                         str(message.topic()), int(message.partition() or 0), message
                     )
-                except Exception as error:
+                except Exception as error:  # the listener's: the next message comes
                     self._failed(error)
                 else:
                     if message.partition() not in self._sought:

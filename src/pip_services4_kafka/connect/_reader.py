@@ -333,7 +333,7 @@ class Reader:
                 if self._partitions and self._assigned:
                     self._give_back("_on_revoked", list(self._assigned))
                 consumer.close()  # runs on_revoke or on_lost
-        except Exception as error:
+        except Exception as error:  # what cannot be closed is nobody's any more
             self._tell("close", error, "closing its consumer failed")
         finally:
             self._consumer = None
@@ -377,7 +377,7 @@ class Reader:
             return
         try:
             function(self.subscription, *arguments)
-        except Exception as error:
+        except Exception as error:  # the listener's: the reader goes on
             self._tell(hook, error, f"the listener's {hook} failed")
 
     # -- the thread
@@ -393,7 +393,7 @@ class Reader:
                         if self._partitions:
                             self._take(list(self._partitions))
                     self._read(self.consumer)
-                except Exception as error:
+                except Exception as error:  # of the consumer: another one may do better
                     if self._stopping:
                         break
                     self._tell(_kind(error), error, "its consumer failed; another one is made")
@@ -430,7 +430,7 @@ class Reader:
         assert self._on_batch is not None
         try:
             self._on_batch(self.subscription, batch)
-        except Exception as error:
+        except Exception as error:  # the listener's: the reader goes on
             self._tell("_on_batch", error, "its listener failed")
 
     def _go_on(self) -> bool:
@@ -451,7 +451,7 @@ class Reader:
                 continue
             try:
                 task()
-            except Exception as error:
+            except Exception as error:  # for the caller, who waits
                 done.set_exception(error)
             else:
                 done.set_result(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -67,14 +68,16 @@ class Subscriptions:
         return [found]
 
     def end(self, subscriptions: list[KafkaSubscription], timeout: float) -> None:
-        """Have readers end and wait for them, each for so long (s) at most; without a lock."""
+        """Have readers end and wait for them, so long (s) for all of them; without a lock."""
+        deadline = time.monotonic() + timeout
         readers = [each._reader for each in subscriptions if each._reader is not None]
         for reader in readers:
             reader.stop(0)
         for reader in readers:
-            if not reader.stop(timeout) and reader.is_busy():
+            if not reader.stop(max(0, deadline - time.monotonic())) and reader.is_busy():
                 told = (
-                    f"The listener of topic {reader.subscription.topic} is still at work; its "
-                    "consumer will be closed when it returns"
+                    f"The subscription to topic {reader.subscription.topic} does not end: its "
+                    "listener is still at work, or brokers do not answer; its consumer is left "
+                    "to its thread, which closes it then"
                 )
                 self._log.error(reader, None, told)

@@ -131,7 +131,7 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
                     raise EnvelopeError("_to_message returned None", message)
                 if envelope.get_reference() is None:
                     envelope.set_reference(message)
-            except Exception as error:
+            except Exception as error:  # the subclass's: this message cannot be read
                 if type(error) is not EnvelopeError or error.message is None:
                     error = EnvelopeError(f"{type(error).__name__}: {error}", message)
                 envelope = error

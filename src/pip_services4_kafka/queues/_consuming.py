@@ -158,7 +158,7 @@ class Consuming:
         else:
             try:
                 envelopes = self._read(batch)
-            except Exception:
+            except Exception:  # a bug of ours, or no memory
                 # Nothing of it may be passed over: it is fetched again.
                 self._seek_back(subscription, batch)
                 raise
@@ -204,7 +204,7 @@ class Consuming:
         self.buffer.look_back(subscription, number, offset)
         try:
             self._each(str(message.topic()), number, message)
-        except Exception as error:
+        except Exception as error:  # the subclass's: the message failed, others go on
             if self.buffer.is_closed():  # it may be why; skip() does nothing now
                 return
             self._measures.failed()

@@ -6,6 +6,7 @@ Its lock is held while a consumer is made, never while a receiver runs or a thre
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from pip_services4_commons.errors import InvalidStateException
@@ -200,12 +201,12 @@ class Inbox:
             listenings = list(self._listenings)
         # Also if somebody has closed the connection before: they are at work all the same.
         timeout = connection._request_timeout / 1000 if connection is not None else 0
+        deadline = time.monotonic() + timeout
         try:
             for listening in listenings:
-                if not listening.wait(timeout):
-                    self._measures.warn(
-                        None, "A queue is closed while a receiver is still at work"
-                    )
+                if not listening.wait(max(0, deadline - time.monotonic())):
+                    told = f"Queue {self._queue.get_name()} is closed while a receiver is at work"
+                    self._measures.warn(None, told)
         finally:  # the wait may be interrupted; a reader that went on would keep its partitions
             try:
                 self._end(consuming, connection)

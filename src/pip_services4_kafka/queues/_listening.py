@@ -141,7 +141,7 @@ class Listening:
                     if lease.stopped:
                         break
                 return lease.begun()
-            except Exception as error:
+            except Exception as error:  # the receiver's: the message failed, others go on
                 index = lease.begun() - 1
                 self._failure(lease, index, lease.envelopes[index], error)
                 if lease.stopped:

@@ -89,13 +89,13 @@ class Measures:
                 self._counters.last(f"queue.{self._name()}.lag", lag)
             self._counters.last(f"queue.{self._name()}.in_flight", in_flight)
             self._counters.last(f"queue.{self._name()}.errors", self._errors)
-        except Exception as error:
+        except Exception as error:  # counters are an application's, messages go on
             self._tell(error)
 
     def _increment(self, counter: str, count: int) -> None:
         try:
             self._counters.increment(f"queue.{self._name()}.{counter}", count)
-        except Exception as error:
+        except Exception as error:  # counters are an application's, messages go on
             self._tell(error)
 
     def _tell(self, error: Exception) -> None:
@@ -111,7 +111,7 @@ class Measures:
         """Whether some logger wants lines of this level."""
         try:
             return any(logger.get_level() >= level for logger in self._loggers)
-        except Exception:
+        except Exception:  # loggers are an application's, messages go on
             return False
 
     def debug(self, context: IContext | None, text: str, *args: Any) -> None:
@@ -142,5 +142,5 @@ class Measures:
                 self._logger.info(context, text)
             else:
                 self._logger.debug(context, text)
-        except Exception:
+        except Exception:  # there is nobody left to tell
             _python.debug("a logger raised", exc_info=True)

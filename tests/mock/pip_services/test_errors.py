@@ -92,3 +92,13 @@ def test_contexts_are_none_a_context_or_a_trace_id() -> None:
     for wrong in (1, b"123", object()):
         with pytest.raises(TypeError, match="context"):
             to_context(wrong)
+
+
+def test_an_error_nobody_raised_has_no_trace_for_loggers_to_print() -> None:
+    from pip_services4_observability.log import ConsoleLogger
+
+    exception = typed(KafkaError(KafkaError._TRANSPORT, "gone"), "topic t")
+    assert exception.stack_trace == ""
+    told = ConsoleLogger()._compose_error(exception)
+    assert "gone" in told
+    assert "NoneType" not in told

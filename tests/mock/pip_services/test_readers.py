@@ -7,6 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pip_services4_commons.errors import (
     InvalidStateException,
 )
 
+from cykafka import KafkaError
 from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._reader import Reader
@@ -224,6 +226,53 @@ def test_errors_that_come_alone_are_no_batch(
     eventually(lambda: len(polls) > told + 5)  # the ends of all partitions among what came
 
     assert sizes == [1]
+
+
+def test_errors_that_come_alone_are_paused_after_longer_each_time_until_a_message_comes(
+    topic: str, make_batch_listener: Callable[..., Any], logger: Any
+) -> None:
+    # A consumer that has nothing but errors, then a message, then errors again.
+    class Batch(list[Any]):
+        errors: tuple[Any, ...] = ()
+
+    class Failing:
+        def __init__(self) -> None:
+            self.kinds = iter("eeeemee")
+            self.asked = threading.Event()
+
+        def subscribe(self, *_: Any, **__: Any) -> None: ...
+
+        def close(self) -> None: ...
+
+        def consume_batch(self, most: int, timeout: float) -> Batch:
+            kind = next(self.kinds, "")
+            if not kind:
+                self.asked.set()
+                return Batch()
+            batch = Batch("m" if kind == "m" else ())
+            if kind == "e":
+                batch.errors = (SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT)),)
+            return batch
+
+        # A reader asks whether a batch has anything: errors count.
+        Batch.__bool__ = lambda self: bool(len(self) or self.errors)  # type: ignore[attr-defined]
+
+    listener, consumer = make_batch_listener(), Failing()
+    taken: list[int] = []
+    listener._on_batch = lambda _, batch: taken.append(len(batch))
+    subscription = KafkaSubscription(topic, "g", {}, None, listener)
+    log = RareLog(logger, ClientLog(logger, str))
+    reader = Reader(subscription, lambda _: consumer, (), log)  # type: ignore[arg-type, return-value]
+    pauses: list[float] = []
+    reader._wanted.wait = pauses.append  # type: ignore[assignment, method-assign]
+    reader.start()
+    assert consumer.asked.wait(WAIT_S)
+    del reader._wanted.wait
+    assert reader.stop(WAIT_S)
+
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 0.1, 0.2]
+    assert taken == [1]
+    assert listener.of("error") == [KafkaError._TRANSPORT] * 6
 
 
 # -- what a queue asks of a reader

@@ -86,7 +86,7 @@ def test_every_message_is_handled_while_members_come_and_go(
     lock = threading.Lock()
 
     def then(message: Any, queue: Any) -> None:
-        time.sleep(0.0005)
+        time.sleep(0.0005)  # handling it takes its time
         with lock:
             handled[message.get_message_as_string()] += 1
         if not autocommit:
@@ -109,7 +109,7 @@ def test_every_message_is_handled_while_members_come_and_go(
         if n % 500 == 250:
             producer.flush()
             members.append(member())
-            time.sleep(0.3)
+            time.sleep(0.3)  # it reads for a while before the next one comes
         if n % 500 == 499:
             producer.flush()
             members.pop(0).close(None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pip_services4_commons.errors import ApplicationException, BadRequestException
 from pip_services4_components.refer import Descriptor
+from pip_services_rig import in_thread
 
 from pip_services4_kafka.queues import KafkaMessageQueue
 from pip_services4_kafka.queues._listening import Listening
@@ -25,6 +25,7 @@ def test_close_in_the_midst_of_a_batch_skips_nothing_a_subclass_has_not_heard(
     bodies: Callable[..., Any],
     received: Callable[..., Any],
     committed: Callable[..., Any],
+    eventually: Callable[..., Any],
     topic: str,
     group: str,
 ) -> None:
@@ -41,10 +42,8 @@ def test_close_in_the_midst_of_a_batch_skips_nothing_a_subclass_has_not_heard(
     queue.send_batch(None, bodies(10))
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
     assert entered.wait(WAIT_S)
-    closing = threading.Thread(target=queue.close)
-    closing.start()
-    while queue._inbox._connection is not None:
-        time.sleep(0.001)
+    closing = in_thread(queue.close)
+    eventually(lambda: queue._inbox._connection is None)
     go_on.set()
     closing.join(WAIT_S)
     assert not closing.is_alive()
@@ -172,14 +171,12 @@ def test_a_queue_that_is_opened_while_it_is_closed_is_open(
         close()
 
     queue._inbox.close = slowly
-    closing = threading.Thread(target=queue.close)
-    closing.start()
+    in_thread(queue.close)
     assert locked.wait(WAIT_S)
     # As if it had waited before close() began.
     assert queue._QueueLife__open(None) is False
     del queue._inbox.close
-    opening = threading.Thread(target=queue.open)
-    opening.start()
+    opening = in_thread(queue.open)
     go_on.set()
     opening.join(WAIT_S)
     assert queue.is_open()
@@ -299,8 +296,7 @@ def test_a_signal_handler_may_complete_a_message_while_one_is_committed(
         queue.complete(None, second)  # as a handler that runs in this thread does
 
     reader.commit = interrupted
-    completing = threading.Thread(target=lambda: queue.complete(None, first), daemon=True)
-    completing.start()
+    completing = in_thread(lambda: queue.complete(None, first))
     completing.join(WAIT_S)
     assert not completing.is_alive()
     queue.close(None)

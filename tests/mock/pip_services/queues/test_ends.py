@@ -12,6 +12,7 @@ from pip_services4_commons.errors import (
     ConnectionException,
     InvalidStateException,
 )
+from pip_services_rig import in_thread
 
 from cykafka import TopicPartition
 from cykafka._handle import live_handles
@@ -25,12 +26,6 @@ pytestmark = pytest.mark.ours
 
 WAIT_S = 30.0
 ONE = {"options__write_partition": 1}
-
-
-def in_thread(call: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    return thread
 
 
 # -- while it is closed

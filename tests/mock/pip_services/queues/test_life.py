@@ -1,7 +1,4 @@
-"""Queues are configured, opened, shared, counted and closed.
-
-Longer than 500 lines by a few: one life, one file.
-"""
+"""Queues are configured, opened and closed."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from pip_services4_components.config import ConfigParams
 from pip_services4_components.context import Context
 from pip_services4_components.refer import Descriptor, References
 from pip_services4_messaging.queues import MessageEnvelope
+from pip_services_rig import in_thread
 
 from cykafka._handle import live_handles
-from pip_services4_kafka.connect import KafkaConnection
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
@@ -95,8 +92,7 @@ def test_close_is_quick_and_wakes_up_receive(
     queue.send_batch(None, bodies(1))
     received(queue, 1)
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(queue.receive(None, 60000)))
-    thread.start()
+    thread = in_thread(lambda: found.append(queue.receive(None, 60000)))
     time.sleep(0.05)  # it waits by now; if not, it finds the queue closed
     begin = time.monotonic()
     queue.close(None)
@@ -175,134 +171,6 @@ def test_autosubscribe_joins_at_open(make_queue: Callable[..., Any]) -> None:
     assert len(queue._connection._subscriptions) == 1
 
 
-# -- shared connections
-
-
-@pytest.fixture
-def shared(make_connection: Callable[..., Any], make_references: Callable[..., Any]) -> Any:
-    connection = make_connection(**{"options__kafka__group.protocol": "consumer"})
-    return make_references(), connection
-
-
-def share(references: Any, connection: Any) -> Any:
-    references.put(Descriptor("pip-services", "connection", "kafka", "default", "1.0"), connection)
-    return references
-
-
-def test_a_shared_connection_is_found_by_itself_and_stays_open(
-    make_queue: Callable[..., Any],
-    shared: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-) -> None:
-    references, connection = shared
-    queue = make_queue(references=share(references, connection))
-    assert queue._connection is connection
-    queue.send_batch(None, bodies(1))
-    assert received(queue, 1) == ["0"]
-    queue.close(None)
-    assert connection.is_open()
-    assert connection._subscriptions == []
-
-
-def test_a_queue_with_a_connection_of_its_own_does_not_share(
-    make_queue: Callable[..., Any], shared: Any, cluster: Any
-) -> None:
-    references, connection = shared
-    queue = make_queue(
-        references=share(references, connection),
-        connection__uri=f"tcp://{cluster.bootstrap_servers}",
-    )
-    assert queue._connection is not connection
-    assert isinstance(queue._connection, KafkaConnection)
-
-
-def test_queues_of_one_connection_get_their_own_messages(
-    make_queue: Callable[..., Any],
-    shared: Any,
-    unique: Callable[[str], str],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    cluster: Any,
-) -> None:
-    references, connection = shared
-    share(references, connection)
-    names = [unique("own") for _ in range(3)]
-    for name in names:
-        cluster.create_topic(name, 4)
-    queues = [make_queue(references=references, topic=name) for name in names]
-    for n, queue in enumerate(queues):
-        queue.send_batch(None, bodies(3, 10 * n))
-    for n, queue in enumerate(queues):
-        assert sorted(received(queue, 3)) == [str(10 * n + i) for i in range(3)]
-    queues[0].close(None)
-    queues[1].send_batch(None, bodies(1, 99))
-    assert received(queues[1], 1) == ["99"]
-
-
-def test_a_closed_queue_is_not_filled_by_its_shared_connection(
-    make_queue: Callable[..., Any],
-    shared: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-) -> None:
-    references, connection = shared
-    queue = make_queue(references=share(references, connection), **ONE)
-    queue.send_batch(None, bodies(1))
-    received(queue, 1)
-    queue.close(None)
-    connection.publish(queue._get_topic(), [{"value": b"late"}])
-    assert queue._messages == []
-
-
-def test_a_connection_that_somebody_closes_ends_listen_and_receive(
-    make_queue: Callable[..., Any],
-    shared: Any,
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-) -> None:
-    references, connection = shared
-    queue = make_queue(references=share(references, connection), **ONE)
-    thread = threading.Thread(target=lambda: queue.listen(None, make_receiver()), daemon=True)
-    thread.start()
-    queue.send_batch(None, bodies(1))
-    connection.close(None)
-    thread.join(30)
-    assert not thread.is_alive()
-
-    connection.open(None)
-    queue.send_batch(None, bodies(1, 1))
-    assert received(queue, 1)[-1] in ("0", "1")
-
-
-def test_close_waits_for_a_receiver_although_the_connection_was_closed_before(
-    make_queue: Callable[..., Any],
-    shared: Any,
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def then(message: Any, queue: Any) -> None:
-        entered.set()
-        assert go_on.wait(30)
-
-    references, connection = shared
-    queue = make_queue(references=share(references, connection), **ONE)
-    queue.send_batch(None, bodies(1))
-    queue.begin_listen(None, make_receiver(then))
-    assert entered.wait(30)
-    connection.close(None)
-    closing = threading.Thread(target=lambda: queue.close(None))
-    closing.start()
-    closing.join(0.2)
-    assert closing.is_alive()
-    go_on.set()
-    closing.join(30)
-    assert not closing.is_alive()
-
-
 # -- configuration
 
 
@@ -353,6 +221,31 @@ def test_a_wrong_envelope_or_acks_is_named(config: Callable[..., Any]) -> None:
             KafkaMessageQueue().configure(config({key: value}))
 
 
+def test_numbers_that_are_none_are_warned_of_and_the_default_counts(
+    make_queue: Callable[..., Any], logger: Any
+) -> None:
+    queue = make_queue(
+        read_partitions=1_000_000, options__max_pending="many", options__max_attempts=-1
+    )
+    told = [text for _, text, _ in logger.lines if "is no number" in text]
+    name = queue.get_name()
+    assert told == [
+        f'Queue {name}: read_partitions: "1000000" is no number from 1 to 1000, 1 is used',
+        f'Queue {name}: options.max_pending: "many" is no number from 1 on, 10000 is used',
+        f'Queue {name}: options.max_attempts: "-1" is no number from 0 on, 0 is used',
+    ]
+    settings = queue._new_consuming().settings
+    assert (settings.read_partitions, settings.max_pending, settings.max_attempts) == (1, 10000, 0)
+
+
+def test_a_queue_with_neither_topic_nor_name_says_so(make_queue: Callable[..., Any]) -> None:
+    queue = make_queue(opened=False, topic=None)
+    with pytest.raises(ConfigException, match="neither a topic nor a name") as raised:
+        queue.open(None)
+    assert raised.value.code == "NO_TOPIC"
+    assert not queue.is_open()
+
+
 def test_capabilities_say_what_is_supported() -> None:
     found = KafkaMessageQueue().get_capabilities()
     names = [
@@ -370,93 +263,7 @@ def test_capabilities_say_what_is_supported() -> None:
     assert KafkaMessageQueue().renew_lock(None, 100) is None  # type: ignore[func-returns-value]
 
 
-# -- counters and logs
-
-
-def test_counters_count_each_message_once_whatever_other_queues_do(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    unique: Callable[[str], str],
-    counters: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    cluster: Any,
-) -> None:
-    references = make_references(counters=counters)
-    names = [unique("counted") for _ in range(2)]
-    for name in names:
-        cluster.create_topic(name, 4)
-    queues = [make_queue(references=references, topic=name) for name in names]
-    queues[0].set_references(references)  # again
-    for queue in queues:
-        queue.send_batch(None, bodies(3))
-        received(queue, 3)
-    for name in names:
-        assert counters.value(f"queue.{name}.sent_messages") == 3
-        assert counters.value(f"queue.{name}.received_messages") == 3
-
-
-def test_gauges_tell_lag_and_messages_in_flight(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    counters: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-) -> None:
-    queue = make_queue(autocommit=False, references=make_references(counters=counters), **ONE)
-    queue.send_batch(None, bodies(5))
-    received(queue, 2)
-    eventually(lambda: counters.value(f"queue.{topic}.lag") == 3)
-    eventually(lambda: counters.value(f"queue.{topic}.in_flight") == 2)
-    assert counters.value(f"queue.{topic}.errors") == 0
-
-
-def test_counters_and_loggers_that_raise_change_nothing(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-) -> None:
-    from pip_services4_observability.count import CachedCounters
-    from pip_services4_observability.log import Logger, LogLevel
-
-    class Counters(CachedCounters):  # type: ignore[misc]
-        def _save(self, counters: Any) -> None:
-            pass
-
-        def increment(self, name: str, value: float) -> None:
-            raise RuntimeError("no counting")
-
-        last = increment
-
-    class Loud(Logger):  # type: ignore[misc]
-        def _write(self, level: Any, context: Any, error: Any, message: Any) -> None:
-            if "queue" in message.lower():
-                raise RuntimeError("no logging")
-
-    logger = Loud()
-    logger.set_level(LogLevel.Trace)
-    queue = make_queue(references=make_references(counters=Counters(), logger=logger), **ONE)
-    queue.send_batch("123", bodies(3))
-    assert received(queue, 3) == ["0", "1", "2"]
-
-
-def test_logs_are_written_once_per_batch(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    logger: Any,
-) -> None:
-    from pip_services4_observability.log import LogLevel
-
-    logger.set_level(LogLevel.Trace)
-    queue = make_queue(**ONE)
-    queue.send_batch("123", bodies(1000))
-    received(queue, 1000)
-    assert len(logger.lines) < 100
-    assert any("Sent 1000 messages" in text for _, text, _ in logger.lines)
+# -- contexts, and the documents
 
 
 @pytest.mark.parametrize("context", [None, "123", Context.from_trace_id("123")])

@@ -11,17 +11,14 @@ from typing import Any
 
 import pytest
 from pip_services4_commons.errors import BadRequestException
+from pip_services_rig import in_thread
+
+from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
 
 ONE = {"options__write_partition": 1}
 WAIT_S = 30.0
-
-
-def in_thread(call: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize("end", ["end_listen", "close"])
@@ -366,6 +363,36 @@ def test_an_exit_in_a_receiver_ends_listen_and_the_message_comes_again(
     assert received(queue, 2) == ["1", "2"]
 
 
+@pytest.mark.parametrize("overridden", [False, True])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_exit_in_a_receiver_of_begin_listen_is_logged(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+    logger: Any,
+    workers: int,
+    overridden: bool,
+) -> None:
+    class Listening(KafkaMessageQueue):
+        def listen(self, *args: Any, **kwargs: Any) -> None:
+            super().listen(*args, **kwargs)
+
+    def then(message: Any, _: Any) -> None:
+        if message.get_message_as_string() == "1":
+            raise SystemExit("enough")
+
+    kind = Listening if overridden else KafkaMessageQueue
+    queue = make_queue(kind, read_partitions=workers, **ONE)
+    queue.send_batch(None, bodies(3))
+    queue.begin_listen("123", make_receiver(then))
+    eventually(lambda: "listens no more: SystemExit: enough" in logger.all())
+    assert queue.get_name() in logger.all()
+    eventually(lambda: queue._receiver is None)
+    assert received(queue, 2) == ["1", "2"]
+
+
 def test_two_listeners_share_the_messages(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -412,7 +439,7 @@ def test_a_message_that_fails_for_ever_does_not_fill_the_memory(
     receiver = make_receiver(then)
     queue.begin_listen(None, receiver)
     receiver.wait(100)
-    time.sleep(0.7)  # longer than the reader waits for room before it pauses the partition
+    eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
     queue.send_batch(None, bodies(100, 100))
-    time.sleep(0.3)
+    time.sleep(0.3)  # what came would come within a fetch, 10 ms
     assert max(map(int, receiver.bodies())) < 100

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pip_services4_commons.errors import InvalidStateException
+from pip_services_rig import in_thread
 
 from pip_services4_kafka.connect._clients import Clients
 from pip_services4_kafka.queues import KafkaMessageQueue
@@ -68,6 +69,7 @@ def test_a_receiver_at_work_can_complete_its_message_while_the_queue_is_closed(
     make_receiver: Callable[..., Any],
     bodies: Callable[..., Any],
     committed: Callable[..., Any],
+    eventually: Callable[..., Any],
     topic: str,
     group: str,
 ) -> None:
@@ -86,10 +88,8 @@ def test_a_receiver_at_work_can_complete_its_message_while_the_queue_is_closed(
     queue.send_batch(None, bodies(1))
     queue.begin_listen(None, make_receiver(then))
     assert entered.wait(30)
-    closing = threading.Thread(target=lambda: queue.close(None))
-    closing.start()
-    while queue.is_open():
-        pass
+    closing = in_thread(lambda: queue.close(None))
+    eventually(lambda: not queue.is_open())
     go_on.set()
     closing.join(30)
     assert not closing.is_alive()
@@ -101,6 +101,7 @@ def test_messages_that_a_subclass_hears_while_the_queue_is_closed_come_again(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
+    eventually: Callable[..., Any],
 ) -> None:
     heard, go_on = threading.Event(), threading.Event()
 
@@ -115,10 +116,8 @@ def test_messages_that_a_subclass_hears_while_the_queue_is_closed_come_again(
     queue.send_batch(None, bodies(3))
     assert received(queue, 1) == ["0"]
     assert heard.wait(30)
-    closing = threading.Thread(target=lambda: queue.close(None))
-    closing.start()
-    while queue._inbox._connection is not None:
-        pass
+    closing = in_thread(lambda: queue.close(None))
+    eventually(lambda: queue._inbox._connection is None)
     go_on.set()
     closing.join(30)
     queue.open(None)
@@ -144,8 +143,7 @@ def test_closing_a_connection_in_the_thread_that_subscribes_ends_the_subscriptio
             raised.append(error.code)
 
     monkeypatch.setattr(Clients, "_make", close_first)
-    thread = threading.Thread(target=subscribe, daemon=True)
-    thread.start()
+    thread = in_thread(subscribe)
     thread.join(20)
     assert raised == ["NOT_OPEN"]
     assert not connection.is_open()
@@ -176,7 +174,6 @@ def test_closing_a_queue_in_the_thread_of_a_transaction_ends_that(
             raised.append(error.code)
 
     monkeypatch.setattr(DeadLetters, "_publish", close_first)
-    thread = threading.Thread(target=bury, daemon=True)
-    thread.start()
+    thread = in_thread(bury)
     thread.join(20)
     assert raised == ["NOT_OPEN"]

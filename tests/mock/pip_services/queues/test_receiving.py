@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pip_services4_messaging.queues import MessageEnvelope
+from pip_services_rig import in_thread
 
 from cykafka import Message
 from pip_services4_kafka.queues import KafkaMessageQueue
@@ -65,6 +66,16 @@ def test_receive_waits_as_long_as_it_is_told(make_queue: Callable[..., Any]) -> 
     assert 0.25 <= time.monotonic() - begin < 0.35
 
 
+def test_a_number_alone_is_how_long_receive_waits(make_queue: Callable[..., Any]) -> None:
+    queue = make_queue()
+    begin = time.monotonic()
+    assert queue.receive(250) is None
+    assert 0.25 <= time.monotonic() - begin < 0.35
+    for context, wait in ((250, 300), (True, None)):
+        with pytest.raises(TypeError, match="context: expected None, an IContext or a str"):
+            queue.receive(context, wait)
+
+
 def test_receive_wakes_up_at_once(
     make_queue: Callable[..., Any], envelope: Callable[..., Any]
 ) -> None:
@@ -78,8 +89,7 @@ def test_receive_wakes_up_at_once(
             assert queue.receive(None, 30000) is not None
             arrived.append(time.perf_counter())
 
-    thread = threading.Thread(target=receive)
-    thread.start()
+    thread = in_thread(receive)
     sent = []
     for offset in range(50):
         assert ready.acquire(timeout=30)
@@ -325,11 +335,10 @@ def test_the_local_queue_is_bounded_and_goes_on_when_there_is_room(
     queue = make_queue(options__max_pending=40, **ONE)  # four partitions share it
     queue._subscribe(None)
     queue.send_batch(None, bodies(300))
-    eventually(lambda: len(queue._messages) >= 10)
-    time.sleep(0.8)  # longer than the reader waits for room before it pauses the partition
+    eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
     waiting = len(queue._messages)
     queue.send_batch(None, bodies(300, 300))
-    time.sleep(0.3)
+    time.sleep(0.3)  # what came would come within a fetch, 10 ms
     assert len(queue._messages) == waiting <= 300
     assert received(queue, 600) == [str(n) for n in range(600)]
 

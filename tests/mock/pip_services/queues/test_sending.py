@@ -160,6 +160,29 @@ def test_a_message_that_cannot_be_sent_is_the_callers_mistake(
         queue.peek_batch(None)
     with pytest.raises(BadRequestException):
         queue.listen(None)
+    for nothing in (None, envelope(), 5):
+        with pytest.raises(
+            BadRequestException, match=f"queue {queue.get_name()}.*sequence"
+        ) as told:
+            queue.send_batch(None, nothing)
+        assert told.value.code == "INVALID_MESSAGE"
+
+
+@pytest.mark.parametrize("given", [None, "a str"])
+def test_a_subclass_that_makes_no_message_is_named_and_sends_none(
+    make_queue: Callable[..., Any], bodies: Callable[..., list[Any]], given: Any
+) -> None:
+    class Silent(KafkaMessageQueue):
+        def _from_message(self, message: Any) -> Any:
+            return given if message.message == b"1" else super()._from_message(message)
+
+    queue = make_queue(Silent)
+    with pytest.raises(BadRequestException) as raised:
+        queue.send_batch("123", bodies(2))
+    told = f"queue {queue.get_name()}, message 1: Silent._from_message returned"
+    assert told in str(raised.value)
+    assert (raised.value.code, raised.value.trace_id) == ("INVALID_MESSAGE", "123")
+    assert queue.receive(None, 50) is None
 
 
 RECEIVER = CallbackMessageReceiver(lambda envelope, queue: None)
@@ -189,3 +212,4 @@ def test_a_closed_queue_says_so(
     with pytest.raises(InvalidStateException) as raised:
         call(queue, envelope())
     assert raised.value.code == "NOT_OPENED"
+    assert queue.get_name() in str(raised.value)

@@ -1,0 +1,98 @@
+"""What queues count and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+ONE = {"options__write_partition": 1}
+
+
+def test_counters_count_each_message_once_whatever_other_queues_do(
+    make_queue: Callable[..., Any],
+    make_references: Callable[..., Any],
+    unique: Callable[[str], str],
+    counters: Any,
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    cluster: Any,
+) -> None:
+    references = make_references(counters=counters)
+    names = [unique("counted") for _ in range(2)]
+    for name in names:
+        cluster.create_topic(name, 4)
+    queues = [make_queue(references=references, topic=name) for name in names]
+    queues[0].set_references(references)  # again
+    for queue in queues:
+        queue.send_batch(None, bodies(3))
+        received(queue, 3)
+    for name in names:
+        assert counters.value(f"queue.{name}.sent_messages") == 3
+        assert counters.value(f"queue.{name}.received_messages") == 3
+
+
+def test_gauges_tell_lag_and_messages_in_flight(
+    make_queue: Callable[..., Any],
+    make_references: Callable[..., Any],
+    counters: Any,
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+    topic: str,
+) -> None:
+    queue = make_queue(autocommit=False, references=make_references(counters=counters), **ONE)
+    queue.send_batch(None, bodies(5))
+    received(queue, 2)
+    eventually(lambda: counters.value(f"queue.{topic}.lag") == 3)
+    eventually(lambda: counters.value(f"queue.{topic}.in_flight") == 2)
+    assert counters.value(f"queue.{topic}.errors") == 0
+
+
+def test_counters_and_loggers_that_raise_change_nothing(
+    make_queue: Callable[..., Any],
+    make_references: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    from pip_services4_observability.count import CachedCounters
+    from pip_services4_observability.log import Logger, LogLevel
+
+    class Counters(CachedCounters):  # type: ignore[misc]
+        def _save(self, counters: Any) -> None:
+            pass
+
+        def increment(self, name: str, value: float) -> None:
+            raise RuntimeError("no counting")
+
+        last = increment
+
+    class Loud(Logger):  # type: ignore[misc]
+        def _write(self, level: Any, context: Any, error: Any, message: Any) -> None:
+            if "queue" in message.lower():
+                raise RuntimeError("no logging")
+
+    logger = Loud()
+    logger.set_level(LogLevel.Trace)
+    queue = make_queue(references=make_references(counters=Counters(), logger=logger), **ONE)
+    queue.send_batch("123", bodies(3))
+    assert received(queue, 3) == ["0", "1", "2"]
+
+
+def test_logs_are_written_once_per_batch(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    logger: Any,
+) -> None:
+    from pip_services4_observability.log import LogLevel
+
+    logger.set_level(LogLevel.Trace)
+    queue = make_queue(**ONE)
+    queue.send_batch("123", bodies(1000))
+    received(queue, 1000)
+    assert len(logger.lines) < 100
+    assert any("Sent 1000 messages" in text for _, text, _ in logger.lines)

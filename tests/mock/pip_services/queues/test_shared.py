@@ -1,0 +1,140 @@
+"""Several queues on one connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_components.refer import Descriptor
+from pip_services_rig import in_thread
+
+from pip_services4_kafka.connect import KafkaConnection
+
+pytestmark = pytest.mark.ours
+
+ONE = {"options__write_partition": 1}
+
+
+@pytest.fixture
+def shared(make_connection: Callable[..., Any], make_references: Callable[..., Any]) -> Any:
+    connection = make_connection(**{"options__kafka__group.protocol": "consumer"})
+    return make_references(), connection
+
+
+def share(references: Any, connection: Any) -> Any:
+    references.put(Descriptor("pip-services", "connection", "kafka", "default", "1.0"), connection)
+    return references
+
+
+def test_a_shared_connection_is_found_by_itself_and_stays_open(
+    make_queue: Callable[..., Any],
+    shared: Any,
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    references, connection = shared
+    queue = make_queue(references=share(references, connection))
+    assert queue._connection is connection
+    queue.send_batch(None, bodies(1))
+    assert received(queue, 1) == ["0"]
+    queue.close(None)
+    assert connection.is_open()
+    assert connection._subscriptions == []
+
+
+def test_a_queue_with_a_connection_of_its_own_does_not_share(
+    make_queue: Callable[..., Any], shared: Any, cluster: Any
+) -> None:
+    references, connection = shared
+    queue = make_queue(
+        references=share(references, connection),
+        connection__uri=f"tcp://{cluster.bootstrap_servers}",
+    )
+    assert queue._connection is not connection
+    assert isinstance(queue._connection, KafkaConnection)
+
+
+def test_queues_of_one_connection_get_their_own_messages(
+    make_queue: Callable[..., Any],
+    shared: Any,
+    unique: Callable[[str], str],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    cluster: Any,
+) -> None:
+    references, connection = shared
+    share(references, connection)
+    names = [unique("own") for _ in range(3)]
+    for name in names:
+        cluster.create_topic(name, 4)
+    queues = [make_queue(references=references, topic=name) for name in names]
+    for n, queue in enumerate(queues):
+        queue.send_batch(None, bodies(3, 10 * n))
+    for n, queue in enumerate(queues):
+        assert sorted(received(queue, 3)) == [str(10 * n + i) for i in range(3)]
+    queues[0].close(None)
+    queues[1].send_batch(None, bodies(1, 99))
+    assert received(queues[1], 1) == ["99"]
+
+
+def test_a_closed_queue_is_not_filled_by_its_shared_connection(
+    make_queue: Callable[..., Any],
+    shared: Any,
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    references, connection = shared
+    queue = make_queue(references=share(references, connection), **ONE)
+    queue.send_batch(None, bodies(1))
+    received(queue, 1)
+    queue.close(None)
+    connection.publish(queue._get_topic(), [{"value": b"late"}])
+    assert queue._messages == []
+
+
+def test_a_connection_that_somebody_closes_ends_listen_and_receive(
+    make_queue: Callable[..., Any],
+    shared: Any,
+    make_receiver: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+) -> None:
+    references, connection = shared
+    queue = make_queue(references=share(references, connection), **ONE)
+    thread = in_thread(lambda: queue.listen(None, make_receiver()))
+    queue.send_batch(None, bodies(1))
+    connection.close(None)
+    thread.join(30)
+    assert not thread.is_alive()
+
+    connection.open(None)
+    queue.send_batch(None, bodies(1, 1))
+    assert received(queue, 1)[-1] in ("0", "1")
+
+
+def test_close_waits_for_a_receiver_although_the_connection_was_closed_before(
+    make_queue: Callable[..., Any],
+    shared: Any,
+    make_receiver: Callable[..., Any],
+    bodies: Callable[..., Any],
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def then(message: Any, queue: Any) -> None:
+        entered.set()
+        assert go_on.wait(30)
+
+    references, connection = shared
+    queue = make_queue(references=share(references, connection), **ONE)
+    queue.send_batch(None, bodies(1))
+    queue.begin_listen(None, make_receiver(then))
+    assert entered.wait(30)
+    connection.close(None)
+    closing = in_thread(lambda: queue.close(None))
+    closing.join(0.2)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join(30)
+    assert not closing.is_alive()
