@@ -179,3 +179,50 @@ def test_queues_recover_by_themselves_and_lose_nothing(
         queue.close(None)
         known = make_consumer({"group.id": queue._group_id}).committed(places, WAIT_S)
         assert [place.offset for place in known] == ends
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_closing_a_queue_whose_brokers_are_dead_ends_in_time_and_loses_nothing(
+    cluster: Any,
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    eventually: Callable[..., None],
+    unique: Callable[[str], str],
+    logger: Any,
+    autocommit: bool,
+) -> None:
+    name = unique("dead")
+    cluster.create_topic(name, 1, replication_factor=3)
+    values = {
+        "topic": name,
+        "autocommit": autocommit,
+        "options__connect_timeout": 30000,
+        "options__retry_timeout": 500,
+        "options__request_timeout": 3000,
+        "options__kafka__group.protocol": None,
+        "options__kafka__session.timeout.ms": 6000,
+    }
+    queue = make_queue(**values)
+    queue.send_batch(None, bodies(3))
+    message = queue.receive(None, WAIT_S * 1000)
+    assert message is not None
+    for node in cluster.nodes:
+        node.kill()
+    begin = time.monotonic()
+    if not autocommit:
+        with pytest.raises(ApplicationException):
+            queue.complete(message)
+        assert time.monotonic() - begin < 3 + 2
+        begin = time.monotonic()
+    queue.close(None)
+    assert time.monotonic() - begin < 3 + 2, "one wait of request_timeout, and some grace"
+    # What is left to its thread ends, too.
+    eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()), WAIT_S)
+    assert "these messages may come again" in logger.all()
+    for node in cluster.nodes:
+        node.start(wait=False)
+    for node in cluster.nodes:
+        node.wait_ready()
+    again = make_queue(**values)
+    found = [again.receive(None, WAIT_S * 1000).get_message_as_string() for _ in range(2)]
+    assert found in (["0", "1"], ["1", "2"])

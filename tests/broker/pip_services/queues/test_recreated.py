@@ -10,24 +10,72 @@ import pytest
 pytestmark = pytest.mark.ours
 
 
+@pytest.fixture
+def made_anew(eventually: Callable[..., Any]) -> Callable[..., None]:
+    """Delete a queue's topic and make it again."""
+
+    def make(queue: Any, topic: str) -> None:
+        connection = queue._connection
+        connection.delete_queue(topic)
+        eventually(lambda: topic not in connection.read_queue_names())
+        connection.create_queue(topic)
+
+    return make
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
+    made_anew: Callable[..., None],
     bodies: Callable[..., Any],
-    eventually: Callable[..., Any],
     unique: Callable[[str], str],
+    protocol: str,
 ) -> None:
     topic = unique("again")
-    queue = make_queue(topic=topic, autocommit=False, options__num_partitions=1)
+    queue = make_queue(
+        topic=topic,
+        autocommit=False,
+        options__num_partitions=1,
+        **{"options__kafka__group.protocol": protocol},
+    )
     queue.send_batch(None, bodies(50))
     receiver = make_receiver(lambda envelope, queue: queue.complete(None, envelope))
     queue.begin_listen(None, receiver)
     receiver.wait(50)
-
-    connection = queue._connection
-    connection.delete_queue(topic)
-    eventually(lambda: topic not in connection.read_queue_names())
-    connection.create_queue(topic)
+    made_anew(queue, topic)
     # Fewer than before: else librdkafka reads on where it was.
     queue.send_batch(None, bodies(30, 100))
     assert receiver.wait(80)[50:] == [str(n) for n in range(100, 130)]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("from_beginning", [False, True])
+def test_a_topic_made_anew_between_two_openings_is_read_from_its_beginning(
+    make_queue: Callable[..., Any],
+    made_anew: Callable[..., None],
+    received: Callable[..., Any],
+    bodies: Callable[..., Any],
+    unique: Callable[[str], str],
+    protocol: str,
+    from_beginning: bool,
+) -> None:
+    """As the documents advise, whatever the numbers of messages are."""
+    topic = unique("again")
+    sender = make_queue(topic=topic, group_id="sender", options__num_partitions=1)
+    queue = make_queue(
+        topic=topic,
+        from_beginning=from_beginning,
+        **{"options__kafka__group.protocol": protocol},
+    )
+    sender.send_batch(None, bodies(5))
+    assert received(queue, 5) == [str(n) for n in range(5)]
+    queue.close(None)
+    made_anew(sender, topic)
+    if from_beginning:
+        sender.send_batch(None, bodies(20, 100))
+        queue.open(None)
+    else:
+        queue.open(None)
+        sender.send_batch(None, bodies(20, 100))
+    assert received(queue, 20) == [str(n) for n in range(100, 120)]

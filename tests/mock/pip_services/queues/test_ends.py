@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -167,6 +168,61 @@ def test_opening_in_the_thread_that_closes_says_so(
     monkeypatch.undo()
     queue.open(None)
     assert queue.is_open()
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_close_ends_although_the_brokers_are_gone(
+    make_queue: Callable[..., Any],
+    mock_cluster: Any,
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    eventually: Callable[..., Any],
+    logger: Any,
+    autocommit: bool,
+) -> None:
+    mock_cluster.create_topic("t", 1)
+    queue = make_queue(
+        topic="t",
+        autocommit=autocommit,
+        connection__uri=mock_cluster.bootstrap_servers,
+        options__request_timeout=1000,
+        # librdkafka takes leave for as long as a session lasts.
+        **{"options__kafka__group.protocol": None, "options__kafka__session.timeout.ms": 1000},
+    )
+    queue.send_batch(None, bodies(3))
+    received(queue, 1)
+    mock_cluster.broker_down()
+    begin = time.monotonic()
+    queue.close(None)
+    assert time.monotonic() - begin < 3, "one wait of request_timeout, and some grace"
+    eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
+    assert "committing {0: 1} failed" in logger.all() or not autocommit
+
+
+def test_subscriptions_that_do_not_end_are_waited_for_together(
+    make_connection: Callable[..., Any],
+    make_listener: Callable[..., Any],
+    unique: Callable[[str], str],
+    cluster: Any,
+    logger: Any,
+) -> None:
+    connection = make_connection(options__request_timeout=400)
+    go_on = threading.Event()
+    listeners = [make_listener(lambda _: go_on.wait(WAIT_S)) for _ in range(3)]
+    for listener in listeners:
+        name = unique("stuck")
+        cluster.create_topic(name, 1)
+        connection.subscribe(name, name, {}, listener)
+        connection.publish(name, [{"value": "x"}])
+    for listener in listeners:
+        listener.wait(1)
+    readers = [each._reader for each in connection._subscriptions]
+    begin = time.monotonic()
+    connection.close(None)
+    assert 0.4 <= time.monotonic() - begin < 0.9
+    assert logger.all().count("does not end") == 3
+    go_on.set()
+    assert all(reader.stop(WAIT_S) for reader in readers)
 
 
 # -- without partitions
