@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from pip_services4_commons.errors import ApplicationException
 
+from cykafka import TopicPartition
+from cykafka.admin import NewPartitions
+
 pytestmark = pytest.mark.ours
 
 ONE = {"options__write_partition": 1}
@@ -171,6 +174,37 @@ def test_a_dead_letter_whose_offset_cannot_be_committed_is_not_sent(
     assert queue.receive(None, 200) is None
 
 
+def test_what_a_killed_process_had_in_a_transaction_comes_again_once_brokers_have_ended_it(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    cluster: Any,
+    topic: str,
+    group: str,
+) -> None:
+    cluster.create_topic(f"{topic}.dlq", 1)
+    values = {**ONE, **REAL, "options__kafka__transaction.timeout.ms": 2000}
+    queue = make_queue(autocommit=False, options__transactional=True, **values)
+    queue.send_batch(None, bodies(2))
+    assert received(queue, 1) == ["0"]
+    metadata = queue._inbox.consuming().reader.consumer_group_metadata()
+    producer = queue._connection._make_transactional("killed")
+    try:
+        # So far it gets, and neither commits nor aborts.
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        producer.publish(f"{topic}.dlq", [b"0"]).wait(WAIT_S)
+        producer.send_offsets_to_transaction([TopicPartition(topic, 1, 1)], metadata, WAIT_S)
+        queue.close(None)
+        begin = time.monotonic()
+        again = make_queue(autocommit=False, **values)
+        assert received(again, 2, WAIT_S) == ["0", "1"]
+        assert time.monotonic() - begin < 2 + 10 + 20, "brokers look every 10 s"
+    finally:
+        producer.close()
+
+
 def test_poison_is_moved_in_a_transaction_while_listening(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -225,6 +259,24 @@ def test_transactions_of_others_leave_gaps_that_nothing_stumbles_over(
     assert got[1].get_reference().offset() < position <= got[2].get_reference().offset()
     queue.abandon(got[2])
     assert received(queue, 1) == ["4"]
+
+
+def test_partitions_added_later_are_read_from_their_beginning(
+    make_queue: Callable[..., Any],
+    admin: Any,
+    received: Callable[..., Any],
+    unique: Callable[[str], str],
+) -> None:
+    name = unique("growing")
+    sender = make_queue(topic=name, group_id="sender", options__num_partitions=1, **REAL)
+    refresh = {"options__kafka__topic.metadata.refresh.interval.ms": 500}
+    queue = make_queue(topic=name, from_beginning=False, **REAL, **refresh)
+    sender._connection.publish(name, [{"value": "0"}])
+    assert received(queue, 1) == ["0"]
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(WAIT_S)
+    late = make_queue(topic=name, group_id="sender", **REAL)  # the other's producer knows of one
+    late._connection.publish(name, [{"value": str(n), "partition": 1} for n in (1, 2)])
+    assert received(queue, 2, WAIT_S) == ["1", "2"]
 
 
 def test_open_creates_the_topic_also_when_two_do_so_at_once(
