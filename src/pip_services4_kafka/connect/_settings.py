@@ -20,6 +20,9 @@ LOG_LEVELS = (0, 3, 4, 6, 7)
 
 DEFAULT_GROUP = "default"
 
+# The largest number there may be, where nothing else bounds it.
+MOST = 2**31 - 1
+
 _RAW = "options.kafka."
 
 # All keys of the documents, the connection's and the queue's: a queue hands its whole
@@ -145,21 +148,9 @@ class Settings:
         self.secrets.add(value for key, value in raw.items() if is_secret(key))
 
     def _number(
-        self, config: ConfigParams, key: str, default: int, low: int, high: int = 2**31 - 1
+        self, config: ConfigParams, key: str, default: int, low: int, high: int = MOST
     ) -> int:
-        text = _text(config, f"options.{key}")
-        if text is None:
-            return default
-        try:
-            number = int(float(text))
-        except (ValueError, OverflowError):
-            number = low - 1
-        if low <= number <= high:
-            return number
-        self.warnings.append(
-            f'options.{key}: "{text}" is no number from {low} on, {default} is used'
-        )
-        return default
+        return number_of(config, f"options.{key}", default, low, high, self.warnings)
 
     # -- properties
 
@@ -322,6 +313,24 @@ def acks_of(value: Any, default: int = -1) -> int:
     return number
 
 
+def number_of(
+    config: ConfigParams, key: str, default: int, low: int, high: int, warnings: list[str]
+) -> int:
+    """A whole number; one that is none, or out of bounds, is warned of and the default counts."""
+    text = _text(config, key)
+    if text is None:
+        return default
+    try:
+        number = int(float(text))
+    except (ValueError, OverflowError):
+        number = low - 1
+    if low <= number <= high:
+        return number
+    told = f"from {low} on" if high == MOST else f"from {low} to {high}"
+    warnings.append(f'{key}: "{text}" is no number {told}, {default} is used')
+    return default
+
+
 def _partitions(config: ConfigParams) -> list[int] | None:
     key = "options.readable_partitions"
     text = _text(config, key)
@@ -345,7 +354,7 @@ def _partition(text: str, key: str, low: int = 0) -> int:
         number = int(text)
     except ValueError:
         number = low - 1
-    if not low <= number <= 2**31 - 1:
+    if not low <= number <= MOST:
         raise misconfigured(
             "INVALID_PARTITION", f'{key}: "{text.strip()}" is no partition', keys=[key]
         )

@@ -8,9 +8,10 @@ from pip_services4_commons.errors import ConfigException
 from pip_services4_components.config import ConfigParams
 from pip_services4_components.refer import Descriptor
 
+from ..connect._settings import MOST, number_of
+
 # Each partition that listen() handles at a time costs a thread.
 MOST_WORKERS = 1000
-_MOST = 2**31 - 1
 
 
 @dataclass
@@ -29,21 +30,10 @@ class Options:
     warnings: list[str] = field(default_factory=list)
 
     def number(
-        self, config: ConfigParams, key: str, default: int, low: int, high: int = _MOST
+        self, config: ConfigParams, key: str, default: int, low: int, high: int = MOST
     ) -> int:
         """A whole number of a configuration; one out of bounds is warned of and not taken."""
-        text = config.get_as_nullable_string(key)
-        if not text or not text.strip():
-            return default
-        try:
-            number = int(float(text))
-        except (ValueError, OverflowError):
-            number = low - 1
-        if low <= number <= high:
-            return number
-        told = f"from {low} on" if high == _MOST else f"from {low} to {high}"
-        self.warnings.append(f'{key}: "{text}" is no number {told}, {default} is used')
-        return default
+        return number_of(config, key, default, low, high, self.warnings)
 
     def configure(self, config: ConfigParams) -> None:
         """Take what is configured; the rest stays as it is.
