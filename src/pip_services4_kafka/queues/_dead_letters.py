@@ -87,22 +87,26 @@ class DeadLetters:
         self._prepare()
         timeout = self._connection._request_timeout / 1000
         place = TopicPartition(str(message.topic()), int(message.partition() or 0), position)
-        with self._lock:
-            try:
-                producer = self._transactional(timeout)
-                producer.begin_transaction()
+        try:
+            with self._lock:
                 try:
-                    delivery = self._publish(producer, message, error, attempts)
-                    delivery.wait(timeout)
-                    producer.send_offsets_to_transaction([place], group, timeout)
-                    producer.commit_transaction(timeout)
-                except BaseException:
-                    self._abort(producer, timeout)
-                    raise
-            except (KafkaException, RuntimeError, TimeoutError) as raised:
-                raise typed(
-                    raised, f"topic {self.topic}: moving a dead letter", topic=self.topic
-                ) from raised
+                    producer = self._transactional(timeout)
+                    producer.begin_transaction()
+                    try:
+                        delivery = self._publish(producer, message, error, attempts)
+                        delivery.wait(timeout)
+                        producer.send_offsets_to_transaction([place], group, timeout)
+                        producer.commit_transaction(timeout)
+                    except BaseException:
+                        self._abort(producer, timeout)
+                        raise
+                except (KafkaException, RuntimeError, TimeoutError) as raised:
+                    raise typed(
+                        raised, f"topic {self.topic}: moving a dead letter", topic=self.topic
+                    ) from raised
+        finally:
+            if self._closed:  # close() has left the producer to this thread
+                self.close()
 
     def _abort(self, producer: Producer, timeout: float) -> None:
         try:
@@ -147,7 +151,10 @@ class DeadLetters:
             producer.close()
 
     def close(self) -> None:
-        """Close the producer for transactions, if there is one."""
-        with self._lock:
-            self._closed = True  # who was on the way to a transaction makes no other one
-            self._drop()
+        """Close the producer for transactions; of one at work, when that is through."""
+        self._closed = True  # who was on the way to a transaction makes no other one
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self._lock.release()

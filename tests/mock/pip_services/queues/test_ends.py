@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -378,6 +379,41 @@ def test_transactions_of_dead_letters_take_any_request_timeout(
     queue = make_queue(**{"options__kafka__transaction.timeout.ms": 7000})
     queue._connection._make_transactional("t").close()
     assert made[-1]["transaction.timeout.ms"] == "7000"
+
+
+def test_close_does_not_wait_for_a_transaction_at_work_which_frees_its_producer(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = make_queue(autocommit=False, options__transactional=True, **ONE)
+    queue.send_batch(None, bodies(1))
+    envelope = queue.receive(None, 30_000)
+    letters = queue._inbox.dead_letters()
+    letters._exists = True  # the mock cannot create topics
+    entered, go_on = threading.Event(), threading.Event()
+    publish = DeadLetters._publish
+
+    def slowly(self: Any, *args: Any) -> Any:
+        entered.set()
+        assert go_on.wait(WAIT_S)
+        return publish(self, *args)
+
+    monkeypatch.setattr(DeadLetters, "_publish", slowly)
+
+    def move() -> None:
+        with contextlib.suppress(ApplicationException):
+            letters.send_and_commit(envelope.get_reference(), "", 1, 1, b"no metadata")
+
+    moving = in_thread(move)
+    assert entered.wait(WAIT_S)
+    closing = in_thread(letters.close)
+    closing.join(WAIT_S)
+    assert not closing.is_alive()
+    assert letters._producer is not None
+    go_on.set()
+    moving.join(WAIT_S)
+    assert letters._producer is None
 
 
 def test_dead_letters_of_a_closed_queue_name_it(make_queue: Callable[..., Any]) -> None:
