@@ -1,0 +1,85 @@
+"""One Spark session and one broker for the folder; every test has topics and folders of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark", reason="the group spark is not installed")
+
+WAIT_S = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = os.path.dirname(__file__) + os.sep
+    for item in items:
+        if str(item.path).startswith(here):
+            # A session is slow to start, and five people may share the machine.
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))
+            # py4j leaves sockets to the collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What sessions of the tests are configured with; their files go where pytest's go."""
+    folder = tmp_path_factory.mktemp("spark")
+    return {
+        "spark.master": "local[2]",
+        "spark.app.name": "cykafka-tests",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder / 'derby'}",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_config: dict[str, str]) -> Iterator[Any]:
+    """The session of the whole run. Workers run this Python, whatever the environment says."""
+    from cykafka.testing import NoBrokerError
+    from cykafka.testing._artifacts import java
+    from cykafka.testing.plugin import no_broker
+
+    try:
+        java()
+    except NoBrokerError as error:
+        no_broker(error)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in spark_config.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(kafka_cluster: Any) -> Any:
+    """The broker of the whole run: topics come from `topic`, other names from `unique`."""
+    return kafka_cluster
+
+
+@pytest.fixture
+def stop_queries(spark: Any) -> Iterator[None]:
+    """Streams that a test started are stopped after it, even if it failed."""
+    yield
+    for query in spark.streams.active:
+        query.stop()
