@@ -3,6 +3,7 @@ from typing import Self, final
 
 from cykafka._fetcher import Fetcher
 from cykafka._message_batch import MessageBatch
+from cykafka._ranges import Ranges
 
 class Batches(Fetcher):
     def consume_batch(
@@ -11,6 +12,13 @@ class Batches(Fetcher):
     def batches(
         self, max_messages: int = 10_000, timeout: float | None = 1.0
     ) -> Iterator[MessageBatch]: ...
+    def consume_ranges(
+        self,
+        ranges: Ranges,
+        max_messages: int = 10_000,
+        max_bytes: int = 16_777_216,
+        timeout: float | None = None,
+    ) -> MessageBatch: ...
 
 @final
 class BatchIterator:

@@ -275,6 +275,31 @@ cdef extern from "ck_publish.h" nogil:
     rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
                                    ck_delivery_t *delivery, int slice_ms)
 
+cdef extern from "ck_ranges.h" nogil:
+    ctypedef struct ck_range_t:
+        char *topic
+        int32_t partition
+        int64_t next
+        int64_t end
+        int64_t eof
+
+    ctypedef struct ck_ranges_t:
+        size_t cnt
+        size_t left
+        ck_range_t *ranges
+
+    ck_ranges_t *ck_ranges_new(size_t cnt)
+    void ck_ranges_destroy(ck_ranges_t *ranges)
+    int ck_ranges_set(ck_ranges_t *ranges, size_t i, const char *topic, int32_t partition,
+                      int64_t start, int64_t end)
+    size_t ck_ranges_sort(ck_ranges_t *ranges)
+    ck_range_t *ck_ranges_find(ck_ranges_t *ranges, const char *topic, int32_t partition)
+    void ck_ranges_advance(ck_ranges_t *ranges, ck_range_t *range, int64_t next)
+    size_t ck_ranges_sift(ck_ranges_t *ranges, rd_kafka_message_t **rkmessages, size_t cnt,
+                          size_t *bytes)
+    void ck_ranges_catch_up(ck_ranges_t *ranges, rd_kafka_t *rk)
+    size_t ck_ranges_step(const ck_ranges_t *ranges, size_t want, size_t room)
+
 cdef extern from "ck_batch.h" nogil:
     ctypedef struct ck_row_t:
         const char *topic
