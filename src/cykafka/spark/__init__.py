@@ -1,8 +1,8 @@
 """Kafka in PySpark: a data source, a sink and ready-made jobs.
 
-``pip install cykafka[spark]`` is all that is needed: ``spark.read.format("cykafka")`` then finds the
-source by itself (through the module ``pyspark_cykafka``). Where Spark does not look for it, because
-the package came after the session, `register` makes it known.
+``pip install cykafka[spark]`` is all that is needed: ``spark.read.format("cykafka")`` then finds
+the source by itself (through the module ``pyspark_cykafka``). Where Spark does not look for it,
+because the package came after the session, `register` makes it known.
 """
 
 from __future__ import annotations

@@ -1,26 +1,46 @@
-"""The data source ``cykafka``: what Spark asks for readers and writers."""
+"""The data source ``cykafka``: what Spark asks for readers and writers.
+
+Readers are pickled to the executors, so they hold values and no handles: clients are made where
+they are wanted (`planner` on the driver, `worker` on the executors).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 try:
-    from pyspark.sql.datasource import DataSource
-except ImportError as error:
-    raise ImportError(
-        "Kafka in PySpark wants pyspark 4.2 or newer: pip install 'cykafka[spark]'"
-    ) from error
-
-if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import (
+        DataSource,
         DataSourceReader,
         DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
+        InputPartition,
     )
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError as error:
+    raise ImportError(
+        "Kafka in PySpark wants pyspark 4.2 or newer, and pyarrow: pip install 'cykafka[spark]'"
+    ) from error
+
+from cykafka.spark.offsets import PartitionRange
+from cykafka.spark.options import ReadOptions
+from cykafka.spark.planner import Planner, tasks_of
+from cykafka.spark.schema import Projection, source_schema
+from cykafka.spark.stream import StreamPlan
+from cykafka.spark.worker import read_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
-__all__ = ["CyKafkaDataSource"]
+__all__ = ["BatchReader", "CyKafkaDataSource", "StreamReader", "TaskRanges"]
 
 
 class CyKafkaDataSource(DataSource):
@@ -30,14 +50,18 @@ class CyKafkaDataSource(DataSource):
     def name(cls) -> str:
         return "cykafka"
 
-    def schema(self) -> StructType | str:
-        raise NotImplementedError
+    def schema(self) -> StructType:
+        value = str(self.options.get("includeheaders", "false"))
+        return source_schema(value.strip().lower() == "true")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        raise NotImplementedError
+        options = ReadOptions.of(self.options, "batch")
+        if options.pushdown:
+            return PushdownReader(options, schema)
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        raise NotImplementedError
+        return StreamReader(ReadOptions.of(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from cykafka.spark.sink import batch_writer
@@ -48,3 +72,104 @@ class CyKafkaDataSource(DataSource):
         from cykafka.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+
+class TaskRanges(InputPartition):
+    """The ranges that one task reads."""
+
+    def __init__(self, ranges: Sequence[PartitionRange]) -> None:
+        super().__init__(tuple(ranges))
+
+    def __repr__(self) -> str:
+        return f"TaskRanges({', '.join(map(str, self.value))})"
+
+
+class _Reader:
+    """What batches and streams have in common: how a task reads."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.projection = Projection(schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark has None read where nothing is to be read.
+        ranges = partition.value or ()
+        return read_ranges(ranges, self.options, self.projection.names, self.projection.finish)
+
+    def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
+        return [TaskRanges(task) for task in tasks_of(ranges, self.options)]
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """A read from offsets to offsets that are fixed when it is planned."""
+
+    def partitions(self) -> list[InputPartition]:
+        planner = Planner(self.options)
+        try:
+            return self.tasks(planner.batch_ranges())
+        finally:
+            planner.close()
+
+
+class PushdownReader(BatchReader):
+    """A batch read that takes filters of partitions, offsets and topics upon itself.
+
+    Only with the option ``pushdown``: Spark refuses readers that could while its own
+    ``spark.sql.python.filterPushdown.enabled`` is false.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.conditions: list[Any] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        from cykafka.spark.pushdown import condition_of
+
+        for each in filters:
+            condition = condition_of(each)
+            if condition is None:
+                yield each
+            else:
+                self.conditions.append(condition)
+
+    def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
+        for condition in self.conditions:
+            ranges = [part for each in ranges for part in condition.of(each)]
+        return super().tasks([each for each in ranges if each.size])
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: Spark asks the one on the driver for offsets, and copies of it read."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.plan = StreamPlan(options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.plan.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # One limit is all that Spark takes from Python; what it means is looked up in the options.
+        if self.options.max_offsets is not None:
+            return ReadMaxRows(self.options.max_offsets)
+        if self.options.min_offsets is not None:
+            return ReadMinRows(self.options.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return self.plan.latest(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.plan.freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self.plan.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return self.tasks(self.plan.ranges(start, end))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint has the offsets."""
+
+    def stop(self) -> None:
+        self.plan.close()

@@ -1,0 +1,326 @@
+"""The options of the source, as Spark hands them over: checked once, then plain values.
+
+Names and rules are those of Spark's own Kafka connector; every error names the option as it is
+written in its documentation. Nothing here knows Spark or a broker.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, TypeVar
+
+from cykafka.spark.client import ClientConfig, client_config
+from cykafka.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+    Partition,
+    parse_offsets,
+    parse_partitions,
+)
+
+__all__ = ["Bound", "ReadOptions", "Topics"]
+
+T = TypeVar("T")
+Mode: TypeAlias = Literal["batch", "stream"]
+
+# As documentation writes them; Spark hands them over in lower case.
+_READ = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "includeHeaders",
+    "commitGroup",
+    "pushdown",
+)
+_BY_LOWER = {name.lower(): name for name in _READ}
+
+# Those of Spark and of other sources that are near to ours and none of our business.
+_SPARKS = frozenset(("path", "paths", "checkpointlocation", "topic", "queryname", "outputmode"))
+
+_STRATEGIES = ("assign", "subscribe", "subscribePattern")
+
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+_UNITS_MS = {
+    "": 1.0,
+    "us": 1e-3,
+    "ms": 1.0,
+    "s": 1e3,
+    "m": 6e4,
+    "min": 6e4,
+    "h": 3.6e6,
+    "d": 8.64e7,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read: by partitions, by names, or by a pattern that fits whole names."""
+
+    kind: Literal["assign", "subscribe", "subscribePattern"]
+    names: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    pattern: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "subscribePattern":
+            return f"{self.kind}={self.pattern}"
+        if self.kind == "subscribe":
+            return f"{self.kind}={','.join(self.names)}"
+        return f"{self.kind}={', '.join(f'{topic} [{each}]' for topic, each in self.partitions)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends.
+
+    ``kind`` is "earliest", "latest", "offsets" (``each`` has -2 and -1 for those), "timestamp" or
+    "timestamps" (ms, of each partition).
+    """
+
+    kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
+    option: str
+    each: Offsets = field(default_factory=dict)
+    timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a user asks of the source; see docs/spark.md."""
+
+    topics: Topics
+    kafka: ClientConfig
+    start: Bound
+    end: Bound
+    late_start: Literal["error", "latest"]
+    fail_on_data_loss: bool
+    poll_timeout_s: float
+    retries: int
+    retry_interval_s: float
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay_s: float
+    min_partitions: int | None
+    max_records: int | None
+    group_id_prefix: str
+    include_headers: bool
+    commit_group: str | None
+    pushdown: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], mode: Mode) -> ReadOptions:
+        """Check the options of a read.
+
+        Parameters
+        ----------
+        options : mapping of str to str
+            As Spark gives them: keys in lower case, Spark's own among them.
+        mode : {"batch", "stream"}
+
+        Raises
+        ------
+        ValueError
+            The option at fault, what was expected, and what to do.
+        """
+        given = {key.lower(): value for key, value in options.items() if value is not None}
+        _check_names(given, mode)
+        reader = _Reader(given)
+        topics = _topics(reader)
+        start = _bound(reader, "starting", EARLIEST if mode == "batch" else LATEST)
+        end = _bound(reader, "ending", LATEST)
+        if mode == "batch":
+            _check_batch(start, end)
+        least, most = reader.count("minOffsetsPerTrigger"), reader.count("maxOffsetsPerTrigger")
+        if least is not None and most is not None and least > most:
+            raise ValueError(
+                f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
+            )
+        strategy = reader.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        return cls(
+            topics=topics,
+            kafka=client_config(given, role="source"),
+            start=start,
+            end=end,
+            late_start="latest" if strategy == "latest" else "error",
+            fail_on_data_loss=reader.flag("failOnDataLoss", True),
+            poll_timeout_s=reader.number("kafkaConsumer.pollTimeoutMs", 120_000, least=1) / 1e3,
+            retries=reader.number("fetchOffset.numRetries", 3),
+            retry_interval_s=reader.number("fetchOffset.retryIntervalMs", 10) / 1e3,
+            max_offsets=most,
+            min_offsets=least,
+            max_delay_s=reader.get("maxTriggerDelay", _duration_s, 900.0),
+            min_partitions=reader.count("minPartitions"),
+            max_records=reader.count("maxRecordsPerPartition"),
+            group_id_prefix=reader.get("groupIdPrefix", _word, "spark-kafka-source"),
+            include_headers=reader.flag("includeHeaders", False),
+            commit_group=reader.get("commitGroup", _word, None),
+            pushdown=reader.flag("pushdown", False),
+        )
+
+
+class _Reader:
+    """Values by the names that documentation has; errors name them so."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.given = given
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self.given
+
+    def get(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        value = self.given.get(name.lower())
+        if value is None:
+            return default
+        try:
+            return parse(value.strip())
+        except ValueError as error:
+            raise ValueError(f"option {name}: {error}, got {value!r}") from None
+
+    def number(self, name: str, default: int, *, least: int = 0) -> int:
+        return self.get(name, lambda value: _whole(value, least), default)
+
+    def count(self, name: str) -> int | None:
+        return self.get(name, lambda value: _whole(value, 1), None)
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.get(name, _flag, default)
+
+    def one_of(self, name: str, values: Iterable[str]) -> str | None:
+        def parse(value: str) -> str:
+            if value.lower() not in values:
+                raise ValueError(f"expected {' or '.join(values)}")
+            return value.lower()
+
+        return self.get(name, parse, None)
+
+
+def _whole(value: str, least: int) -> int:
+    if not re.fullmatch(r"\+?[0-9]{1,18}", value) or int(value) < least:
+        raise ValueError(f"expected a whole number, {least} or more")
+    return int(value)
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return value.lower() == "true"
+
+
+def _word(value: str) -> str:
+    if not value:
+        raise ValueError("expected a name")
+    return value
+
+
+def _duration_s(value: str) -> float:
+    match = _DURATION.fullmatch(value.lower())
+    if match is None or match[2] not in _UNITS_MS:
+        raise ValueError("expected a time such as 500ms, 90s, 15m, 2h, 1d (a number alone is ms)")
+    return int(match[1]) * _UNITS_MS[match[2]] / 1e3
+
+
+def _check_names(given: Mapping[str, str], mode: Mode) -> None:
+    for key in given:
+        if key in _BY_LOWER or key in _SPARKS or key.startswith("kafka."):
+            continue
+        close = difflib.get_close_matches(key, _BY_LOWER, n=1, cutoff=0.8)
+        if close:
+            raise ValueError(f"option {key}: there is none; did you mean {_BY_LOWER[close[0]]}?")
+    if mode == "stream":
+        for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
+            if name.lower() in given:
+                raise ValueError(
+                    f"option {name}: a stream has no end; leave it out, or read a batch"
+                )
+        if given.get("pushdown", "").strip().lower() == "true":
+            raise ValueError("option pushdown: filters are pushed down in batches only")
+    elif "commitgroup" in given:
+        raise ValueError("option commitGroup: only a stream mirrors its offsets into a group")
+
+
+def _topics(reader: _Reader) -> Topics:
+    given = [name for name in _STRATEGIES if reader.has(name)]
+    if len(given) != 1:
+        raise ValueError(
+            f"expected exactly one of the options {', '.join(_STRATEGIES)}, "
+            f"got {' and '.join(given) or 'none'}"
+        )
+    if reader.has("assign"):
+        value = reader.given["assign"]
+        return Topics("assign", partitions=parse_partitions(value.strip(), "option assign"))
+    if reader.has("subscribe"):
+        return Topics("subscribe", names=reader.get("subscribe", _names, ()))
+    return Topics("subscribePattern", pattern=reader.get("subscribePattern", _pattern, ""))
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = [name.strip() for name in value.split(",")]
+    if not any(names):
+        raise ValueError("expected names of topics, separated by commas")
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _pattern(value: str) -> str:
+    if not value:
+        raise ValueError("expected a pattern of names of topics")
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression ({error})") from None
+    return value
+
+
+def _bound(reader: _Reader, side: Literal["starting", "ending"], default: int) -> Bound:
+    """The first of the three forms that is given."""
+    name = f"{side}Timestamp"
+    if reader.has(name):
+        return Bound("timestamp", name, timestamp=reader.number(name, 0))
+    name = f"{side}OffsetsByTimestamp"
+    if reader.has(name):
+        times = parse_offsets(reader.given[name.lower()].strip(), f"option {name}", lowest=0)
+        return Bound("timestamps", name, times)
+    name = f"{side}Offsets"
+    value = reader.given.get(name.lower(), "earliest" if default == EARLIEST else "latest").strip()
+    word = value.lower()
+    if word == "earliest":
+        return Bound("earliest", name)
+    if word == "latest":
+        return Bound("latest", name)
+    if not value.startswith("{"):
+        raise ValueError(
+            f"option {name}: expected earliest, latest or offsets as JSON such as "
+            f'{{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {value!r}'
+        )
+    return Bound("offsets", name, parse_offsets(value, f"option {name}"))
+
+
+def _check_batch(start: Bound, end: Bound) -> None:
+    for bound, kind, number in ((start, "latest", LATEST), (end, "earliest", EARLIEST)):
+        which = [f"{topic} [{each}]" for (topic, each), at in bound.each.items() if at == number]
+        if bound.kind == kind or (bound.kind == "offsets" and which):
+            of = f" of {', '.join(which)}" if which else ""
+            raise ValueError(
+                f"option {bound.option}: a batch cannot "
+                f"{'start at the latest' if kind == 'latest' else 'end at the earliest'} "
+                f"offset{of}: nothing would be read"
+            )

@@ -1,0 +1,136 @@
+"""Columns of the source: what Spark is told of them, and what Arrow's batches are like."""
+
+from __future__ import annotations
+
+import difflib
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+__all__ = ["Projection", "source_schema"]
+
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": _HEADERS,
+}
+_ARROW: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(
+        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    ),
+}
+
+
+def source_schema(include_headers: bool) -> StructType:
+    """The columns of Spark's Kafka source, all of them nullable.
+
+    Parameters
+    ----------
+    include_headers : bool
+        With the column ``headers``, too.
+    """
+    return StructType(
+        [
+            StructField(name, kind)
+            for name, kind in _COLUMNS.items()
+            if include_headers or name != "headers"
+        ]
+    )
+
+
+class Projection:
+    """The columns that a query reads, in its order.
+
+    Parameters
+    ----------
+    schema : StructType
+        The source's own, or what a user gave to ``.schema()``: some of the columns, in any order,
+        of their types; ``not null`` is checked as records are read.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, or it is of another type. It names the column.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        if not schema.fields:
+            raise ValueError("schema: expected at least one column")
+        fields = []
+        for field in schema.fields:
+            kind = _COLUMNS.get(field.name)
+            if kind is None:
+                raise ValueError(f"schema: there is no column {field.name!r}{_hint(field.name)}")
+            if field.dataType != kind:
+                raise ValueError(
+                    f"schema: column {field.name} is {kind.simpleString()}, "
+                    f"not {field.dataType.simpleString()}{_nested(field.dataType, kind)}: "
+                    "cast it after it is read"
+                )
+            fields.append(pa.field(field.name, _ARROW[field.name], nullable=field.nullable))
+        self.names = tuple(field.name for field in fields)
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise ValueError(f"schema: column {twice} is there twice")
+        self.arrow = pa.schema(fields)
+        self.not_null = tuple(field.name for field in fields if not field.nullable)
+
+    def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What the schema says, of a batch whose columns are nullable."""
+        if not self.not_null:
+            return batch
+        for name in self.not_null:
+            column = batch.column(name)
+            if column.null_count:
+                row = column.is_null().index(True).as_py()
+                raise ValueError(
+                    f"schema: column {name} is not null, but row {row} of a batch of "
+                    f"{batch.num_rows} has none: leave the NOT NULL out{_place(batch, row)}"
+                )
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow)
+
+
+def _hint(name: str) -> str:
+    close = difflib.get_close_matches(name.lower(), [each.lower() for each in _COLUMNS], n=1)
+    for each in _COLUMNS:
+        if close and each.lower() == close[0]:
+            return f"; did you mean {each}?"
+    return f", but {', '.join(_COLUMNS)}"
+
+
+def _nested(given: DataType, kind: DataType) -> str:
+    # Equal as far as a simple string goes: what differs may or may not be null.
+    return " (with a NOT NULL inside)" if given.simpleString() == kind.simpleString() else ""
+
+
+def _place(batch: pa.RecordBatch, row: int) -> str:
+    names = ("topic", "partition", "offset")
+    found = [
+        f"{name} {batch.column(name)[row].as_py()}" for name in names if name in batch.schema.names
+    ]
+    return f" ({', '.join(found)})" if found else ""
