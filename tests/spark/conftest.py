@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -83,3 +84,76 @@ def stop_queries(spark: Any) -> Iterator[None]:
     yield
     for query in spark.streams.active:
         query.stop()
+
+
+@pytest.fixture
+def batch(spark: Any, cluster: Any) -> Callable[..., Any]:
+    """Make a DataFrame that reads a batch of Kafka with these options."""
+
+    def load(schema: str | None = None, **options: Any) -> Any:
+        reader = spark.read.format("cykafka")
+        reader = reader.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def stream(spark: Any, cluster: Any) -> Callable[..., Any]:
+    """Make a DataFrame that is a stream from Kafka with these options."""
+
+    def load(schema: str | None = None, **options: Any) -> Any:
+        reader = spark.readStream.format("cykafka")
+        reader = reader.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(**options).load()
+
+    return load
+
+
+@pytest.fixture
+def found() -> Callable[[Any], list[tuple[int, int]]]:
+    """The (partition, offset) of all rows of a DataFrame, sorted."""
+
+    def collect(frame: Any) -> list[tuple[int, int]]:
+        rows = frame.select("partition", "offset").collect()
+        return sorted((row.partition, row.offset) for row in rows)
+
+    return collect
+
+
+@pytest.fixture
+def admin(cluster: Any) -> Iterator[Any]:
+    """An administrative client of the broker."""
+    from cykafka.admin import AdminClient
+
+    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
+        yield client
+
+
+@pytest.fixture
+def delete_before(admin: Any) -> Callable[..., None]:
+    """Delete the records of a partition before an offset."""
+    from cykafka import TopicPartition
+
+    def delete(topic: str, partition: int, offset: int) -> None:
+        for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+            future.result(WAIT_S)
+
+    return delete
+
+
+@pytest.fixture
+def delete_topic(admin: Any) -> Callable[[str], None]:
+    """Delete a topic, and return when it is gone."""
+
+    def delete(name: str) -> None:
+        admin.delete_topics([name])[name].result(WAIT_S)
+        deadline = time.monotonic() + WAIT_S
+        while name in admin.list_topics(timeout=WAIT_S).topics:
+            assert time.monotonic() < deadline
+
+    return delete

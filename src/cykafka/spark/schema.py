@@ -87,11 +87,7 @@ class Projection:
             if kind is None:
                 raise ValueError(f"schema: there is no column {field.name!r}{_hint(field.name)}")
             if field.dataType != kind:
-                raise ValueError(
-                    f"schema: column {field.name} is {kind.simpleString()}, "
-                    f"not {field.dataType.simpleString()}{_nested(field.dataType, kind)}: "
-                    "cast it after it is read"
-                )
+                raise ValueError(f"schema: column {field.name} {_other(field.dataType, kind)}")
             fields.append(pa.field(field.name, _ARROW[field.name], nullable=field.nullable))
         self.names = tuple(field.name for field in fields)
         if len(set(self.names)) < len(self.names):
@@ -123,9 +119,10 @@ def _hint(name: str) -> str:
     return f", but {', '.join(_COLUMNS)}"
 
 
-def _nested(given: DataType, kind: DataType) -> str:
-    # Equal as far as a simple string goes: what differs may or may not be null.
-    return " (with a NOT NULL inside)" if given.simpleString() == kind.simpleString() else ""
+def _other(given: DataType, kind: DataType) -> str:
+    if given.simpleString() == kind.simpleString():
+        return f"has a NOT NULL inside: write {kind.simpleString()}"
+    return f"is {kind.simpleString()}, not {given.simpleString()}: cast it after it is read"
 
 
 def _place(batch: pa.RecordBatch, row: int) -> str:

@@ -1,0 +1,193 @@
+"""Batches: columns, rows and projections, against a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+Load = Callable[..., DataFrame]
+SEVEN = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+SCHEMA = (
+    "key BINARY,value BINARY,topic STRING,partition INT,offset BIGINT,timestamp TIMESTAMP,"
+    "timestampType INT"
+)
+
+
+def ddl(frame: DataFrame) -> str:
+    return ",".join(
+        f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else '!'}"
+        for field in frame.schema.fields
+    )
+
+
+def test_columns_are_those_of_the_jvm_connector(batch: Load, topic: str) -> None:
+    assert ddl(batch(subscribe=topic)) == SCHEMA
+    assert ddl(batch(subscribe=topic, includeHeaders="true")) == (
+        SCHEMA + ",headers ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>"
+    )
+
+
+def test_rows_hold_what_was_produced(batch: Load, topic: str, producer: Any) -> None:
+    at_ms = int(time.time()) * 1000 + 123  # recent: the broker deletes what is old
+    producer.produce(
+        topic,
+        b"value",
+        key=b"key",
+        partition=1,
+        timestamp=at_ms,
+        headers=[("a", b"1"), ("b", None), ("a", b"2")],
+    )
+    producer.produce(topic, None, key=b"tombstone", partition=2)
+    producer.produce(topic, b"", partition=3)
+    producer.flush()
+
+    rows = {row.partition: row for row in batch(subscribe=topic, includeHeaders="true").collect()}
+
+    assert set(rows) == {1, 2, 3}
+    row = rows[1]
+    assert (bytes(row.key), bytes(row.value), row.topic, row.offset) == (b"key", b"value", topic, 0)
+    assert round(row.timestamp.timestamp() * 1000) == at_ms
+    assert row.timestampType == 0
+    assert [(each.key, each.value) for each in row.headers] == [
+        ("a", b"1"),
+        ("b", None),
+        ("a", b"2"),
+    ]
+    assert rows[2].value is None
+    assert rows[2].headers is None
+    assert rows[3].key is None
+    assert bytes(rows[3].value) == b""
+
+
+def test_timestamps_of_the_broker_have_type_1(
+    batch: Load, cluster: Any, unique: Any, producer: Any
+) -> None:
+    name = unique("appended")
+    cluster.create_topic(name, 1, config={"message.timestamp.type": "LogAppendTime"})
+    producer.produce(name, b"x")
+    producer.flush()
+
+    assert [row.timestampType for row in batch(subscribe=name).collect()] == [1]
+
+
+def test_every_record_comes_once_whatever_the_tasks(
+    batch: Load, topic: str, fill: Any, found: Any
+) -> None:
+    for partition, count in ((0, 1000), (1, 10), (3, 333)):
+        fill(topic, count, partition)
+    everything = [(0, each) for each in range(1000)]
+    everything += [(1, each) for each in range(10)]
+    everything += [(3, each) for each in range(333)]
+
+    for options in ({}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "100"}):
+        assert found(batch(subscribe=topic, **options)) == everything
+
+
+def test_tasks_are_as_many_as_the_options_say(batch: Load, topic: str, fill: Any) -> None:
+    for partition in range(4):
+        fill(topic, 250, partition)
+
+    assert batch(subscribe=topic).rdd.getNumPartitions() == 1  # small ranges go together
+    assert batch(subscribe=topic, minPartitions="4").rdd.getNumPartitions() == 4
+    assert batch(subscribe=topic, minPartitions="8").rdd.getNumPartitions() == 8
+    assert batch(subscribe=topic, maxRecordsPerPartition="100").rdd.getNumPartitions() == 12
+
+
+def test_empty_topic_has_no_rows(batch: Load, topic: str) -> None:
+    assert batch(subscribe=topic).count() == 0
+
+
+def test_schema_is_a_projection(batch: Load, topic: str, producer: Any) -> None:
+    producer.produce(topic, b"value", key=b"key", partition=0, headers=[("h", b"1")])
+    producer.flush()
+
+    frame = batch("offset bigint not null, value binary", subscribe=topic)
+    assert ddl(frame) == "offset BIGINT!,value BINARY"
+    assert [tuple(row) for row in frame.collect()] == [(0, bytearray(b"value"))]
+
+    frame = batch("headers array<struct<key string, value binary>>, topic string", subscribe=topic)
+    assert [(row.headers[0].key, row.topic) for row in frame.collect()] == [("h", topic)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ("offsets bigint", "there is no column 'offsets'; did you mean offset?"),
+        ("offset int", "column offset is bigint, not int: cast it after it is read"),
+        ("value binary not null", "column value is not null, but row 1 of a batch of 2 has none"),
+        ("headers array<struct<key string not null, value binary>>", "column headers has a NOT NULL inside"),
+    ],
+)
+def test_schema_that_does_not_fit_is_refused(
+    batch: Load, topic: str, producer: Any, schema: str, expected: str
+) -> None:
+    producer.produce(topic, b"value", partition=0)
+    producer.produce(topic, None, partition=0)
+    producer.flush()
+
+    with pytest.raises(PySparkException, match="schema: ") as caught:
+        batch(schema, subscribe=topic).collect()
+
+    assert expected in str(caught.value)
+
+
+def test_reading_only_the_first_rows_ends_the_task(batch: Load, topic: str, fill: Any) -> None:
+    fill(topic, 1000, 0)
+
+    assert len(batch(subscribe=topic).take(3)) == 3
+    assert batch(subscribe=topic).count() == 1000
+
+
+def test_large_records_come_in_several_batches(batch: Load, topic: str, producer: Any) -> None:
+    for number in range(30):
+        producer.produce(topic, bytes([number]) * 900_000, partition=0)
+    producer.flush()
+
+    frame = batch("value binary", subscribe=topic).selectExpr("length(value) as size")
+    assert [row.size for row in frame.collect()] == [900_000] * 30
+
+
+def test_source_is_known_to_sql_for_views(
+    spark: Any, cluster: Any, topic: str, fill: Any
+) -> None:
+    fill(topic, 5, 2)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW records USING cykafka OPTIONS ("
+        f"'kafka.bootstrap.servers' '{cluster.bootstrap_servers}', 'subscribe' '{topic}')"
+    )
+
+    (row,) = spark.sql("SELECT count(*) AS n, min(partition) AS p FROM records").collect()
+
+    assert (row.n, row.p) == (5, 2)
+
+
+def test_pushdown_reads_no_more_than_the_filters_let_through(
+    spark: Any, batch: Load, topic: str, fill: Any, delete_before: Any
+) -> None:
+    for partition in range(4):
+        fill(topic, 100, partition)
+    # An offset that cannot be read: whoever reads all of partition 0 fails.
+    start = '{"%s":{"0":0,"1":0,"2":0,"3":0}}' % topic
+    delete_before(topic, 0, 50)
+    frame = batch(
+        subscribe=topic, pushdown="true", startingOffsets=start, failOnDataLoss="false"
+    )
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        picked = frame.where("partition in (1, 2) and offset >= 10 and offset < 13")
+        rows = sorted((row.partition, row.offset) for row in picked.collect())
+        tasks = picked.rdd.getNumPartitions()
+        texts = frame.where("partition = 3 and cast(value as string) = '7'").collect()
+        none = frame.where("partition = 9").count()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+    assert rows == [(1, 10), (1, 11), (1, 12), (2, 10), (2, 11), (2, 12)]
+    assert tasks == 1
+    assert [row.offset for row in texts] == [7]
+    assert none == 0
