@@ -1,0 +1,92 @@
+"""What holds of offsets and ranges, whatever they are."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cykafka.spark.offsets import (
+    PartitionRange,
+    format_offsets,
+    pack,
+    parse_offsets,
+    rate_limit,
+    split,
+    take_start,
+    with_start,
+)
+
+topics = st.text("abc.-_", min_size=1, max_size=3)
+partitions = st.tuples(topics, st.integers(0, 5))
+offsets = st.dictionaries(partitions, st.integers(0, 2**62), max_size=8)
+counts = st.one_of(st.none(), st.integers(1, 50))
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> list[PartitionRange]:
+    made = []
+    for topic, number in sorted(draw(st.sets(partitions, max_size=8))):
+        start = draw(st.integers(0, 10**6))
+        made.append(PartitionRange(topic, number, start, start + draw(st.integers(0, 1000))))
+    return made
+
+
+def covered(pieces: list[PartitionRange]) -> set[tuple[str, int, int]]:
+    return {
+        (each.topic, each.partition, at) for each in pieces for at in range(each.start, each.end)
+    }
+
+
+@given(offsets, offsets)
+def test_offsets_survive_their_json(end: dict, start: dict) -> None:  # type: ignore[type-arg]
+    assert parse_offsets(json.dumps(format_offsets(end)), "x") == end
+    rest, carried = take_start(json.loads(json.dumps(with_start(end, start))))
+    assert parse_offsets(rest, "x") == end
+    assert carried == start
+
+
+@given(ranges(), counts, counts)
+def test_splitting_loses_nothing_and_doubles_nothing(
+    whole: list[PartitionRange], least: int | None, most: int | None
+) -> None:
+    pieces = split(whole, least, most)
+
+    assert sum(each.size for each in pieces) == sum(each.size for each in whole)
+    assert covered(pieces) == covered(whole)
+    assert all(each.size > 0 for each in pieces)
+    if most is not None:
+        assert all(each.size <= most for each in pieces)
+
+
+@given(ranges(), counts, counts, st.integers(1, 2000))
+def test_tasks_have_every_range_once_and_a_partition_once(
+    whole: list[PartitionRange], least: int | None, most: int | None, per_task: int
+) -> None:
+    pieces = split(whole, least, most)
+    tasks = pack(pieces, per_task, least)
+
+    assert [each for task in tasks for each in task] == pieces
+    for task in tasks:
+        assert len({(each.topic, each.partition) for each in task}) == len(task)
+        assert len(task) == 1 or sum(each.size for each in task) <= per_task
+    if least is not None:
+        assert len(tasks) >= min(least, len(pieces))
+
+
+@given(st.integers(1, 10**6), ranges())
+def test_rate_limit_goes_forward_and_not_too_far(limit: int, whole: list[PartitionRange]) -> None:
+    start = {(each.topic, each.partition): each.start for each in whole}
+    end = {(each.topic, each.partition): each.end for each in whole}
+
+    limited = rate_limit(limit, start, end)
+
+    assert limited.keys() == end.keys()
+    assert all(start[each] <= at <= end[each] for each, at in limited.items())
+    taken = sum(limited[each] - start[each] for each in limited)
+    left = sum(end[each] - limited[each] for each in limited)
+    assert taken <= limit + len(limited)
+    # Every partition that has records moves, so that a limited stream comes to its end.
+    assert all(limited[each] > start[each] for each in end if end[each] > start[each])
+    assert left == 0 or taken > 0

@@ -1,0 +1,186 @@
+"""Streams that begin again: the trap of the first batch, and checkpoints of the JVM's connector."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+Load = Callable[..., DataFrame]
+WAIT_S = 120
+
+pytestmark = pytest.mark.usefixtures("stop_queries")
+
+# What the JVM writes at the top of its files.
+VERSION = "v1"
+
+
+class Query:
+    """A stream into Parquet whose checkpoint is looked into."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.out = folder / "out"
+        self.checkpoint = folder / "checkpoint"
+
+    def run(self, frame: DataFrame, *, available_now: bool = True) -> None:
+        writer = frame.writeStream.format("parquet").option("path", str(self.out))
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if available_now:
+            assert writer.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+            return
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    def found(self) -> list[tuple[int, int]]:
+        rows = self.spark.read.parquet(str(self.out)).select("partition", "offset").collect()
+        return sorted((row.partition, row.offset) for row in rows)
+
+    def end_of(self, batch: int) -> dict[str, Any]:
+        return dict(json.loads(self._log(batch).read_text().splitlines()[-1]))
+
+    def _log(self, batch: int) -> Path:
+        return self.checkpoint / "offsets" / str(batch)
+
+    def write_end(self, batch: int, end: dict[str, Any]) -> None:
+        """Put another end of a batch into the log, as a connector of the JVM would have."""
+        lines = self._log(batch).read_text().splitlines()
+        lines[-1] = json.dumps(end, separators=(",", ":"))
+        self._log(batch).write_text("\n".join(lines))
+        (self.checkpoint / "offsets" / f".{batch}.crc").unlink(missing_ok=True)
+
+    def crash_in(self, batch: int) -> None:
+        """As if the driver had been killed after it had planned this batch."""
+        for log in ("offsets", "commits"):
+            for path in (self.checkpoint / log).iterdir():
+                name = path.name.strip(".").removesuffix(".crc")
+                last = batch if log == "offsets" else batch - 1
+                if name.isdigit() and int(name) > last:
+                    path.unlink()
+        # What the sink has of it is gone, too.
+        for path in (self.out / "_spark_metadata").iterdir():
+            name = path.name.strip(".").removesuffix(".crc")
+            if name.isdigit() and int(name) >= batch:
+                path.unlink()
+
+
+@pytest.fixture
+def query(spark: Any, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)
+
+
+@pytest.fixture
+def single(cluster: Any, unique: Any) -> str:
+    name = unique("single")
+    cluster.create_topic(name, 1)
+    return str(name)
+
+
+def test_first_batch_is_read_again_from_where_it_began(
+    stream: Load, single: str, fill: Any, query: Query
+) -> None:
+    frame = stream(subscribe=single, startingOffsets="latest")
+    fill(single, 5)
+    query.run(frame, available_now=False)  # an empty first batch, at 5
+    fill(single, 5)
+    query.crash_in(0)
+
+    # Now `latest` is 10: from there on the batch would begin behind its end.
+    query.run(frame)
+    assert query.found() == [(0, at) for at in range(5, 10)]
+
+
+def test_first_batch_with_records_is_read_again_as_it_was(
+    stream: Load, single: str, fill: Any, query: Query
+) -> None:
+    fill(single, 10)
+    frame = stream(subscribe=single, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    query.run(frame)
+    assert query.found() == [(0, at) for at in range(10)]
+    query.crash_in(0)
+
+    # Wherever a new query would begin by now.
+    query.run(stream(subscribe=single, startingOffsets="latest"))
+
+    assert query.found() == [(0, at) for at in range(10)]
+
+
+def test_only_the_first_end_carries_the_start(
+    stream: Load, single: str, fill: Any, query: Query
+) -> None:
+    fill(single, 8)
+    query.run(stream(subscribe=single, startingOffsets="earliest", maxOffsetsPerTrigger="4"))
+
+    carried = {key: value for key, value in query.end_of(0).items() if key != single}
+    assert list(carried.values()) == [{single: {"0": 0}}]
+    assert query.end_of(1) == {single: {"0": 8}}
+
+
+def test_batch_in_the_middle_is_read_again(
+    stream: Load, single: str, fill: Any, query: Query
+) -> None:
+    fill(single, 10)
+    frame = stream(subscribe=single, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    query.run(frame)
+    query.crash_in(1)
+    fill(single, 1)
+    query.run(frame)
+
+    assert query.found() == [(0, at) for at in range(11)]
+
+
+def test_checkpoint_of_the_jvm_connector_goes_on(
+    stream: Load, single: str, fill: Any, query: Query
+) -> None:
+    fill(single, 10)
+    frame = stream(subscribe=single, startingOffsets="earliest")
+    query.run(frame)
+    # All that tells the two connectors' logs apart is the first end, and the JVM's own start.
+    query.write_end(0, {single: {"0": 6}})
+    initial = query.checkpoint / "sources" / "0"
+    initial.mkdir(parents=True)
+    (initial / "0").write_text(f'{VERSION}\n{{"{single}":{{"0":0}}}}')
+
+    query.run(frame)
+
+    again = [(0, at) for at in range(6, 10)]
+    assert query.found() == sorted([(0, at) for at in range(10)] + again)
+    assert query.end_of(1) == {single: {"0": 10}}
+
+
+def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
+    stream: Load, single: str, fill: Any, query: Query
+) -> None:
+    frame = stream(subscribe=single, startingOffsets="latest")
+    fill(single, 5)
+    query.run(frame, available_now=False)
+    query.crash_in(0)
+    query.write_end(0, {single: {"0": 5}})
+    fill(single, 5)
+
+    with pytest.raises(StreamingQueryException) as caught:
+        query.run(frame)
+
+    assert f"{single} [0]: the batch would begin at 10 and end at 5" in str(caught.value)
+
+
+def test_offsets_of_another_source_are_refused(
+    stream: Load, single: str, fill: Any, query: Query, tmp_path: Path
+) -> None:
+    fill(single, 3)
+    frame = stream(subscribe=single, startingOffsets="earliest")
+    query.run(frame)
+    query.write_end(0, {"logOffset": 0})
+    shutil.rmtree(query.checkpoint / "commits")
+
+    with pytest.raises(StreamingQueryException, match="the stream's offset in the checkpoint"):
+        query.run(frame)

@@ -1,0 +1,169 @@
+"""The offsets of a stream's batches, with partitions that are made up."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from cykafka.spark.offsets import Offsets, PartitionRange, take_start
+from cykafka.spark.options import ReadOptions
+from cykafka.spark.planner import Ends, Planner
+from cykafka.spark.stream import StreamPlan
+from cykafka.spark.worker import DataLossError
+
+
+class MadeUp(Planner):
+    """Partitions that hold what the test says."""
+
+    def __init__(self, options: ReadOptions, latest: Offsets) -> None:
+        super().__init__(options)
+        self.earliest = dict.fromkeys(latest, 0)
+        self.latest = latest
+
+    def partitions(self) -> list[tuple[str, int]]:
+        return sorted(self.latest)
+
+    def ends(self, partitions: Any, known: Any = None) -> Ends:
+        return Ends(
+            {each: self.earliest.get(each, 0) for each in partitions},
+            {each: self.latest[each] for each in partitions},
+        )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def planned(latest: Offsets, **options: str) -> tuple[StreamPlan, MadeUp, Clock]:
+    given = {key.lower(): value for key, value in options.items()}
+    base = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
+    read = ReadOptions.of({**base, **given}, "stream")
+    clock = Clock()
+    plan = StreamPlan(read, clock)
+    broker = MadeUp(read, latest)
+    plan.planner = broker
+    return plan, broker, clock
+
+
+def test_start_is_remembered() -> None:
+    plan, broker, _ = planned({("a", 0): 5})
+    assert plan.initial() == {"a": {"0": 5}}
+    broker.latest = {("a", 0): 9}
+    assert plan.initial() == {"a": {"0": 5}}
+
+
+def test_first_batch_of_a_later_process_begins_where_it_was_planned() -> None:
+    plan, broker, _ = planned({("a", 0): 5})
+    end = plan.latest(plan.initial(), limited=False)
+    broker.latest = {("a", 0): 9}
+    again, later, _ = planned({("a", 0): 9})
+    later.latest = {("a", 0): 12}
+
+    assert again.ranges(again.initial(), end) == []
+    assert take_start(end)[1] == {("a", 0): 5}
+
+    plan, broker, _ = planned({("a", 0): 5})
+    start = plan.initial()
+    broker.latest = {("a", 0): 7}
+    end = plan.latest(start, limited=False)
+    assert again.ranges(again.initial(), end) == [PartitionRange("a", 0, 5, 7)]
+
+
+def test_nothing_new_is_the_start_itself() -> None:
+    plan, broker, _ = planned({("a", 0): 5})
+    first = plan.latest(plan.initial(), limited=False)
+    assert plan.latest(first, limited=False) == first
+    broker.latest = {("a", 0): 6}
+    second = plan.latest(first, limited=False)
+    assert second == {"a": {"0": 6}}
+    assert plan.latest(second, limited=False) == second
+    assert plan.ranges(first, second) == [PartitionRange("a", 0, 5, 6)]
+
+
+def test_start_behind_the_end_is_an_error_or_skipped() -> None:
+    for strict in ("true", "false"):
+        plan, _, _ = planned({("a", 0): 5}, failOnDataLoss=strict)
+        start, end = {"a": {"0": 9}}, {"a": {"0": 5}}
+        if strict == "true":
+            with pytest.raises(DataLossError, match=r"a \[0\]: the batch would begin at 9"):
+                plan.ranges(start, end)
+        else:
+            assert plan.ranges(start, end) == []
+
+
+def test_frozen_ends_stay() -> None:
+    plan, broker, _ = planned({("a", 0): 5}, startingOffsets="earliest")
+    plan.freeze()
+    broker.latest = {("a", 0): 9, ("a", 1): 3}
+    assert take_start(plan.latest(plan.initial(), limited=True))[0] == {"a": {"0": 5}}
+
+
+def test_limit_counts_unless_all_is_asked_for() -> None:
+    plan, _, _ = planned(
+        {("a", 0): 100}, startingOffsets="earliest", maxOffsetsPerTrigger="10"
+    )
+    start = plan.initial()
+    assert take_start(plan.latest(start, limited=True))[0] == {"a": {"0": 10}}
+    assert take_start(plan.latest(start, limited=False))[0] == {"a": {"0": 100}}
+    assert plan.report() == {"a": {"0": 100}}
+
+
+def test_new_partitions_are_limited_from_their_beginning() -> None:
+    plan, broker, _ = planned({("a", 0): 10, ("a", 1): 30}, maxOffsetsPerTrigger="20")
+    broker.earliest = {("a", 0): 0, ("a", 1): 20}
+    end = plan.latest({"a": {"0": 0}}, limited=True)
+    assert end == {"a": {"0": 10, "1": 30}}
+
+
+def test_few_records_wait_for_the_delay() -> None:
+    plan, broker, clock = planned(
+        {("a", 0): 5}, startingOffsets="earliest", minOffsetsPerTrigger="3", maxTriggerDelay="1m"
+    )
+    first = plan.latest(plan.initial(), limited=True)
+    assert take_start(first)[0] == {"a": {"0": 5}}
+    broker.latest = {("a", 0): 7}
+    assert plan.latest(first, limited=True) == first
+    clock.now += 59
+    assert plan.latest(first, limited=True) == first
+    clock.now += 1
+    second = plan.latest(first, limited=True)
+    assert second == {"a": {"0": 7}}
+    broker.latest = {("a", 0): 10}
+    assert plan.latest(second, limited=True) == {"a": {"0": 10}}
+
+
+def test_vanished_partitions_are_a_loss() -> None:
+    plan, _, _ = planned({("a", 0): 5})
+    start, end = {"a": {"0": 1}, "b": {"0": 3}}, {"a": {"0": 5}}
+    with pytest.raises(DataLossError, match=r"b \[0\] are gone"):
+        plan.ranges(start, end)
+    plan, _, _ = planned({("a", 0): 5}, failOnDataLoss="false")
+    assert plan.ranges(start, end) == [PartitionRange("a", 0, 1, 5)]
+
+
+def test_new_partition_that_does_not_begin_at_0_is_a_loss() -> None:
+    for strict in ("true", "false"):
+        plan, broker, _ = planned({("a", 0): 5, ("a", 1): 9}, failOnDataLoss=strict)
+        broker.earliest = {("a", 1): 4}
+        start, end = {"a": {"0": 5}}, {"a": {"0": 5, "1": 9}}
+        if strict == "true":
+            with pytest.raises(DataLossError, match=r"new partition a \[1\] begins at 4"):
+                plan.ranges(start, end)
+        else:
+            assert plan.ranges(start, end) == [PartitionRange("a", 1, 4, 9)]
+
+
+def test_plan_is_pickled_without_what_it_knows() -> None:
+    plan = StreamPlan(planned({("a", 0): 5})[0].options)
+    plan._initial = {("a", 0): 5}
+
+    again = pickle.loads(pickle.dumps(plan))
+
+    assert again._initial is None
+    assert again.options == plan.options
