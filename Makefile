@@ -76,11 +76,12 @@ bench-quick: ## a look at all of them in two minutes, on the mock (BROKER=1: on 
 
 ##@ Check
 .PHONY: lint asan tsan valgrind check-memory clean
-lint: $(stamps)/install $(stamps)/group-dev ## ruff, mypy, and the stubs against the modules
+lint: $(stamps)/install $(stamps)/group-dev $(stamps)/group-spark ## ruff, mypy, and the stubs against the modules
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy src vendor
 	$(bin)/python -m mypy.stubtest cykafka --ignore-unused-allowlist \
+	  --mypy-config-file pyproject.toml \
 	  --allowlist tests/typing/stubtest_allowlist.txt
 
 asan: tests := $(ASAN_TESTS)

@@ -98,9 +98,7 @@ def test_offset_out_of_range_is_an_error_of_the_batch(
     assert (message.topic(), message.partition()) == (topic, 0)
 
 
-def test_skipped_offsets_count_as_read(
-    reader: Any, ranges: Any, topic: str, fill: Any
-) -> None:
+def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fill: Any) -> None:
     fill(topic, 10, 0)
     wanted = ranges((topic, 0, 2, 10))
     wanted.skip(topic, 0, 6)
@@ -188,9 +186,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
         (3, TypeError, "iterable"),
     ],
 )
-def test_ranges_that_cannot_be_are_refused(
-    given: Any, error: type[Exception], text: str
-) -> None:
+def test_ranges_that_cannot_be_are_refused(given: Any, error: type[Exception], text: str) -> None:
     from cykafka._ranges import Ranges
 
     with pytest.raises(error, match=text):

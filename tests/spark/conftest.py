@@ -1,4 +1,4 @@
-"""One Spark session and one broker for the folder; every test has topics and folders of its own."""
+"""One Spark session and one broker for the folder; a test has topics and folders of its own."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +51,12 @@ def test_rows_hold_what_was_produced(batch: Load, topic: str, producer: Any) -> 
 
     assert set(rows) == {1, 2, 3}
     row = rows[1]
-    assert (bytes(row.key), bytes(row.value), row.topic, row.offset) == (b"key", b"value", topic, 0)
+    assert (bytes(row.key), bytes(row.value), row.topic, row.offset) == (
+        b"key",
+        b"value",
+        topic,
+        0,
+    )
     assert round(row.timestamp.timestamp() * 1000) == at_ms
     assert row.timestampType == 0
     assert [(each.key, each.value) for each in row.headers] == [
@@ -120,7 +126,10 @@ def test_schema_is_a_projection(batch: Load, topic: str, producer: Any) -> None:
         ("offsets bigint", "there is no column 'offsets'; did you mean offset?"),
         ("offset int", "column offset is bigint, not int: cast it after it is read"),
         ("value binary not null", "column value is not null, but row 1 of a batch of 2 has none"),
-        ("headers array<struct<key string not null, value binary>>", "column headers has a NOT NULL inside"),
+        (
+            "headers array<struct<key string not null, value binary>>",
+            "column headers has a NOT NULL inside",
+        ),
     ],
 )
 def test_schema_that_does_not_fit_is_refused(
@@ -152,9 +161,7 @@ def test_large_records_come_in_several_batches(batch: Load, topic: str, producer
     assert [row.size for row in frame.collect()] == [900_000] * 30
 
 
-def test_source_is_known_to_sql_for_views(
-    spark: Any, cluster: Any, topic: str, fill: Any
-) -> None:
+def test_source_is_known_to_sql_for_views(spark: Any, cluster: Any, topic: str, fill: Any) -> None:
     fill(topic, 5, 2)
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW records USING cykafka OPTIONS ("
@@ -172,11 +179,9 @@ def test_pushdown_reads_no_more_than_the_filters_let_through(
     for partition in range(4):
         fill(topic, 100, partition)
     # An offset that cannot be read: whoever reads all of partition 0 fails.
-    start = '{"%s":{"0":0,"1":0,"2":0,"3":0}}' % topic
+    start = json.dumps({topic: dict.fromkeys("0123", 0)})
     delete_before(topic, 0, 50)
-    frame = batch(
-        subscribe=topic, pushdown="true", startingOffsets=start, failOnDataLoss="false"
-    )
+    frame = batch(subscribe=topic, pushdown="true", startingOffsets=start, failOnDataLoss="false")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         picked = frame.where("partition in (1, 2) and offset >= 10 and offset < 13")

@@ -84,7 +84,7 @@ def test_several_topics_are_read(batch: Load, cluster: Any, unique: Any, fill: A
 
 @pytest.fixture
 def timed(cluster: Any, unique: Any, producer: Any) -> tuple[str, int]:
-    """A topic of two partitions, whose records are a second apart, and the first one's time, ms."""
+    """A topic of two partitions, whose records are a second apart; the first one's time, ms."""
     name = unique("timed")
     cluster.create_topic(name, 2)
     first = int(time.time()) * 1000 - 60_000
@@ -202,9 +202,7 @@ def test_missing_topic_is_named(batch: Load, unique: Any) -> None:
     assert batch(subscribe=name, failOnDataLoss="false").count() == 0
 
 
-def test_aged_out_start_is_a_loss(
-    batch: Load, pair: str, found: Any, delete_before: Any
-) -> None:
+def test_aged_out_start_is_a_loss(batch: Load, pair: str, found: Any, delete_before: Any) -> None:
     delete_before(pair, 0, 4)
     assert found(batch(subscribe=pair))[0] == (0, 4)  # earliest is what is there
 

@@ -63,7 +63,10 @@ def test_range_ends_exactly_at_its_end(read: Read, topic: str, fill: Any) -> Non
 
     assert read(topic, (0, 3, 7)) == [(0, 3), (0, 4), (0, 5), (0, 6)]
     both = read(topic, (0, 90, 100), (1, 0, 5))
-    assert sorted(both) == [*((0, each) for each in range(90, 100)), *((1, each) for each in range(5))]
+    assert sorted(both) == [
+        *((0, each) for each in range(90, 100)),
+        *((1, each) for each in range(5)),
+    ]
     assert read(topic, (2, 0, 0)) == []
 
 
@@ -235,9 +238,7 @@ def test_recreated_topic_is_read_by_a_consumer_that_knew_the_old_one(
     assert read(name, (1, 0, 3)) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_grown_topic_is_read_without_delay(
-    read: Read, single: Any, fill: Any, admin: Any
-) -> None:
+def test_grown_topic_is_read_without_delay(read: Read, single: Any, fill: Any, admin: Any) -> None:
     from cykafka.admin import NewPartitions
 
     name = single()

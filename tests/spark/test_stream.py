@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 
 Load = Callable[..., DataFrame]
@@ -79,9 +79,7 @@ def test_available_now_reads_what_is_there_and_the_next_run_what_is_new(
     assert sink.logged(1) == {topic: {"0": 10, "1": 8, "2": 0, "3": 0}}
 
 
-def test_latest_is_where_the_query_began(
-    stream: Load, topic: str, fill: Any, sink: Sink
-) -> None:
+def test_latest_is_where_the_query_began(stream: Load, topic: str, fill: Any, sink: Sink) -> None:
     fill(topic, 10, 0)
     query = sink.start(stream(subscribe=topic))
     query.processAllAvailable()
@@ -260,9 +258,8 @@ def test_positions_are_mirrored_into_a_group(
 def test_options_no_stream_has_are_refused(
     stream: Load, topic: str, sink: Sink, options: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE|STREAM") as caught:
-        query = sink.start(stream(subscribe=topic, **options), availableNow=True)
-        query.awaitTermination(WAIT_S)
+    with pytest.raises(PySparkException) as caught:
+        sink.run(stream(subscribe=topic, **options))
 
     assert expected in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Streams that begin again: the trap of the first batch, and checkpoints of the JVM's connector."""
+"""Streams that begin again: the trap of the first batch, checkpoints of the JVM's connector."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_offsets_are_written_as_the_jvm_does() -> None:
     ],
 )
 def test_offsets_of_another_form_are_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match="option startingOffsets: .*topicA"):
+    with pytest.raises(ValueError, match=r"option startingOffsets: .*topicA"):
         parse_offsets(text, "option startingOffsets")
 
 

@@ -115,7 +115,7 @@ def test_the_first_form_of_a_start_wins() -> None:
     ],
 )
 def test_errors_name_the_option(options: dict[str, str], expected: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="option") as caught:
         batch(**options)
     assert expected in str(caught.value)
 

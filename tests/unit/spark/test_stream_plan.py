@@ -105,9 +105,7 @@ def test_frozen_ends_stay() -> None:
 
 
 def test_limit_counts_unless_all_is_asked_for() -> None:
-    plan, _, _ = planned(
-        {("a", 0): 100}, startingOffsets="earliest", maxOffsetsPerTrigger="10"
-    )
+    plan, _, _ = planned({("a", 0): 100}, startingOffsets="earliest", maxOffsetsPerTrigger="10")
     start = plan.initial()
     assert take_start(plan.latest(start, limited=True))[0] == {"a": {"0": 10}}
     assert take_start(plan.latest(start, limited=False))[0] == {"a": {"0": 100}}
