@@ -1,0 +1,245 @@
+"""The sink: writers that take Arrow batches and hand them to librdkafka in one call each."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from cykafka import Delivery, KafkaError, KafkaException, Producer
+from cykafka.spark.producers import Borrowed, borrowed_producer
+from cykafka.spark.write_options import WriteOptions, write_options
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+__all__ = ["KafkaWriteError", "Written", "batch_writer", "stream_writer", "write_batches"]
+
+# What librdkafka's words do not say.
+_HINTS = {
+    KafkaError._UNKNOWN_TOPIC: "there is no such topic, and the brokers make none",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "there is no such topic, and the brokers make none",
+    KafkaError._UNKNOWN_PARTITION: "the topic has no such partition",
+    KafkaError.MSG_SIZE_TOO_LARGE: "larger than kafka.message.max.bytes or the brokers allow",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user may not write to the topic",
+    KafkaError._MSG_TIMED_OUT: "no broker has acknowledged it within kafka.delivery.timeout.ms",
+    KafkaError._QUEUE_FULL: "larger than kafka.queue.buffering.max.kbytes",
+}
+# Of so many different places and errors an error tells.
+_TOLD = 5
+
+
+class KafkaWriteError(RuntimeError):
+    """Records of a task could not be written; those before and between them may have been."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written.
+
+    Attributes
+    ----------
+    task : int
+        The number of the task's partition in Spark.
+    records : int
+    skipped : bool
+        An earlier run of the same batch had written them, in a transaction.
+    """
+
+    task: int
+    records: int
+    skipped: bool = False
+
+
+class KafkaBatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Written:
+        return _write_task(self._options, iterator)
+
+
+class KafkaStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream: at least once, for a batch that is tried again is
+    written again."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Written:
+        if self._options.transaction is None:
+            return _write_task(self._options, iterator)
+        from cykafka.spark.transactions import write_in_transaction
+
+        return write_in_transaction(self._options, iterator)
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of a batch query.
+
+    Raises
+    ------
+    ValueError
+        The save mode is overwrite, or see `write_options`.
+    """
+    if overwrite:
+        raise ValueError(
+            'the save mode "overwrite" cannot be had: records of a topic are never replaced; use '
+            '.mode("append")'
+        )
+    return KafkaBatchWriter(write_options(options, schema, stream=False))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The writer of a stream.
+
+    Raises
+    ------
+    ValueError
+        The output mode is complete, or see `write_options`.
+    """
+    if overwrite:
+        raise ValueError(
+            'the output mode "complete" cannot be had: records of a topic are never replaced; use '
+            '"append", or "update"'
+        )
+    return KafkaStreamWriter(write_options(options, schema, stream=True))
+
+
+def _write_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Written:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    with borrowed_producer(options.config) as borrowed:
+        return Written(task, write_batches(borrowed, options, batches))
+
+
+def write_batches(
+    borrowed: Borrowed, options: WriteOptions, batches: Iterable[RecordBatch]
+) -> int:
+    """Write Arrow batches, and wait until the brokers have acknowledged every record.
+
+    Parameters
+    ----------
+    borrowed : Borrowed
+        The producer.
+    options : WriteOptions
+    batches : iterable of pyarrow.RecordBatch
+
+    Returns
+    -------
+    int
+        How many records were written.
+
+    Raises
+    ------
+    KafkaWriteError
+        Records failed; it tells how many, where, and why.
+    """
+    producer = borrowed.producer
+    pending: deque[_Sent] = deque()
+    rows = 0
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            pending.append(_Sent(_publish(producer, options, batch), batch, rows))
+            rows += batch.num_rows
+            while pending and pending[0].delivery.done:
+                if pending[0].delivery.failed:
+                    raise _failure(borrowed, options, pending)
+                pending.popleft()
+        # Unlike waiting for a delivery, this sends what lingers.
+        producer.flush()
+    except KafkaException as error:
+        raise _gone(borrowed, error) from error
+    if any(sent.delivery.failed for sent in pending):
+        raise _failure(borrowed, options, pending)
+    return rows
+
+
+@dataclass
+class _Sent:
+    """A batch on its way."""
+
+    delivery: Delivery
+    batch: RecordBatch
+    first: int  # the number of its first row in the task
+
+
+def _publish(producer: Producer, options: WriteOptions, batch: RecordBatch) -> Delivery:
+    if options.topic is None and batch.column("topic").null_count:
+        raise KafkaWriteError(
+            "the topic of a row is null: give the option topic, or leave such rows out"
+        )
+    return producer.publish_arrow(
+        options.topic,
+        batch,
+        key=options.key,
+        headers=options.headers,
+        timestamp=options.timestamp,
+        partition=options.partition,
+    )
+
+
+# -- what went wrong
+
+
+def _failure(
+    borrowed: Borrowed, options: WriteOptions, pending: Iterable[_Sent]
+) -> KafkaWriteError:
+    """Of the records that have failed by now: how many, and the first of each place and kind."""
+    counts: Counter[tuple[str, int, int]] = Counter()
+    firsts: dict[tuple[str, int, int], tuple[int, KafkaError]] = {}
+    rows = 0
+    for sent in pending:
+        rows += sent.batch.num_rows
+        partitions = sent.delivery.partitions
+        for index, error in sent.delivery.errors.items():
+            topic = options.topic or sent.batch.column("topic")[index].as_py()
+            key = (topic, partitions[index], error.code())
+            counts[key] += 1
+            firsts.setdefault(key, (sent.first + index, error))
+    lines = [
+        f"{_place(*key[:2])}: {_words(error)}: {counts[key]} record(s), the first in row {row} "
+        "of the task"
+        for key, (row, error) in list(firsts.items())[:_TOLD]
+    ]
+    if len(firsts) > _TOLD:
+        lines.append(f"and {len(firsts) - _TOLD} more places and errors")
+    if borrowed.complaint is not None:
+        lines.append(f"the connection's last error: {borrowed.complaint.str()}")
+    return KafkaWriteError(
+        f"{sum(counts.values())} of the last {rows} records could not be written to Kafka: "
+        + "; ".join(lines)
+    )
+
+
+def _place(topic: str, partition: int) -> str:
+    return f'topic "{topic}"' if partition < 0 else f'topic "{topic}" partition {partition}'
+
+
+def _words(error: KafkaError) -> str:
+    hint = _HINTS.get(error.code())
+    return f"{error.str()} ({error.name()})" + (f", {hint}" if hint else "")
+
+
+def _gone(borrowed: Borrowed, error: KafkaException) -> KafkaWriteError:
+    told = error.args[0]
+    words = f"{told.str()} ({told.name()})" if isinstance(told, KafkaError) else str(error)
+    return KafkaWriteError(f"nothing can be written to Kafka: {words}")
