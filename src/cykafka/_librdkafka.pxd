@@ -278,6 +278,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_resp_err_t rd_kafka_position(rd_kafka_t *rk,
                                           rd_kafka_topic_partition_list_t *partitions)
     rd_kafka_consumer_group_metadata_t *rd_kafka_consumer_group_metadata(rd_kafka_t *rk)
+    rd_kafka_consumer_group_metadata_t *rd_kafka_consumer_group_metadata_new(
+        const char *group_id)
     void rd_kafka_consumer_group_metadata_destroy(rd_kafka_consumer_group_metadata_t *cgmd)
     rd_kafka_error_t *rd_kafka_consumer_group_metadata_write(
         const rd_kafka_consumer_group_metadata_t *cgmd, void **bufferp, size_t *sizep)

@@ -10,7 +10,7 @@ class Transactional(Client):
     def send_offsets_to_transaction(
         self,
         positions: list[TopicPartition] | tuple[TopicPartition, ...],
-        group_metadata: bytes,
+        group_metadata: bytes | str,
         timeout: float | None = None,
     ) -> None: ...
     def commit_transaction(self, timeout: float | None = None) -> None: ...

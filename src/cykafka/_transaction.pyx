@@ -10,7 +10,7 @@ from cykafka._csrc cimport (
 )
 from cykafka._errors cimport check_error
 from cykafka._client cimport Client
-from cykafka._util cimport NOW, SLICE, deadline_after, int_ms, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, int_ms, plain_str, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__CONFLICT,
     RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
@@ -19,6 +19,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_commit_transaction,
     rd_kafka_conf_t,
     rd_kafka_consumer_group_metadata_destroy,
+    rd_kafka_consumer_group_metadata_new,
     rd_kafka_consumer_group_metadata_read,
     rd_kafka_consumer_group_metadata_t,
     rd_kafka_error_code,
@@ -31,7 +32,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
     rd_kafka_topic_partition_list_destroy,
 )
-from cykafka._partition cimport partitions_to
+from cykafka._partition cimport c_name, partitions_to
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 
@@ -136,8 +137,9 @@ cdef class Transactional(Client):
         positions : list of TopicPartition
             The offsets behind the last records processed. The consumer must not commit itself
             (``enable.auto.commit=false``).
-        group_metadata : object
-            ``consumer.consumer_group_metadata()``.
+        group_metadata : bytes or str
+            ``consumer.consumer_group_metadata()``; or the name of a group that has no members,
+            where offsets and their ``metadata`` are kept for somebody else.
         timeout : float, optional
             Seconds; by default what is left of ``transaction.timeout.ms``. Cannot be interrupted.
 
@@ -147,16 +149,27 @@ cdef class Transactional(Client):
         """
         cdef rd_kafka_consumer_group_metadata_t *metadata = NULL
         cdef rd_kafka_error_t *error
+        cdef const char *group = NULL
+        cdef str name
         cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
-        if not isinstance(group_metadata, bytes):
+        if not isinstance(group_metadata, (bytes, str)):
             raise TypeError("group_metadata: expected the result of consumer_group_metadata(), "
-                            f"got {type(group_metadata).__name__}")
+                            f"or the name of a group, got {type(group_metadata).__name__}")
+        if isinstance(group_metadata, str):
+            name = plain_str(group_metadata)
+            if not name or "\0" in name:
+                raise ValueError(f"group_metadata: expected the name of a group, got {name!r}")
+            group = c_name(name)
         if self._open_in != ck_runtime_generation:
             self.refuse()
         offsets = partitions_to(positions, "positions")
         try:
-            check_error(rd_kafka_consumer_group_metadata_read(
-                &metadata, PyBytes_AS_STRING(group_metadata), PyBytes_GET_SIZE(group_metadata)))
+            if group is not NULL:
+                metadata = rd_kafka_consumer_group_metadata_new(group)
+            else:
+                check_error(rd_kafka_consumer_group_metadata_read(
+                    &metadata, PyBytes_AS_STRING(group_metadata),
+                    PyBytes_GET_SIZE(group_metadata)))
             rk = self.enter()
             try:
                 with nogil:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from cykafka import KafkaError, KafkaException, Producer
 
-__all__ = ["Borrowed", "ProducerPool", "borrowed_producer"]
+__all__ = ["Borrowed", "ProducerPool", "keeping", "take"]
 
 # As many stay open in a worker; each has a connection and a thread for every broker it talks to.
-MAX_OPEN = 4
+MAX_OPEN = 8
+# How long a transaction that has failed is tried to be aborted, s.
+ABORT_S = 5.0
 
 
 class Borrowed:
@@ -27,11 +29,14 @@ class Borrowed:
     ----------
     producer : Producer
     complaint : KafkaError or None
-        Of the connections; None after a task that went well.
+        Of the connections, during this task.
+    notes : object
+        What whoever borrows it wants to know the next time; None at first.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.complaint: KafkaError | None = None
+        self.notes: object = None
         self._armed = False
         self.producer = Producer({**config, "error_cb": self._complain})
 
@@ -48,11 +53,17 @@ class Borrowed:
         self.complaint = None
         self._armed = True
 
-    def discard(self) -> None:
-        """Close it without waiting for what is in flight."""
+    def discard(self, wait: bool = True) -> None:
+        """Close it without waiting for what is in flight.
+
+        With a transaction open that cannot be aborted even this takes its time: do not wait then.
+        """
         self._armed = False
         self.producer.purge()
-        self.producer.close()
+        if wait:
+            self.producer.close()
+        else:
+            threading.Thread(target=self.producer.close, daemon=True).start()
 
 
 class ProducerPool:
@@ -64,18 +75,21 @@ class ProducerPool:
         self._pid = os.getpid()
         self._open: list[tuple[frozenset[tuple[str, str]], Borrowed]] = []
 
+    def take(self, config: Mapping[str, str]) -> Borrowed:
+        """A producer, which nobody else has until it was given back."""
+        borrowed = self._take(frozenset(config.items())) or Borrowed(config)
+        borrowed.arm()
+        return borrowed
+
     @contextmanager
-    def borrowed(self, config: Mapping[str, str]) -> Iterator[Borrowed]:
-        """A producer for the block, which nobody else has meanwhile."""
-        key = frozenset(config.items())
-        borrowed = self._take(key) or Borrowed(config)
+    def keeping(self, config: Mapping[str, str], borrowed: Borrowed) -> Iterator[None]:
+        """Take it back when the block is over; one whose block raised is closed."""
         try:
-            borrowed.arm()
-            yield borrowed
+            yield
         except BaseException:
-            borrowed.discard()
+            borrowed.discard(wait=_abort(borrowed, config))
             raise
-        for old in self._give_back(key, borrowed):
+        for old in self._give_back(frozenset(config.items()), borrowed):
             old.discard()
 
     def close(self) -> None:
@@ -111,9 +125,19 @@ class ProducerPool:
             self._open = []
 
 
+def _abort(borrowed: Borrowed, config: Mapping[str, str]) -> bool:
+    """End the transaction of a task that failed; False if that takes too long."""
+    if "transactional.id" not in config:
+        return True
+    try:
+        borrowed.producer.abort_transaction(ABORT_S)
+    except KafkaException as exception:
+        error = exception.args[0]
+        # None was begun, or a younger producer has ended it.
+        return bool(error.fatal() or error.code() == KafkaError._STATE)
+    return True
+
+
 _pool = ProducerPool()
-
-
-def borrowed_producer(config: Mapping[str, str]) -> AbstractContextManager[Borrowed]:
-    """A producer of this worker for a block; see `ProducerPool.borrowed`."""
-    return _pool.borrowed(config)
+take = _pool.take
+keeping = _pool.keeping

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 
 from cykafka import Delivery, KafkaError, KafkaException, Producer
-from cykafka.spark.producers import Borrowed, borrowed_producer
+from cykafka.spark.producers import Borrowed, keeping, take
 from cykafka.spark.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def _write_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Writte
 
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
-    with borrowed_producer(options.config) as borrowed:
+    borrowed = take(options.config)
+    with keeping(options.config, borrowed):
         return Written(task, write_batches(borrowed, options, batches))
 
 
