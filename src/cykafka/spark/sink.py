@@ -107,16 +107,14 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """The writer of a stream.
 
+    In the output mode complete (`overwrite`) the whole result is written again with every batch,
+    as by the JVM connector.
+
     Raises
     ------
     ValueError
-        The output mode is complete, or see `write_options`.
+        See `write_options`.
     """
-    if overwrite:
-        raise ValueError(
-            'the output mode "complete" cannot be had: records of a topic are never replaced; use '
-            '"append", or "update"'
-        )
     return KafkaStreamWriter(write_options(options, schema, stream=True))
 
 

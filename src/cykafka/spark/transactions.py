@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from cykafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from cykafka.admin import AdminClient
+from cykafka import Consumer, KafkaError, KafkaException, TopicPartition
 from cykafka.spark.producers import Borrowed, keeping, take
 from cykafka.spark.sink import KafkaWriteError, Written, write_batches
 from cykafka.spark.write_options import WriteOptions
@@ -47,7 +46,7 @@ _FENCED = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
 )
-# What an admin client is configured with.
+# What every client is configured with.
 _SHARED = ("bootstrap.", "broker.", "client.", "enable.ssl", "log", "debug", "metadata.",
            "plugin.", "reconnect.", "sasl.", "security.", "socket.", "ssl.")  # fmt: skip
 
@@ -107,9 +106,8 @@ def write_in_transaction(options: WriteOptions, batches: Iterable[RecordBatch]) 
     counted = _Counted(options, batches)
     rows = counted.started()
     if rows is None:
-        _check_empty(config, name, place)
         return Written(place.task, 0)
-    borrowed, mark = _begun(config, name, place)
+    borrowed, mark = _begun(config, name, place, options.topic)
     with keeping(config, borrowed):
         if mark is not None:
             _check_order(place, mark)
@@ -128,18 +126,9 @@ def write_in_transaction(options: WriteOptions, batches: Iterable[RecordBatch]) 
     return Written(place.task, counted.records)
 
 
-def _check_empty(config: Mapping[str, str], name: str, place: Place) -> None:
-    """A task without records needs no transaction, but it must not have had any before."""
-    try:
-        mark = _read_mark(config, name)
-    except KafkaException as error:
-        raise _failed(name, error) from error
-    _check_order(place, mark)
-    if mark is not None and mark.batch == place.batch:
-        _check_replay(place, mark, 0, 0)
-
-
-def _begun(config: Mapping[str, str], name: str, place: Place) -> tuple[Borrowed, Mark | None]:
+def _begun(
+    config: Mapping[str, str], name: str, place: Place, topic: str | None
+) -> tuple[Borrowed, Mark | None]:
     """A producer in a transaction; or in none, and the mark of a batch that is written already."""
     borrowed = take(config)
     try:
@@ -151,7 +140,7 @@ def _begun(config: Mapping[str, str], name: str, place: Place) -> tuple[Borrowed
                 borrowed.discard()
                 borrowed = take(config)
         borrowed.producer.init_transactions(_WAIT_S)
-        mark = _read_mark(config, name)
+        mark = _read_mark(config, name, topic)
         borrowed.notes = mark
         if mark is None or mark.batch < place.batch:
             borrowed.producer.begin_transaction()
@@ -185,28 +174,30 @@ def _send(borrowed: Borrowed, group: str, mark: Mark) -> None:
     borrowed.producer.send_offsets_to_transaction([place], group, _WAIT_S)
 
 
-def _read_mark(config: Mapping[str, str], group: str) -> Mark | None:
+def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark | None:
     """The mark of the last batch that was committed; None: there is none."""
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            marks = _marks(config, group)
-            return max(marks, key=lambda mark: mark.batch, default=None)
-        except KafkaException as exception:
-            error = exception.args[0]
-            if error.code() not in _NOT_YET or time.monotonic() > deadline:
-                raise
-        time.sleep(_PAUSE_S)  # there is no event to wait for
-
-
-def _marks(config: Mapping[str, str], group: str) -> list[Mark]:
     shared = {key: value for key, value in config.items() if key.startswith(_SHARED)}
-    with AdminClient(shared) as admin:
-        wanted = [ConsumerGroupTopicPartitions(group)]
-        futures = admin.list_consumer_group_offsets(
-            wanted, require_stable=True, request_timeout=_WAIT_S
-        )
-        found = futures[group].result(_WAIT_S).topic_partitions or []
+    # A consumer, though it consumes nothing: librdkafka 2.14.2 crashes when an admin client asks
+    # and the group's coordinator is another broker by now. One that reads what is committed waits
+    # for offsets that are still being committed.
+    asked = {**shared, "group.id": group, "isolation.level": "read_committed"}
+    deadline = time.monotonic() + _WAIT_S
+    with Consumer(asked) as consumer:
+        while True:
+            try:
+                marks = _marks(consumer, group, topic)
+                return max(marks, key=lambda mark: mark.batch, default=None)
+            except KafkaException as exception:
+                error = exception.args[0]
+                if error.code() not in _NOT_YET or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)  # there is no event to wait for
+
+
+def _marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]:
+    # With topics by the column, the mark is with the topic of the batch's first record.
+    topics = [topic] if topic is not None else list(consumer.list_topics(timeout=_WAIT_S).topics)
+    found = consumer.committed([TopicPartition(name, 0) for name in topics], _WAIT_S)
     for place in found:
         if place.error is not None:
             raise KafkaException(place.error)

@@ -1,0 +1,247 @@
+"""What a user learns when records cannot be written, and what is kept from task to task."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the group spark is not installed")
+pytest.importorskip("pyspark", reason="the group spark is not installed")
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from cykafka.spark import producers
+from cykafka.spark.sink import KafkaWriteError, Written, batch_writer
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def pool() -> Iterator[producers.ProducerPool]:
+    """The producers of this process, none of which is left open."""
+    yield producers._pool
+    producers._pool.close()
+
+
+@pytest.fixture
+def task(cluster: Any) -> Callable[..., Written]:
+    """Run one task of the sink in this process, on Arrow batches."""
+    servers = cluster.bootstrap_servers
+
+    def task(*batches: Any, **options: str) -> Written:
+        kinds = {"string": t.StringType(), "binary": t.BinaryType(), "int32": t.IntegerType()}
+        columns = [t.StructField(each.name, kinds[str(each.type)]) for each in batches[0].schema]
+        given = {
+            "kafka.bootstrap.servers": servers,
+            "kafka.linger.ms": "1",
+            **{key.replace("__", "."): value for key, value in options.items()},
+        }
+        writer = batch_writer(given, t.StructType(columns), False)
+        written = writer.write(iter(batches))
+        assert isinstance(written, Written)
+        return written
+
+    return task
+
+
+def batch(values: list[Any], **columns: Any) -> Any:
+    arrays = {"value": pa.array(values, pa.binary())}
+    for name, (items, kind) in columns.items():
+        arrays[name] = pa.array(items, kind)
+    return pa.record_batch(arrays)
+
+
+def refusal(task: Callable[..., Any], *batches: Any, **options: str) -> str:
+    with pytest.raises(KafkaWriteError) as info:
+        task(*batches, **options)
+    return str(info.value)
+
+
+# -- errors
+
+
+def test_a_record_too_large_is_told_with_its_place(task: Any, topic: str) -> None:
+    large = b"x" * 3_000_000
+    told = refusal(
+        task,
+        batch([b"a"] * 10, partition=([0] * 10, pa.int32())),
+        batch([b"b", large, large, b"c"], partition=([0, 2, 2, 1], pa.int32())),
+        topic=topic,
+    )
+
+    assert "2 of the last " in told
+    assert f'topic "{topic}" partition 2: ' in told
+    assert "MSG_SIZE_TOO_LARGE" in told
+    assert "kafka.message.max.bytes" in told
+    assert "2 record(s), the first in row 11 of the task" in told
+
+
+def test_a_record_the_topic_finds_too_large_is_told(
+    task: Any, cluster: Any, unique: Callable[[str], str]
+) -> None:
+    name = unique("small")
+    cluster.create_topic(name, 1, config={"max.message.bytes": "1000"})
+
+    told = refusal(task, batch([b"x" * 2000]), topic=name)
+
+    assert f'topic "{name}" partition 0: ' in told
+    assert "MSG_SIZE_TOO_LARGE" in told
+
+
+def test_a_partition_the_topic_has_not_is_told(task: Any, topic: str) -> None:
+    told = refusal(task, batch([b"a", b"b"], partition=([1, 9], pa.int32())), topic=topic)
+
+    assert f'topic "{topic}" partition 9: ' in told
+    assert "the topic has no such partition" in told
+    assert "1 record(s), the first in row 1 of the task" in told
+
+
+def test_a_partition_that_is_none_is_told(task: Any, topic: str) -> None:
+    with pytest.raises(ValueError, match="partition"):
+        task(batch([b"a"], partition=([-2], pa.int32())), topic=topic)
+
+
+def test_a_null_topic_is_told(task: Any, topic: str) -> None:
+    told = refusal(task, batch([b"a", b"b"], topic=([topic, None], pa.string())))
+
+    assert "the topic of a row is null: give the option topic" in told
+
+
+def test_each_place_that_fails_is_told_once(
+    task: Any, topic: str, cluster: Any, unique: Callable[[str], str]
+) -> None:
+    other = unique("other")
+    cluster.create_topic(other, 1)
+    large = b"x" * 3_000_000
+    told = refusal(
+        task,
+        batch(
+            [large, large, b"a", b"b"],
+            topic=([topic, other, other, topic], pa.string()),
+            partition=([3, 0, 5, 0], pa.int32()),
+        ),
+    )
+
+    assert "3 of the last 4 records could not be written to Kafka: " in told
+    assert f'topic "{topic}" partition 3: ' in told
+    assert f'topic "{other}" partition 0: ' in told
+    assert f'topic "{other}" partition 5: ' in told
+
+
+def test_many_places_are_not_all_told(task: Any, topic: str) -> None:
+    numbers = list(range(100, 120))
+    told = refusal(task, batch([b"a"] * 20, partition=(numbers, pa.int32())), topic=topic)
+
+    assert "20 of the last 20 records" in told
+    assert told.count("the topic has no such partition") == 5
+    assert "and 15 more places and errors" in told
+
+
+def test_a_broker_that_is_gone_is_told_with_what_the_connection_says(task: Any) -> None:
+    told = refusal(
+        task,
+        batch([b"a"] * 3),
+        topic="any",
+        kafka__bootstrap__servers="127.0.0.1:1",
+        kafka__delivery__timeout__ms="1500",
+        kafka__linger__ms="0",
+    )
+
+    assert "3 of the last 3 records" in told
+    assert 'topic "any": ' in told
+    assert "within kafka.delivery.timeout.ms" in told
+    assert "the connection's last error: " in told
+    assert "127.0.0.1:1" in told
+
+
+def test_an_error_reaches_the_query(spark: Any, cluster: Any, topic: str) -> None:
+    frame = spark.createDataFrame([("x", 17)], "value string, partition int")
+    writer = frame.write.format("cykafka").option("topic", topic).mode("append")
+    writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+
+    with pytest.raises(Exception, match=f'topic "{topic}" partition 17'):
+        writer.save()
+
+
+# -- producers that stay open
+
+
+def test_a_producer_stays_open_for_the_next_task(
+    task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
+    assert task(batch([b"a"] * 3), topic=topic).records == 3
+    ((_, first),) = pool._open
+    assert task(batch([b"b"] * 2), batch([]), batch([b"c"]), topic=topic).records == 3
+    ((_, second),) = pool._open
+
+    assert second is first
+
+
+def test_another_configuration_has_another_producer(
+    task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
+    task(batch([b"a"]), topic=topic)
+    task(batch([b"a"]), topic=topic, kafka__client__id="other")
+    assert len(pool) == 2
+    # Options that are not the client's make no difference.
+    task(batch([b"a"], key=([b"k"], pa.binary())), topic=topic)
+    assert len(pool) == 2
+
+
+def test_a_producer_is_dropped_after_an_error(
+    task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
+    task(batch([b"a"]), topic=topic)
+    refusal(task, batch([b"a"], partition=([9], pa.int32())), topic=topic)
+    assert len(pool) == 0
+    assert task(batch([b"a"]), topic=topic).records == 1
+
+
+def test_a_producer_is_dropped_when_the_rows_fail(
+    cluster: Any, task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
+    task(batch([b"a"]), topic=topic)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic,
+               "kafka.linger.ms": "1"}  # fmt: skip
+    writer = batch_writer(options, t.StructType([t.StructField("value", t.BinaryType())]), False)
+
+    def rows() -> Iterator[Any]:
+        yield batch([b"b"])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        writer.write(rows())
+    assert len(pool) == 0
+
+
+def test_only_so_many_stay_open(task: Any, topic: str, pool: producers.ProducerPool) -> None:
+    for number in range(producers.MAX_OPEN + 2):
+        task(batch([b"a"]), topic=topic, kafka__client__id=str(number))
+
+    assert len(pool) == producers.MAX_OPEN
+    kept = {dict(key)["client.id"] for key, _ in pool._open}
+    assert kept == {str(number) for number in range(2, producers.MAX_OPEN + 2)}
+
+
+def test_a_forked_child_leaves_the_parents_producers_alone(
+    task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
+    task(batch([b"a"]), topic=topic)
+    child = os.fork()
+    if child == 0:
+        try:
+            written = task(batch([b"b"]), topic=topic).records
+            pool.close()
+            os._exit(0 if written == 1 else 1)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert task(batch([b"c"]), topic=topic).records == 1

@@ -1,0 +1,372 @@
+"""The transactional sink: batches that are tried again, zombies, and what readers see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the group spark is not installed")
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import types as t
+
+import cykafka
+from cykafka.spark import producers
+from cykafka.spark.sink import KafkaWriteError, Written, stream_writer
+
+WAIT_S = 30.0
+COLUMNS = t.StructType(
+    [
+        t.StructField("value", t.StringType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+    ]
+)
+
+
+@pytest.fixture(autouse=True)
+def pool() -> Iterator[producers.ProducerPool]:
+    yield producers._pool
+    producers._pool.close()
+
+
+@pytest.fixture
+def committed(make_consumer: Callable[..., Any]) -> Callable[[str], list[str]]:
+    """The values of a topic that a reader of the isolation level sees, in order."""
+
+    def committed(topic: str, isolation_level: str = "read_committed") -> list[str]:
+        consumer = make_consumer(
+            {"isolation.level": isolation_level, "enable.partition.eof": True}
+        )
+        consumer.assign([cykafka.TopicPartition(topic, number, 0) for number in range(4)])
+        values, ends = [], 0
+        while ends < 4:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, "no end of the partition in time"
+            if message.error() is None:
+                values.append(message.value().decode())
+            else:
+                ends += 1
+        return sorted(values)
+
+    return committed
+
+
+@pytest.fixture
+def prefix(unique: Callable[[str], str]) -> str:
+    return unique("tx")
+
+
+@pytest.fixture
+def task(
+    cluster: Any, topic: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Run one task of a micro-batch in this process, as Spark's workers do."""
+    here: dict[str, Any] = {}
+
+    def local_property(key: str) -> Any:
+        return {
+            "streaming.sql.batchId": here.get("batch"),
+            "sql.streaming.queryId": "query",
+        }.get(key)
+
+    context = SimpleNamespace(partitionId=lambda: here["task"], getLocalProperty=local_property)
+    monkeypatch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: context))
+
+    def task(values: Any, batch: int = 0, task: int = 0, **options: Any) -> Written:
+        here.update(batch=str(batch), task=task)
+        given = {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "topic": topic,
+            "transactional": "true",
+            "transactionalIdPrefix": prefix,
+            **options,
+        }
+        batches = values
+        if isinstance(values, list):
+            batches = iter([rows(values[:1]), rows(values[1:])])
+        written = stream_writer(given, COLUMNS, False).write(batches)
+        assert isinstance(written, Written)
+        return written
+
+    return task
+
+
+def rows(values: list[str], partition: int = 0, topic: str | None = None) -> Any:
+    return pa.record_batch(
+        {
+            "value": pa.array(values, pa.string()),
+            "topic": pa.array([topic] * len(values), pa.string()),
+            "partition": pa.array([partition] * len(values), pa.int32()),
+        }
+    )
+
+
+def test_batches_are_written_in_transactions(task: Any, topic: str, committed: Any) -> None:
+    for batch in range(3):
+        for number in range(2):
+            written = task([f"{batch}-{number}-a", f"{batch}-{number}-b"], batch, number)
+            assert (written.task, written.records, written.skipped) == (number, 2, False)
+
+    expected = [
+        f"{batch}-{number}-{letter}"
+        for batch in range(3)
+        for number in range(2)
+        for letter in "ab"
+    ]
+    assert committed(topic) == expected
+
+
+def test_a_batch_that_was_written_is_skipped_by_the_same_worker(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    task(["a", "b"], 0)
+    task(["c", "d"], 1)
+    written = task(["c", "d"], 1)
+
+    assert (written.records, written.skipped) == (2, True)
+    assert len(pool) == 1
+    assert task(["e"], 2).skipped is False
+    assert committed(topic) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_batch_that_was_written_is_skipped_by_another_worker(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    task(["a", "b"], 0)
+    pool.close()
+    assert task(["a", "b"], 0).skipped is True
+    # The producer that found it written goes on.
+    assert task(["c", "d"], 1).skipped is False
+    pool.close()
+    assert task(["c", "d"], 1).skipped is True
+    assert committed(topic) == ["a", "b", "c", "d"]
+
+
+def test_a_task_that_fails_leaves_nothing_and_is_written_when_it_is_tried_again(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    def failing() -> Iterator[Any]:
+        yield rows(["a", "b"])
+        raise ZeroDivisionError
+
+    task(["0"], 0)
+    with pytest.raises(ZeroDivisionError):
+        task(failing(), 1)
+    assert len(pool) == 0
+    assert committed(topic) == ["0"]
+
+    assert task(["a", "b"], 1).skipped is False
+    assert committed(topic) == ["0", "a", "b"]
+
+
+def test_a_record_that_fails_aborts_its_task(task: Any, topic: str, committed: Any) -> None:
+    bad = iter([rows(["a", "b"]), rows(["x" * 3_000_000])])
+    with pytest.raises(KafkaWriteError, match="MSG_SIZE_TOO_LARGE"):
+        task(bad, 0)
+    assert committed(topic) == []
+
+    task(["a", "b"], 0)
+    assert committed(topic) == ["a", "b"]
+
+
+def test_readers_see_a_task_when_it_has_ended(task: Any, topic: str, committed: Any) -> None:
+    def seen() -> Iterator[Any]:
+        yield rows(["a"])
+        yield rows(["b"])
+        assert committed(topic) == []
+        yield rows(["c"])
+
+    task(seen(), 0)
+    assert committed(topic) == ["a", "b", "c"]
+
+
+def test_a_zombie_is_fenced(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    """A task goes to another worker while the first attempt still writes."""
+    other = producers.ProducerPool()
+
+    def taken_over() -> Iterator[Any]:
+        yield rows(["zombie"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cykafka.spark.transactions.take", other.take)
+            patch.setattr("cykafka.spark.transactions.keeping", other.keeping)
+            assert task(["a", "b"], 0).skipped is False
+        yield rows(["zombie"])
+
+    try:
+        with pytest.raises(KafkaWriteError, match=r"(?i)fenced"):
+            task(taken_over(), 0)
+    finally:
+        other.close()
+
+    assert committed(topic) == ["a", "b"]
+    assert "zombie" in committed(topic, "read_uncommitted")
+
+
+def test_a_worker_that_was_fenced_meanwhile_begins_anew(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    """Tasks change workers from batch to batch; their producers stay open in each of them."""
+    other = producers.ProducerPool()
+
+    def elsewhere(*args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cykafka.spark.transactions.take", other.take)
+            patch.setattr("cykafka.spark.transactions.keeping", other.keeping)
+            return task(*args)
+
+    try:
+        task(["a"], 0)
+        elsewhere(["b"], 1)
+        task(["c"], 2)
+        elsewhere(["d"], 3)
+        assert elsewhere(["d"], 3).skipped is True
+        assert task(["d"], 3).skipped is True
+        task(["e"], 4)
+    finally:
+        other.close()
+
+    assert committed(topic) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_batch_partitioned_otherwise_is_refused(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    task(["a", "b", "c"], 0)
+    for again in (["a", "b"], ["a", "b", "cc"]):
+        with pytest.raises(KafkaWriteError, match="same partitioning"):
+            task(again, 0)
+    pool.close()
+    with pytest.raises(KafkaWriteError, match="task 0 had 3 record"):
+        task(["a", "b"], 0)
+    assert committed(topic) == ["a", "b", "c"]
+
+
+def test_an_old_checkpoint_is_refused(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    for batch in range(3):
+        task([str(batch)], batch)
+    for kept in (True, False):
+        if not kept:
+            pool.close()
+        with pytest.raises(KafkaWriteError, match="the checkpoint is an old one"):
+            task(["1"], 1)
+    assert committed(topic) == ["0", "1", "2"]
+
+
+def test_a_task_without_rows_writes_nothing(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    assert task([], 0).records == 0
+    assert len(pool) == 0
+    assert task(iter([rows([])]), 1).records == 0
+    task(["a"], 2)
+    assert committed(topic) == ["a"]
+
+
+def test_topics_by_the_column_have_their_marks_too(
+    cluster: Any, task: Any, topic: str, committed: Any, unique: Any, pool: producers.ProducerPool
+) -> None:
+    other = unique("other")
+    cluster.create_topic(other, 4)
+
+    for batch, name in enumerate((topic, other, topic)):
+        task(iter([rows([f"{batch}"], topic=name)]), batch, topic=None)
+    pool.close()
+    assert task(iter([rows(["2"], topic=topic)]), 2, topic=None).skipped is True
+    pool.close()
+    task(iter([rows(["3"], topic=other)]), 3, topic=None)
+    assert committed(topic) == ["0", "2"]
+    assert committed(other) == ["1", "3"]
+
+
+def test_without_sparks_context_there_is_no_batch(task: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: None))
+    with pytest.raises(KafkaWriteError, match="does not tell the number of the micro-batch"):
+        task(["a"], 0)
+
+
+# -- with Spark
+
+
+POISON = "poison"
+
+
+@pytest.fixture
+def query(spark: Any, cluster: Any, topic: str, prefix: str, tmp_path: Path) -> Callable[..., Any]:
+    """Start or restart a stream of two tasks, one file of four rows a batch."""
+
+    def query(**options: str) -> Any:
+        source = spark.readStream.format("text").option("maxFilesPerTrigger", "1")
+        frame = source.load(str(tmp_path / "in")).repartition(2, "value")
+        flag = str(tmp_path / POISON)
+
+        @pyspark.sql.functions.udf("string", useArrow=False)
+        def checked(value: str) -> str:
+            # The task that has this row fails as long as the file is there.
+            if value.endswith("c") and os.path.exists(flag):
+                raise ValueError(POISON)
+            return value
+
+        writer = frame.select(checked("value").alias("value")).writeStream.format("cykafka")
+        given = {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "topic": topic,
+            "transactional": "true",
+            "transactionalIdPrefix": prefix,
+            "checkpointLocation": str(tmp_path / "checkpoint"),
+            **options,
+        }
+        return writer.options(**given).trigger(availableNow=True).start()
+
+    return query
+
+
+def fill(folder: Path, *names: str) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text("".join(f"{name}-{letter}\n" for letter in "abcdefgh"))
+    return [f"{name}-{letter}" for name in names for letter in "abcdefgh"]
+
+
+def test_a_batch_whose_end_spark_has_forgotten_is_there_once(
+    query: Any, topic: str, committed: Any, tmp_path: Path, stop_queries: None
+) -> None:
+    # As after a crash between the last task's end and the commit in the checkpoint.
+    expected = fill(tmp_path / "in", "0", "1")
+    assert query().awaitTermination(120)
+    for name in ("1", ".1.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    expected += fill(tmp_path / "in", "2")
+    again = query()
+    assert again.awaitTermination(120)
+
+    assert again.lastProgress["batchId"] == 2
+    assert committed(topic) == expected
+    assert committed(topic, "read_uncommitted") == expected
+
+
+def test_a_batch_of_which_one_task_failed_is_there_once(
+    query: Any, topic: str, committed: Any, tmp_path: Path, stop_queries: None
+) -> None:
+    expected = fill(tmp_path / "in", "0")
+    assert query().awaitTermination(120)
+    expected += fill(tmp_path / "in", "1")
+    (tmp_path / POISON).touch()
+    with pytest.raises(Exception, match=POISON):
+        query().awaitTermination(120)
+    # One of the two tasks may have ended before; none of the other's rows are there.
+    assert set(expected[:8]) <= set(committed(topic)) < set(expected)
+
+    (tmp_path / POISON).unlink()
+    assert query().awaitTermination(120)
+    assert committed(topic) == expected
