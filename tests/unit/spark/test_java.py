@@ -1,0 +1,116 @@
+"""Which Java is found, and what is said when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cykafka.spark import java
+from cykafka.spark.java import JavaError, find_java
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any Java; what is put into its folder `usual` is found."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(java, "_PLACES", (str(tmp_path / "usual" / "*"),))
+    monkeypatch.setattr(java.sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setattr(java.sys, "base_prefix", str(tmp_path / "python"))
+    return tmp_path
+
+
+def install(home: Path, version: str, *, release: bool = True) -> Path:
+    """A Java that tells its version by its file, or only when it is run."""
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "java"
+    said = version if not release else "99.0.0"
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{said}\" 2024-01-01' >&2\n")
+    program.chmod(0o755)
+    if release:
+        (home / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+def on_path(machine: Path, home: Path) -> None:
+    (machine / "path").mkdir(exist_ok=True)
+    (machine / "path" / "java").symlink_to(home / "bin" / "java")
+
+
+@pytest.mark.parametrize("release", [True, False], ids=["told by its file", "told when run"])
+def test_java_home_comes_first(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, release: bool
+) -> None:
+    home = install(machine / "mine", "21.0.2", release=release)
+    on_path(machine, install(machine / "other", "17.0.1"))
+    monkeypatch.setenv("JAVA_HOME", str(home))
+
+    assert find_java() == home
+
+
+def test_the_one_on_the_path_comes_next(machine: Path) -> None:
+    home = install(machine / "real" / "jdk", "17")
+    on_path(machine, home)
+    install(machine / "usual" / "a", "17.0.9")
+
+    assert find_java() == home
+
+
+def test_one_in_the_usual_places_comes_last(machine: Path) -> None:
+    install(machine / "usual" / "a", "25")
+    home = install(machine / "usual" / "b", "17.0.1")
+    install(machine / "usual" / "c", "11.0.1")
+    install(machine / "usual" / "d", "1.8.0_392")
+
+    assert find_java() == home
+
+
+def test_a_conda_environment_has_its_own(machine: Path) -> None:
+    home = install(machine / "venv" / "lib" / "jvm", "21.0.1")
+    assert find_java() == home
+
+
+def test_one_that_is_too_old_is_passed_over(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(install(machine / "old", "1.8.0_392", release=False)))
+    on_path(machine, install(machine / "path-old", "16.0.2"))
+    home = install(machine / "usual" / "good", "17.0.1", release=False)
+
+    assert find_java() == home
+
+
+def test_a_java_home_without_java_is_passed_over(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
+    home = install(machine / "usual" / "good", "17.0.1")
+
+    assert find_java() == home
+
+
+def test_without_any_it_is_said_how_to_get_one() -> None:
+    with pytest.raises(JavaError) as info:
+        find_java()
+
+    told = str(info.value)
+    assert told.startswith("Spark needs Java 17 or newer. Found: none at all.")
+    for words in ("apt-get install openjdk-17", "dnf install", "brew install", "JAVA_HOME"):
+        assert words in told
+
+
+def test_what_does_not_fit_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, gone = install(machine / "usual" / "old", "11.0.2"), machine / "gone"
+    broken = install(machine / "broken", "17", release=False)
+    (broken / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    on_path(machine, broken)
+    monkeypatch.setenv("JAVA_HOME", str(gone))
+
+    with pytest.raises(JavaError) as info:
+        find_java()
+
+    told = str(info.value)
+    assert f"JAVA_HOME: {gone}, no Java that runs" in told
+    assert f"PATH: {broken}, no Java that runs" in told
+    assert f"{old}, Java 11" in told
