@@ -134,7 +134,7 @@ def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
     others = [make_queue(**settings) for _ in range(4)]
     for other in others:
         other.peek(None)
-    eventually(lambda: len(reader.assigned()) == 1, WAIT_S)
+    eventually(lambda: len(reader.assigned()) < 2, WAIT_S)  # five share four: none is possible
     for other in others:
         other.close(None)
     eventually(lambda: len(reader.assigned()) == 4, WAIT_S)
