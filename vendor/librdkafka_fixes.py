@@ -51,6 +51,17 @@ FIXES = (
         "rd_kafka_op_destroy(rko)",
         "rd_kafka_op_reply(rko, RD_KAFKA_RESP_ERR__DESTROY)",
     ),
+    # A consumer that is destroyed without being closed, with an assignment nobody has polled for:
+    # librdkafka gives the assignment up, but goes on waiting for the application to take it.
+    Fix(
+        "no wait for the application to take an assignment when there is none any more",
+        "src/rdkafka_cgrp.c",
+        r"void rd_kafka_cgrp_terminate0\([^)]*\) \{",
+        "rd_kafka_cgrp_unassign(rkcg);",
+        "{ if (rkcg->rkcg_join_state == RD_KAFKA_CGRP_JOIN_STATE_WAIT_ASSIGN_CALL) "
+        "rd_kafka_cgrp_set_join_state(rkcg, RD_KAFKA_CGRP_JOIN_STATE_WAIT_UNASSIGN_CALL); "
+        "rd_kafka_cgrp_unassign(rkcg); }",
+    ),
 )
 
 

@@ -286,6 +286,30 @@ def test_close_while_joining_ends_whatever_its_callback_asks(
     assert set(answers) == {KafkaError._DESTROY}
 
 
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"partition.assignment.strategy": "range"},
+        {"partition.assignment.strategy": "cooperative-sticky"},
+        {"group.protocol": "consumer"},
+    ],
+    ids=["eager", "cooperative", "kip-848"],
+)
+def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
+    mock_cluster_factory: Factory, protocol: dict[str, str]
+) -> None:
+    cluster = mock_cluster_factory()
+    cluster.create_topic("t", partitions=2)
+    for _ in range(3):
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": str(protocol), **protocol}
+        )
+        consumer.subscribe(["t"])
+        time.sleep(0.7)  # nothing tells that the assignment has come, but to poll
+        with pytest.warns(ResourceWarning):
+            del consumer  # librdkafka 2.14 would not come back from here
+
+
 def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)

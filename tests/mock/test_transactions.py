@@ -201,9 +201,7 @@ def test_offsets_with_nothing_in_them_are_accepted(ready: Any, consumer: Any) ->
     ready.abort_transaction()
 
 
-@pytest.mark.parametrize(
-    ("positions", "metadata"), [(3, None), ([3], None), ([], 3)], ids=repr
-)
+@pytest.mark.parametrize(("positions", "metadata"), [(3, None), ([3], None), ([], 3)], ids=repr)
 def test_offsets_of_a_wrong_type_are_rejected(
     ready: Any, consumer: Any, positions: Any, metadata: Any
 ) -> None:
