@@ -41,6 +41,8 @@ def spark_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        # Longer than a busy machine takes to start a process.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -60,6 +62,7 @@ def spark(spark_config: dict[str, str]) -> Iterator[Any]:
         no_broker(error)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = "120"
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
