@@ -10,6 +10,7 @@
 #include "ck_callback.h"
 #include "ck_envelope.h"
 #include "ck_publish.h"
+#include "ck_ranges.h"
 #include "failing.h"
 #undef malloc
 #undef calloc
@@ -74,6 +75,7 @@ static void test_small_objects(void) {
         ck_loans_t *loans;
         ck_turn_t *turn;
         ck_bell_t *bell;
+        ck_ranges_t *ranges;
 
         EACH_ALLOCATION(2, !(queue = ck_queue_new()));
         EACH_ALLOCATION(1, !(loans = ck_loans_new()));
@@ -83,6 +85,10 @@ static void test_small_objects(void) {
         ck_turn_destroy(turn);
         ck_loans_destroy(loans);
         ck_queue_destroy(queue);
+        EACH_ALLOCATION(1, !(ranges = ck_ranges_new(2)));
+        EACH_ALLOCATION(1, ck_ranges_set(ranges, 0, "topic", 0, 0, 1) == ENOMEM);
+        CHECK(ranges->left == 1);
+        ck_ranges_destroy(ranges);
 }
 
 static void test_delivery_that_could_not_be_made_is_not_waited_for(void) {
