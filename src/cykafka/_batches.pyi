@@ -12,7 +12,7 @@ class Batches(Fetcher):
     def batches(
         self, max_messages: int = 10_000, timeout: float | None = 1.0
     ) -> Iterator[MessageBatch]: ...
-    def consume_ranges(
+    def _consume_ranges(
         self,
         ranges: Ranges,
         max_messages: int = 10_000,

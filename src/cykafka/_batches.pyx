@@ -100,7 +100,7 @@ cdef class Batches(Fetcher):
             self.refuse()
         return iterator
 
-    def consume_ranges(self, ranges, max_messages=10_000, max_bytes=16_777_216, timeout=None):
+    def _consume_ranges(self, ranges, max_messages=10_000, max_bytes=16_777_216, timeout=None):
         """Wait for records of some parts of partitions, running callbacks meanwhile.
 
         For whoever reads from offsets to offsets: the partitions are assigned, with the offsets where the ranges
@@ -142,7 +142,7 @@ cdef class Batches(Fetcher):
         taken = <Ranges>ranges
         taken.take()
         try:
-            gathered = self.begin(want, "consume_ranges")
+            gathered = self.begin(want, "_consume_ranges")
             try:
                 self.gather_ranges(gathered, taken._ptr, want, room, deadline)
                 return self.hand_over_batch(gathered, want, False)

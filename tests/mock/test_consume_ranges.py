@@ -1,4 +1,4 @@
-"""consume_ranges: parts of partitions, read to their ends and no further."""
+"""_consume_ranges: parts of partitions, read to their ends and no further."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ranges(reader: Any, kafka: Any) -> Callable[..., Any]:
 def all_of(reader: Any, ranges: Any, **limits: Any) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(ranges):
-        batch = reader.consume_ranges(ranges, timeout=WAIT_S, **limits)
+        batch = reader._consume_ranges(ranges, timeout=WAIT_S, **limits)
         assert batch.errors == []
         assert len(batch)
         found += zip(batch.partitions, batch.offsets, strict=True)
@@ -63,13 +63,13 @@ def test_limits_of_messages_and_bytes_end_a_batch(
     producer.flush(WAIT_S)
 
     wanted = ranges((topic, 0, 0, 100))
-    assert len(reader.consume_ranges(wanted, 7, timeout=WAIT_S)) == 7
+    assert len(reader._consume_ranges(wanted, 7, timeout=WAIT_S)) == 7
     assert wanted.left()[0].next == 7
-    some = reader.consume_ranges(wanted, max_bytes=5000, timeout=WAIT_S)
+    some = reader._consume_ranges(wanted, max_bytes=5000, timeout=WAIT_S)
     assert 5 <= len(some) <= 7
     assert all_of(reader, wanted)[-1] == (0, 99)
     assert wanted.left() == []
-    assert not len(reader.consume_ranges(wanted, timeout=WAIT_S))
+    assert not len(reader._consume_ranges(wanted, timeout=WAIT_S))
 
 
 def test_range_that_is_not_there_yet_waits_for_the_time_and_then_goes_on(
@@ -78,20 +78,20 @@ def test_range_that_is_not_there_yet_waits_for_the_time_and_then_goes_on(
     fill(topic, 5, 3)
     wanted = ranges((topic, 3, 3, 7))
 
-    assert list(reader.consume_ranges(wanted, timeout=0.3).offsets) == [3, 4]
+    assert list(reader._consume_ranges(wanted, timeout=0.3).offsets) == [3, 4]
     (left,) = wanted.left()
     assert left == (topic, 3, 5, 7, 5)
     assert (left.next, left.end, left.eof) == (5, 7, 5)
 
     fill(topic, 5, 3)
-    assert list(reader.consume_ranges(wanted, timeout=WAIT_S).offsets) == [5, 6]
+    assert list(reader._consume_ranges(wanted, timeout=WAIT_S).offsets) == [5, 6]
 
 
 def test_offset_out_of_range_is_an_error_of_the_batch(
     reader: Any, ranges: Any, topic: str, fill: Any, kafka: Any
 ) -> None:
     fill(topic, 5, 0)
-    batch = reader.consume_ranges(ranges((topic, 0, 90, 99)), timeout=WAIT_S)
+    batch = reader._consume_ranges(ranges((topic, 0, 90, 99)), timeout=WAIT_S)
 
     (message,) = batch.errors
     assert message.error().code() == kafka.KafkaError._AUTO_OFFSET_RESET
@@ -128,12 +128,12 @@ def test_what_an_exception_leaves_comes_with_the_next_call(
     wanted = Ranges([(topic, 0, 0, 11)])
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     with pytest.raises(RuntimeError, match="no statistics"):
-        consumer.consume_ranges(wanted, timeout=WAIT_S)
+        consumer._consume_ranges(wanted, timeout=WAIT_S)
 
     found: list[int] = []
     wait_until(
         lambda: len(found) == 10,
-        lambda: found.extend(consumer.consume_ranges(wanted, timeout=0.1).offsets),
+        lambda: found.extend(consumer._consume_ranges(wanted, timeout=0.1).offsets),
     )
     assert found == list(range(10))
 
@@ -146,7 +146,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
     def wait() -> None:
         began.set()
         try:
-            reader.consume_ranges(wanted, timeout=WAIT_S)
+            reader._consume_ranges(wanted, timeout=WAIT_S)
         except RuntimeError as error:
             errors.append(error)
 
@@ -163,7 +163,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
 
     wait_until(refused, lambda: None)
     with pytest.raises(RuntimeError, match="another call reads these ranges"):
-        reader.consume_ranges(wanted, timeout=0)
+        reader._consume_ranges(wanted, timeout=0)
     with pytest.raises(RuntimeError, match="reads these ranges"):
         wanted.__init__([])
     reader.close()
@@ -198,15 +198,15 @@ def test_arguments_are_checked(reader: Any, ranges: Any, topic: str) -> None:
 
     wanted = ranges((topic, 0, 0, 1))
     with pytest.raises(TypeError, match="ranges: expected Ranges, got list"):
-        reader.consume_ranges([(topic, 0, 0, 1)])
+        reader._consume_ranges([(topic, 0, 0, 1)])
     with pytest.raises(ValueError, match="max_messages"):
-        reader.consume_ranges(wanted, 0)
+        reader._consume_ranges(wanted, 0)
     with pytest.raises(ValueError, match="max_bytes"):
-        reader.consume_ranges(wanted, max_bytes=0)
+        reader._consume_ranges(wanted, max_bytes=0)
     with pytest.raises(ValueError, match="__init__"):
-        reader.consume_ranges(Ranges.__new__(Ranges))
+        reader._consume_ranges(Ranges.__new__(Ranges))
     assert len(Ranges.__new__(Ranges)) == 0
     reader.close()
     with pytest.raises(RuntimeError, match="closed"):
-        reader.consume_ranges(wanted)
+        reader._consume_ranges(wanted)
     assert len(wanted.left()) == 1

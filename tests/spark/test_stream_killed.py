@@ -22,8 +22,8 @@ import pytest
 KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "3"))
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 PARTITIONS = 4
-EACH = 5_000
-PER_BATCH = 400
+EACH = 1_500
+PER_BATCH = 300
 END_S = 600
 
 pytestmark = pytest.mark.timeout(KILLS * 240 + 600)

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -84,11 +84,18 @@ class Planner:
 
     # -- partitions
 
-    def partitions(self) -> list[Partition]:
-        """What the options mean, now, sorted."""
+    def partitions(self, known: Iterable[Partition] = ()) -> list[Partition]:
+        """What the options mean, now, sorted.
+
+        Parameters
+        ----------
+        known : iterable of (str, int), optional
+            Partitions that have been there: they count as gone only if the brokers say so.
+        """
         topics = self.options.topics
         if topics.kind == "subscribePattern":
-            return self._retried(lambda: self._matching(re.compile(topics.pattern)))
+            names = {topic for topic, _ in known}
+            return self._retried(lambda: self._matching(re.compile(topics.pattern), names))
         if topics.kind == "subscribe":
             return self._retried(lambda: self._of_topics(topics.names))
         found = set(self._retried(lambda: self._of_topics(_names(topics.partitions))))
@@ -97,14 +104,15 @@ class Planner:
             _log.warning("option assign: there is no %s", _list(missing))
         return [each for each in topics.partitions if each in found]
 
-    def _matching(self, pattern: re.Pattern[str]) -> list[Partition]:
-        topics = self.consumer.list_topics(timeout=REQUEST_S).topics
-        return sorted(
-            (name, number)
-            for name, topic in topics.items()
-            if name not in _INTERNAL and pattern.fullmatch(name)
-            for number in topic.partitions
-        )
+    def _matching(self, pattern: re.Pattern[str], known: Container[str]) -> list[Partition]:
+        found: list[Partition] = []
+        for name, topic in self.consumer.list_topics(timeout=REQUEST_S).topics.items():
+            if name in _INTERNAL or not pattern.fullmatch(name):
+                continue
+            if topic.error is not None and name in known and topic.error.code() not in GONE:
+                raise KafkaException(topic.error)  # it looks as if it had no partitions
+            found.extend((name, number) for number in topic.partitions)
+        return sorted(found)
 
     def _of_topics(self, names: Sequence[str]) -> list[Partition]:
         found: list[Partition] = []
@@ -208,8 +216,9 @@ class Planner:
         return self._by_time(bound, {each: times[each] for each in partitions}, ends)
 
     def _check_named(self, bound: Bound, partitions: Iterable[Partition]) -> None:
-        missing = [each for each in partitions if each not in bound.each]
-        extra = [each for each in bound.each if each not in set(partitions)]
+        read = set(partitions)
+        missing = sorted(read - bound.each.keys())
+        extra = sorted(bound.each.keys() - read)
         if missing or (extra and self.options.fail_on_data_loss):
             raise ValueError(
                 f"option {bound.option}: expected all partitions that are read and no others"

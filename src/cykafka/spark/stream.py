@@ -52,7 +52,8 @@ class StreamPlan:
     def initial(self) -> dict[str, Any]:
         """Where a new query begins; the same however often it is asked."""
         if self._initial is None:
-            ends = self.planner.ends(self.planner.partitions())
+            # Frozen ends are all there is: a later `latest` would lie behind them.
+            ends = self._target or self.planner.ends(self.planner.partitions())
             self._initial = self.planner.resolve(self.options.start, ends)
         return format_offsets(self._initial)
 
@@ -76,7 +77,7 @@ class StreamPlan:
             self._mirror.commit(begin)
         ends = self._target
         if ends is None:
-            ends = self.planner.ends(self.planner.partitions(), begin)
+            ends = self.planner.ends(self.planner.partitions(begin), begin)
         self._latest = dict(ends.latest)
         end = self._latest
         if limited:

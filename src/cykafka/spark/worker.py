@@ -204,7 +204,7 @@ class _Task:
     def next_batch(self) -> MessageBatch:
         """The next records: none if errors came, or nothing did."""
         wait = max(min(WAIT_S, self.deadline - time.monotonic()), 0.0)
-        batch = self.consumer.consume_ranges(self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
+        batch = self.consumer._consume_ranges(self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
         again = [self._heed(message) for message in batch.errors]
         if any(again) and len(self.wanted):
             self._assign()

@@ -22,7 +22,7 @@ class MadeUp(Planner):
         self.earliest = dict.fromkeys(latest, 0)
         self.latest = latest
 
-    def partitions(self) -> list[tuple[str, int]]:
+    def partitions(self, known: Any = ()) -> list[tuple[str, int]]:
         return sorted(self.latest)
 
     def ends(self, partitions: Any, known: Any = None) -> Ends:
@@ -102,6 +102,14 @@ def test_frozen_ends_stay() -> None:
     plan.freeze()
     broker.latest = {("a", 0): 9, ("a", 1): 3}
     assert take_start(plan.latest(plan.initial(), limited=True))[0] == {"a": {"0": 5}}
+
+
+def test_start_of_a_frozen_stream_is_not_behind_its_end() -> None:
+    plan, broker, _ = planned({("a", 0): 5})
+    plan.freeze()
+    broker.latest = {("a", 0): 9}
+    assert plan.initial() == {"a": {"0": 5}}
+    assert plan.ranges(plan.initial(), plan.latest(plan.initial(), limited=True)) == []
 
 
 def test_limit_counts_unless_all_is_asked_for() -> None:
