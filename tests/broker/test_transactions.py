@@ -263,6 +263,33 @@ def test_offsets_are_committed_with_the_transaction_only(
     assert consumer.committed([partition], WAIT_S)[0].offset == 4
 
 
+@pytest.mark.ours
+def test_a_group_without_members_keeps_offsets_and_their_metadata(
+    kafka: Any, make_transactional: Any, make_consumer: Any, topic: str,
+    unique: Callable[[str], str],
+) -> None:  # fmt: skip
+    group = unique("notes")
+    reader = make_consumer({"group.id": group})
+    producer = make_transactional()
+
+    def committed() -> tuple[int, str | None]:
+        (found,) = reader.committed([kafka.TopicPartition(topic, 0)], WAIT_S)
+        return found.offset, found.metadata
+
+    for number, commit in enumerate((False, True, True)):
+        producer.begin_transaction()
+        note = kafka.TopicPartition(topic, 0, number, metadata=f"note {number}")
+        # The last one of a transaction counts.
+        producer.send_offsets_to_transaction([kafka.TopicPartition(topic, 0, 99)], group, WAIT_S)
+        producer.send_offsets_to_transaction([note], group, WAIT_S)
+        if commit:
+            producer.commit_transaction(WAIT_S)
+            assert committed() == (number, f"note {number}")
+        else:
+            producer.abort_transaction(WAIT_S)
+            assert committed()[0] == kafka.OFFSET_INVALID
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_offsets_of_a_member_that_was_replaced_are_refused(
     kafka: Any, make_transactional: Any, make_consumer: Any, fill: Callable[..., None],

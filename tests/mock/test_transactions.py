@@ -211,6 +211,13 @@ def test_offsets_of_a_wrong_type_are_rejected(
         ready.send_offsets_to_transaction(positions, metadata, WAIT_S)
 
 
+@pytest.mark.ours
+@pytest.mark.parametrize("group", ["", "a\0b"])
+def test_a_group_has_a_name(ready: Any, group: str) -> None:
+    with pytest.raises(ValueError, match="expected the name of a group"):
+        ready.send_offsets_to_transaction([], group, WAIT_S)
+
+
 def test_close_aborts_an_open_transaction(
     make_transactional: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
