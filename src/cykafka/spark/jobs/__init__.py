@@ -1,0 +1,13 @@
+"""Ready-made pipelines: ``python -m cykafka.spark <job> --config job.toml``.
+
+- ``archive``: topics to Parquet, by topic and date
+- ``replay``: Parquet to a topic
+- ``mirror``: topic to topic, with an SQL transform
+- ``redrive``: a dead letter topic back to where its records came from
+- ``profile``: what topics hold, as tables and a chart
+
+From bottom to top: `keys` says what can be configured, `config` reads and checks it, `report` counts
+and prints, `session` starts Spark and watches over queries, a module per job, and `command` is the command
+line. Only the jobs and `session` import Spark, and only when a job runs: mistakes in a configuration
+are told at once.
+"""

@@ -1,0 +1,230 @@
+"""What the keys of a configuration must be to one another, job by job."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cykafka.spark.jobs.keys import near_miss
+
+if TYPE_CHECKING:
+    from cykafka.spark.jobs.config import Config
+
+__all__ = ["check"]
+
+# What the source takes, in its spelling: Spark gives it the names in lower case.
+SOURCE_OPTIONS = (
+    "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
+    "groupIdPrefix", "commitGroup", "includeHeaders", "pushdown",
+)  # fmt: skip
+SINK_OPTIONS = ("transactional", "transactionalIdPrefix")
+_ENDING = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
+_ASKED_BY_KEYS = {"subscribe": "topics", "subscribepattern": "topic_pattern"}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def check(config: Config) -> list[str]:
+    """All that is wrong with a configuration whose values, each by itself, are right."""
+    problems = list(_topics(config))
+    problems += _source(config)
+    problems += _sink(config)
+    problems += _clients(config)
+    problems += _folders(config)
+    problems += _JOBS[config.job.name](config)
+    return problems
+
+
+def _topics(config: Config) -> Iterator[str]:
+    for name in ("topics", "to", "dead_letter_topic", "parking_topic"):
+        value = config.values.get(name)
+        for topic in [value] if isinstance(value, str) else value or []:
+            if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+                yield (
+                    f'key "{name}" = {topic!r}: expected a topic\'s name: letters, digits, '
+                    "., _ and -, 249 of them at most"
+                )
+    if "topic_pattern" not in config.values:
+        return
+    given = [
+        f'"{name}"'
+        for name, there in (
+            ("topics", config["topics"]),
+            ("topic_pattern", config["topic_pattern"]),
+            ("source.assign", _source_option(config, "assign")),
+        )
+        if there
+    ]
+    if not given:
+        yield 'key "topics" is missing: which topics to read (or "topic_pattern", "source.assign")'
+    elif len(given) > 1:
+        yield f"keys {' and '.join(given)} are both there: expected one of them"
+
+
+def _source_option(config: Config, lower: str) -> str | None:
+    for name, value in config.tables.get("source", {}).items():
+        if name.lower() == lower:
+            return value
+    return None
+
+
+def _source(config: Config) -> Iterator[str]:
+    known = {name.lower() for name in SOURCE_OPTIONS}
+    for name, value in config.tables.get("source", {}).items():
+        lower, told = name.lower(), f'key "source.{name}"'
+        if lower.startswith("kafka.") and "kafkaconsumer." not in lower:
+            continue
+        if lower not in known:
+            yield f"{told}: the source has no such option{near_miss(name, SOURCE_OPTIONS)}"
+        elif lower in _ASKED_BY_KEYS:
+            yield f'{told}: use the key "{_ASKED_BY_KEYS[lower]}"'
+        elif lower == "includeheaders":
+            yield f"{told}: the job decides that"
+        elif lower in _ENDING and config.job.streams:
+            yield f"{told} = {value!r}: a stream ends with what is there, or never"
+
+
+def _sink(config: Config) -> Iterator[str]:
+    decided = {"topic": 'use the key "to"', "includeheaders": "the job decides that"}
+    decided["includetimestamp"] = 'use the key "keep_timestamps"'
+    for name, value in config.tables.get("sink", {}).items():
+        lower, told = name.lower(), f'key "sink.{name}"'
+        if lower.startswith("kafka."):
+            continue
+        if lower in decided:
+            yield f"{told}: {decided[lower]}"
+        elif lower not in {known.lower() for known in SINK_OPTIONS}:
+            yield f"{told}: the sink has no such option{near_miss(name, SINK_OPTIONS)}"
+        elif lower == "transactional" and value not in ("true", "false"):
+            yield f"{told} = {value!r}: expected true or false"
+        elif not config.job.streams:
+            yield f"{told}: only streams have transactions"
+
+
+def _clients(config: Config) -> Iterator[str]:
+    """What the clients themselves say of their properties, and the source of its options."""
+    from cykafka.spark.client import client_config
+    from cykafka.spark.options import ReadOptions
+
+    told = set()
+    for role in ("source", "sink"):
+        if role not in config.job.tables or (role == "sink" and config.values.get("dry_run")):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the clients of the job will say it
+                if role == "sink":
+                    client_config(config.sink_options(), role="sink")
+                else:
+                    client_config(config.source_options(), role="source")
+                    mode = "stream" if config.job.streams else "batch"
+                    ReadOptions.of(config.source_options(), mode)  # type: ignore[arg-type]
+        except ValueError as error:
+            words = str(error)
+            if not words.startswith("expected exactly one"):  # told by the keys' names
+                # The option is a key of this table, unless both clients have it of the table kafka.
+                words = re.sub(r'^option "?(kafka\.[\w.-]+)"?', r'key "\1"', words)
+                words = re.sub(r'^option "?([\w.]+)"?', rf'key "{role}.\1"', words)
+                told.add(words)
+    yield from sorted(told)
+
+
+def _folders(config: Config) -> Iterator[str]:
+    for name in ("path", "checkpoint", "staging"):
+        value = config.values.get(name)
+        if value is not None and "\n" in value:
+            yield f'key "{name}" = {value!r}: expected a folder'
+    for name in ("summary", "output"):
+        value = config.values.get(name)
+        if value is None:
+            continue
+        folder = Path(value).expanduser().absolute().parent
+        if not folder.is_dir():
+            yield f'key "{name}" = {value!r}: there is no folder {folder}'
+        elif Path(value).is_dir():
+            yield f'key "{name}" = {value!r}: expected a file, and this is a folder'
+    path, checkpoint = config.values.get("path"), config.values.get("checkpoint")
+    if path and checkpoint and _inside(checkpoint, path):
+        yield (
+            f'key "checkpoint" = {checkpoint!r}: it must not be inside "path", whose files others '
+            "list"
+        )
+
+
+def _inside(folder: str, parent: str) -> bool:
+    if urlsplit(folder).scheme != urlsplit(parent).scheme:
+        return False
+    return (folder.rstrip("/") + "/").startswith(parent.rstrip("/") + "/")
+
+
+def _archive(config: Config) -> Iterator[str]:
+    if config["staging"]:
+        if config["file_names"] != "deterministic":
+            yield 'key "staging": only file_names = "deterministic" has a use for it'
+        elif config["path"] and _inside(config["staging"], config["path"]):
+            yield f'key "staging" = {config["staging"]!r}: it must not be inside "path"'
+    if not config["keep_raw"] and config["decode"] == "none" and config["schema"] is None:
+        yield 'key "keep_raw" = False: without "decode" or "schema" nothing but these columns is left'
+    yield from _schema(config)
+
+
+def _schema(config: Config) -> Iterator[str]:
+    from cykafka.spark.jobs.values import read_schema
+
+    if config["schema"] is not None:
+        try:
+            config.values["schema"] = read_schema(config["schema"])
+        except ValueError as error:
+            yield f'key "schema": {error}'
+
+
+def _replay(config: Config) -> Iterator[str]:
+    for what in ("time", "offset"):
+        start, end = config[f"from_{what}"], config[f"until_{what}"]
+        if start is not None and end is not None and start >= end:
+            yield f'keys "from_{what}" and "until_{what}": nothing is from {start} until {end}'
+
+
+def _mirror(config: Config) -> Iterator[str]:
+    if not config["to"] and not config["transform"]:
+        yield 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
+    yield from _schema(config)
+    if _same_cluster(config):
+        for name in ("to", "dead_letter_topic"):
+            if config[name] and config[name] in (config["topics"] or []):
+                yield f'key "{name}" = {config[name]!r}: it is one of "topics": records would go round'
+    if config["to"] and config["to"] == config["dead_letter_topic"]:
+        yield f'key "dead_letter_topic" = {config["to"]!r}: it is the same as "to"'
+
+
+def _redrive(config: Config) -> Iterator[str]:
+    parking = config["parking_topic"]
+    if parking and parking in (config["topics"] or []) and _same_cluster(config):
+        yield f'key "parking_topic" = {parking!r}: it is one of "topics": records would go round'
+
+
+def _same_cluster(config: Config) -> bool:
+    name = "kafka.bootstrap.servers"
+    return config.source_options().get(name) == config.sink_options().get(name)
+
+
+def _profile(config: Config) -> Iterator[str]:
+    output = config["output"]
+    if output and Path(output).suffix not in (".svg", ".html", ".json"):
+        yield f'key "output" = {output!r}: expected a name that ends with .svg, .html or .json'
+
+
+_JOBS: dict[str, Callable[[Config], Iterator[str]]] = {
+    "archive": _archive,
+    "replay": _replay,
+    "mirror": _mirror,
+    "redrive": _redrive,
+    "profile": _profile,
+}

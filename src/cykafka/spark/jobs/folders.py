@@ -1,0 +1,103 @@
+"""Folders of whatever file system Spark reaches, by Hadoop's classes in the JVM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """A folder, and what is in it by paths relative to it.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    address : str
+        A path, or a URI with the scheme of a file system that Hadoop knows.
+    """
+
+    def __init__(self, spark: SparkSession, address: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
+        conf = spark._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
+        self._root = self._jvm.org.apache.hadoop.fs.Path(address)
+        self._fs = self._root.getFileSystem(conf)
+        self._root = self._fs.makeQualified(self._root)
+        uri = self._root.toUri()
+        # A local file is renamed by the kernel, at once and over what is there; Hadoop would do it
+        # in two steps, and keep sums of the old content beside the new one.
+        self._local = str(uri.getPath()) if uri.getScheme() == "file" else None
+        self.address = str(self._root.toString())
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is such a file or folder."""
+        return bool(self._fs.exists(self._path(name)))
+
+    def names(self, name: str = "") -> Iterator[str]:
+        """The names of what is in it, in no order; none if it does not exist."""
+        if self._local is not None:
+            try:
+                yield from os.listdir(os.path.join(self._local, name))
+            except FileNotFoundError:
+                return
+            return
+        path = self._path(name)
+        if self._fs.exists(path):
+            for status in self._fs.listStatus(path):
+                yield str(status.getPath().getName())
+
+    def make(self, name: str = "") -> None:
+        """Make a folder and those above it."""
+        self._fs.mkdirs(self._path(name))
+
+    def take(self, source: Folder, from_name: str, name: str) -> None:
+        """Move a file of another folder of the same file system here, over one that is there."""
+        if self._local is not None and source._local is not None:
+            target = os.path.join(self._local, name)
+            os.replace(os.path.join(source._local, from_name), target)
+            return
+        options = self._jvm.org.apache.hadoop.fs.Options.Rename
+        array = self._gateway.new_array(options, 1)
+        array[0] = options.OVERWRITE
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            self._root.toUri(), self._fs.getConf()
+        )
+        context.rename(source._path(from_name), self._path(name), array)
+
+    def copy(self, other: Folder) -> None:
+        """Copy all that is in it, if it exists, to another one, which must not."""
+        if self.exists():
+            self._jvm.org.apache.hadoop.fs.FileUtil.copy(
+                self._fs, self._root, other._fs, other._root, False, self._fs.getConf()
+            )
+
+    def delete(self, name: str = "") -> None:
+        """Delete a file, or a folder with all that is in it, if it exists."""
+        self._fs.delete(self._path(name), True)
+
+    def read(self, name: str) -> str:
+        """The text of a file."""
+        stream = self._fs.open(self._path(name))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, name: str, words: str) -> None:
+        """Write a file, which is there as a whole or not at all."""
+        beside = f".{name}.new"
+        stream = self._fs.create(self._path(beside), True)
+        try:
+            stream.write(bytearray(words.encode()))
+        finally:
+            stream.close()
+        self.take(self, beside, name)

@@ -1,0 +1,225 @@
+"""The job ``mirror``: topic to topic, with an SQL transform and dead letters."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.records import (
+    DEAD_LETTER,
+    HEADERS,
+    dead_letter_headers,
+    header,
+    milliseconds,
+    with_headers,
+    without,
+)
+from cykafka.spark.jobs.streams import (
+    counted,
+    counts_of,
+    finish,
+    observed,
+    records_stream,
+    rehearse,
+    start,
+)
+from cykafka.spark.jobs.values import decoded
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from cykafka.spark.jobs.report import Summary
+    from cykafka.spark.jobs.session import Run
+
+__all__ = ["run"]
+
+_VIEW = "records"
+_SELECT = re.compile(r"\s*SELECT\s+(?!DISTINCT\b|ALL\b)", re.IGNORECASE)
+_COLUMNS = ("value", "key", "headers", "topic", "partition", "timestamp", "error", "source")
+# What the columns must be; a cast to the second is made of the others.
+_TYPES = {
+    "value": (("binary", "string"), "binary"),
+    "key": (("binary", "string"), "binary"),
+    "topic": (("string",), "string"),
+    "partition": (("int", "bigint", "smallint", "tinyint"), "int"),
+    "timestamp": (("timestamp",), "timestamp"),
+    "error": (("string", "void"), "string"),
+    "headers": ((HEADERS, "void"), HEADERS),
+}
+_ORIGIN = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def run(run: Run) -> Summary:
+    """Mirror what there is, or until asked to stop."""
+    from pyspark.sql import functions as F
+
+    config = run.config
+    try:
+        records = decoded(records_stream(run), config["decode"], config["schema"])
+    except ValueError as error:
+        raise ConfigError([f'key "schema": {error}']) from None
+    records = counted(records).withColumn("source", F.struct(*_ORIGIN))
+    may_be_bad = config["decode"] != "none" or config["schema"] is not None
+    if config["transform"] and may_be_bad:
+        # The transform must not see what cannot be read, and must not drop it: two ways from one
+        # source, which only a batch that is kept can go without being read twice.
+        _transformed(run.spark, config["transform"], records)  # mistakes are told now
+        finish(run, start(run, records, lambda writer: writer.foreachBatch(_by_batches(run))))
+        return run.summary
+    if config["transform"]:
+        records = _transformed(run.spark, config["transform"], records)
+    out = observed(_targets(run, records), **_counts())
+    out = _written(run, out)
+    if config["dry_run"]:
+        rehearse(run, out, ["topic"])
+    else:
+        options = _options(run)
+        finish(run, start(run, out, lambda writer: writer.format("cykafka").options(**options)))
+    return run.summary
+
+
+def _by_batches(run: Run) -> Any:
+    """What writes a micro-batch whose records may be unreadable."""
+    from pyspark.sql import Observation
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch = batch.persist()
+        try:
+            good = _transformed(
+                batch.sparkSession, run.config["transform"], batch.where("error IS NULL")
+            )
+            bad = batch.where("error IS NOT NULL").select("source", "error")
+            seen = Observation()
+            out = _targets(run, good).unionByName(_targets(run, bad))
+            out = out.observe(seen, *counts_of(_counts()))
+            out = _written(run, out)
+            if run.config["dry_run"]:
+                run.tell_targets(out.groupBy("topic").count().collect())
+            else:
+                writer = out.write.format("cykafka").mode("append")
+                writer.options(**_options(run)).save()
+            run.extra[number] = seen.get
+        finally:
+            batch.unpersist()
+
+    return write
+
+
+def _options(run: Run) -> dict[str, str]:
+    return {**run.config.sink_options(), "includeTimestamp": "true", "includeHeaders": "true"}
+
+
+def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFrame:
+    """What the query makes of the records, and the column `source` of each."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    records.createOrReplaceTempView(_VIEW)
+    # The source goes along if the query is so plain that it can.
+    attempts = [query]
+    if _SELECT.match(query):
+        attempts.insert(0, _SELECT.sub("SELECT source, ", query, count=1))
+    for attempt in attempts:
+        try:
+            out = spark.sql(attempt)
+        except (AnalysisException, ParseException) as error:
+            failure = error
+            continue
+        if out.columns.count("source") > 1:
+            continue  # the query has it, in its own way
+        _check(out)
+        return out
+    words = " ".join(str(failure).split())
+    words = re.sub(r"\[[A-Z0-9_.]+\] ?", "", words).split("; line")[0].split(" == SQL")[0]
+    raise ConfigError([f'key "transform": {words}'])
+
+
+def _check(out: DataFrame) -> None:
+    problems = []
+    if "source" not in out.columns:
+        problems.append(
+            'key "transform": expected the column source, too, by which a record is traced to where '
+            "it came from: select it"
+        )
+    if "value" not in out.columns:
+        problems.append('key "transform": expected a column value')
+    for field in out.schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in _COLUMNS:
+            problems.append(
+                f'key "transform": the column {field.name} cannot be sent; expected '
+                f"{', '.join(_COLUMNS[:-1])}"
+            )
+        elif field.name in _TYPES and kind not in _TYPES[field.name][0]:
+            expected = " or ".join(_TYPES[field.name][0])
+            hint = ": use to_json()" if field.name == "value" else ""
+            problems.append(
+                f'key "transform": the column {field.name} is of type {kind}, expected '
+                f"{expected}{hint}"
+            )
+    if problems:
+        raise ConfigError(problems)
+
+
+def _targets(run: Run, rows: DataFrame) -> DataFrame:
+    """The columns that are written, and `is_bad`."""
+    from pyspark.sql import functions as F
+
+    config = run.config
+
+    def given(name: str) -> Column:
+        column = F.col(name) if name in rows.columns else F.col(f"source.{name}")
+        return column.cast(_TYPES[name][1])
+
+    def or_null(name: str) -> Column:
+        column = F.col(name) if name in rows.columns else F.lit(None)
+        return column.cast(_TYPES[name][1])
+
+    is_plain = not config["transform"]
+    topic = F.lit(config["to"]) if config["to"] else or_null("topic")
+    error = F.coalesce(or_null("error"), F.when(topic.isNull(), "the transform gives no topic"))
+    is_bad = error.isNotNull()
+    partition = F.lit(None).cast("int")
+    if config["keep_partitions"]:
+        partition = F.col("source.partition")
+    elif not is_plain:
+        partition = or_null("partition")
+    trace = [
+        header("source_topic", F.col("source.topic")),
+        header("source_partition", F.col("source.partition")),
+        header("source_offset", F.col("source.offset")),
+        header("source_timestamp", milliseconds(F.col("source.timestamp"))),
+    ]
+    names = ("source_topic", "source_partition", "source_offset", "source_timestamp")
+    sent = given("headers")
+    if config["source_headers"]:
+        sent = with_headers(without(sent, names), trace)
+    dead = with_headers(
+        without(F.col("source.headers"), DEAD_LETTER), dead_letter_headers("source", error)
+    )
+    stamp = given("timestamp") if config["keep_timestamps"] else F.current_timestamp()
+
+    def either(good: Column, bad: Column) -> Column:
+        return F.when(is_bad, bad).otherwise(good)
+
+    return rows.select(
+        either(given("key"), F.col("source.key")).alias("key"),
+        either(given("value"), F.col("source.value")).alias("value"),
+        either(sent, dead).cast(HEADERS).alias("headers"),
+        either(topic, F.lit(config["dead_letter_topic"]).cast("string")).alias("topic"),
+        either(partition, F.lit(None).cast("int")).alias("partition"),
+        either(stamp, F.col("source.timestamp")).alias("timestamp"),
+        is_bad.alias("is_bad"),
+    )
+
+
+def _counts() -> dict[str, Column]:
+    from pyspark.sql import functions as F
+
+    return {"sent": ~F.col("is_bad"), "bad": F.col("is_bad")}
+
+
+def _written(run: Run, out: DataFrame) -> DataFrame:
+    if not run.config["dead_letter_topic"]:
+        out = out.where("NOT is_bad")
+    return out.drop("is_bad")

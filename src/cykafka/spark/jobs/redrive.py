@@ -1,0 +1,110 @@
+"""The job ``redrive``: a dead letter topic back to where its records came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.records import (
+    DEAD_LETTER,
+    HEADERS,
+    header,
+    last_header,
+    with_headers,
+    without,
+)
+from cykafka.spark.jobs.streams import counted, finish, records_stream, rehearse, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from cykafka.spark.jobs.report import Summary
+    from cykafka.spark.jobs.session import Run
+
+__all__ = ["run"]
+
+ATTEMPTS = "redrive_attempts"
+
+
+def run(run: Run) -> Summary:
+    """Redrive what there is, or until asked to stop."""
+    from pyspark.sql import functions as F
+
+    config = run.config
+    # A record meets one fate: passed over by the filter, bad, sent too often, or sent.
+    rows = _told(records_stream(run))
+    rows = rows.withColumn("_fate", _fate(rows, config["where"], config["max_attempts"]))
+    rows = counted(
+        rows,
+        sent=F.col("_fate") == "sent",
+        exhausted=F.col("_fate") == "exhausted",
+        skipped=F.col("_fate") == "skipped",
+        bad=F.col("_fate") == "bad",
+    )
+    out = _out(run, rows)
+    if config["dry_run"]:
+        rehearse(run, out, ["topic"])
+    else:
+        options = {**config.sink_options(), "includeHeaders": "true"}
+        options["includeTimestamp"] = "true" if config["keep_timestamps"] else "false"
+        finish(run, start(run, out, lambda writer: writer.format("cykafka").options(**options)))
+    return run.summary
+
+
+def _told(records: DataFrame) -> DataFrame:
+    """Records with what their headers say of them."""
+    from pyspark.sql import functions as F
+
+    headers = F.col("headers")
+    kinds = {"dlq_partition": "int", "dlq_offset": "bigint", "dlq_attempts": "int"}
+    columns = {
+        name: last_header(headers, name).try_cast(kinds.get(name, "string"))
+        for name in DEAD_LETTER
+    }
+    attempts = last_header(headers, ATTEMPTS).try_cast("int")
+    columns[ATTEMPTS] = F.coalesce(attempts, F.lit(0))
+    return records.withColumns(columns)
+
+
+def _fate(rows: DataFrame, where: str | None, most: int) -> Column:
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    legal = F.col("dlq_topic").rlike("^[A-Za-z0-9._-]{1,249}$")
+    is_bad = ~F.coalesce(legal, F.lit(False)) | (F.coalesce("dlq_partition", F.lit(0)) < 0)
+    fate = F.when(is_bad, "bad").when(F.col(ATTEMPTS) >= most, "exhausted").otherwise("sent")
+    if where is None:
+        return fate
+    try:
+        condition = F.expr(where)
+        rows.where(condition)
+    except (AnalysisException, ParseException) as error:
+        words = " ".join(str(error).split()).split(" == SQL")[0].split("; line")[0]
+        raise ConfigError([f'key "where" = {where!r}: {words}']) from None
+    return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
+
+
+def _out(run: Run, rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    config = run.config
+    sent = F.col("_fate") == "sent"
+    parking = config["parking_topic"]
+    if parking:
+        rows = rows.where("_fate <> 'skipped'")
+    else:
+        rows = rows.where("_fate = 'sent'")
+    # As it was before it became a dead letter, but for the counter, which stays with it from now on.
+    back = with_headers(
+        without(F.col("headers"), (*DEAD_LETTER, ATTEMPTS)),
+        [header(ATTEMPTS, F.col(ATTEMPTS) + 1)],
+    )
+    partition = F.col("dlq_partition") if config["keep_partitions"] else F.lit(None).cast("int")
+    return rows.select(
+        "key",
+        "value",
+        F.when(sent, back).otherwise(F.col("headers")).cast(HEADERS).alias("headers"),
+        F.when(sent, F.col("dlq_topic")).otherwise(F.lit(parking).cast("string")).alias("topic"),
+        F.when(sent, partition).alias("partition"),
+        "timestamp",
+    )

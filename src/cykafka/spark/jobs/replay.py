@@ -1,0 +1,281 @@
+"""The job ``replay``: an archive's records to a topic, in the order of their offsets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.records import HEADERS
+from cykafka.spark.jobs.streams import counts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cykafka.spark.jobs.report import Summary
+    from cykafka.spark.jobs.session import Run
+
+__all__ = ["run"]
+
+_NEEDED = {
+    "key": "binary",
+    "value": "binary",
+    "headers": HEADERS,
+    "timestamp": "timestamp",
+    "partition": "int",
+    "offset": "bigint",
+    "topic": "string",
+}
+_NOTE = "replay.json"
+_SLICE_S = 0.05
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What there is to send of a partition: offsets from `start` to before `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+
+
+def run(run: Run) -> Summary:
+    """Send all that the configuration selects, or what the checkpoint says is left of it."""
+    began = time.monotonic()
+    config = run.config
+    records = _selected(run)
+    try:
+        if config["dry_run"]:
+            parts = _parts(run, records, _Note(run).read())
+            for part in parts:
+                run.summary.cover(part.topic, part.partition, part.start, part.end)
+                run.summary.add(part.records, part.bytes, 0, {})
+            run.tell_targets([(config["to"] or part.topic, part.records) for part in parts])
+            run.summary.add(0, 0, 0, {"sent": 0})
+        else:
+            _send(run, records)
+    except BaseException:
+        run.summary.outcome = "failed"
+        raise
+    finally:
+        run.summary.seconds = time.monotonic() - began
+    return run.summary
+
+
+def _selected(run: Run) -> DataFrame:
+    """The archive's records that are to be sent."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    config = run.config
+    records = _archive(run)
+    if config["topics"]:
+        records = records.where(F.col("topic").isin(config["topics"]))
+    if config["partitions"]:
+        records = records.where(F.col("partition").isin(config["partitions"]))
+    for name, column in (("time", F.unix_millis("timestamp")), ("offset", F.col("offset"))):
+        low, high = config[f"from_{name}"], config[f"until_{name}"]
+        if low is not None:
+            records = records.where(column >= low)
+        if high is not None:
+            records = records.where(column < high)
+    if config["where"]:
+        try:
+            records = records.where(config["where"])
+        except (AnalysisException, ParseException) as error:
+            words = " ".join(str(error).split()).split(" == SQL")[0].split("; line")[0]
+            raise ConfigError([f'key "where" = {config["where"]!r}: {words}']) from None
+    return records
+
+
+def _archive(run: Run) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    path = run.config["path"]
+    if not Folder(run.spark, path).exists():
+        raise ConfigError([f'key "path" = {path!r}: there is no such folder'])
+    try:
+        found = run.spark.read.parquet(path)
+    except AnalysisException as error:
+        if "UNABLE_TO_INFER_SCHEMA" not in str(error):
+            raise
+        raise ConfigError([f'key "path" = {path!r}: there are no Parquet files']) from None
+    missing = [name for name in _NEEDED if name not in found.columns]
+    if missing:
+        raise ConfigError(
+            [
+                f'key "path" = {path!r}: expected an archive with the columns {", ".join(_NEEDED)}, '
+                f"and there is no {', '.join(missing)} (was it made with keep_raw = false?)"
+            ]
+        )
+    # A topic that is called 007 is no number, whatever the folders' names look like.
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
+    return run.spark.read.schema(schema).parquet(path)
+
+
+def _parts(run: Run, records: DataFrame, done: dict[tuple[str, int], int]) -> list[_Part]:
+    """What is left to send: a pass over the archive's columns of numbers."""
+    from pyspark.sql import functions as F
+
+    if done:
+        rows = [(topic, partition, offset) for (topic, partition), offset in done.items()]
+        behind = run.spark.createDataFrame(rows, "topic string, partition int, _next bigint")
+        records = records.join(F.broadcast(behind), ["topic", "partition"], "left")
+        records = records.where("_next IS NULL OR offset >= _next")
+    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
+    measured = records.groupBy("topic", "partition").agg(
+        F.min("offset").alias("start"),
+        (F.max("offset") + 1).alias("end"),
+        F.count(F.lit(1)).alias("records"),
+        # Only a dry run tells it from here: it reads all of the values.
+        (F.sum(size.cast("bigint")) if run.config["dry_run"] else F.lit(0)).alias("bytes"),
+    )
+    rows = run.watched("looking at the archive", measured.collect)
+    return [_Part(*row) for row in sorted(rows)]
+
+
+def _send(run: Run, records: DataFrame) -> None:
+    config = run.config
+    note = _Note(run)
+    parts = _parts(run, records, note.read())
+    total = sum(part.records for part in parts)
+    steps = -(-total // config["step"]) if config["checkpoint"] else min(total, 1)
+    run.summary.add(0, 0, 0, {"sent": 0})
+    for number in range(steps):
+        # Offsets are all but dense: equal shares of them are about equal shares of the records.
+        step = [
+            _Part(part.topic, part.partition, low, high, 0, 0)
+            for part in parts
+            for low, high in [_share(part, number, steps)]
+            if low < high
+        ]
+        words = f"replay: {run.summary.records:,} of {total:,} records sent, step {number + 1} of {steps}"
+        counts = run.watched(words, _sender(run, records, step))
+        run.summary.batches += 1
+        run.summary.add(counts["records"], counts["bytes"] or 0, 0, {"sent": counts["records"]})
+        for part in step:
+            run.summary.cover(part.topic, part.partition, part.start, part.end)
+        note.write({(part.topic, part.partition): part.end for part in step})
+
+
+def _share(part: _Part, number: int, steps: int) -> tuple[int, int]:
+    size = part.end - part.start
+    return part.start + size * number // steps, part.start + size * (number + 1) // steps
+
+
+def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dict[str, Any]]:
+    """What sends the records of a step, and returns how many and how long they were."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    config = run.config
+    rows = [(part.topic, part.partition, part.start, part.end) for part in step]
+    bounds = run.spark.createDataFrame(
+        rows, "topic string, partition int, _low bigint, _high bigint"
+    )
+    low, high = min(part.start for part in step), max(part.end for part in step)
+    # The bounds of all are what Parquet can skip by.
+    chosen = records.where(F.col("offset").between(low, high - 1)).join(
+        F.broadcast(bounds), ["topic", "partition"]
+    )
+    chosen = chosen.where("offset >= _low AND offset < _high")
+    tasks = min(len(step), run.spark.sparkContext.defaultParallelism)
+    # One task has all of a partition's records, so a producer sends them in their order.
+    ordered = chosen.repartition(tasks, "topic", "partition").sortWithinPartitions(
+        "topic", "partition", "offset"
+    )
+    seen = Observation()
+    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
+    out = ordered.select(
+        "key",
+        "value",
+        "headers",
+        F.lit(config["to"]).alias("topic") if config["to"] else F.col("topic"),
+        (F.col("partition") if config["keep_partitions"] else F.lit(None).cast("int")).alias(
+            "partition"
+        ),
+        "timestamp",
+    ).observe(
+        seen, F.sum(size.cast("bigint")).alias("bytes"), *counts_of({"records": F.lit(True)})
+    )
+    if config["rate"]:
+        out = _limited(run, out, config["rate"] / tasks)
+    options = {**config.sink_options(), "includeHeaders": "true"}
+    options["includeTimestamp"] = "true" if config["keep_timestamps"] else "false"
+
+    def work() -> dict[str, Any]:
+        out.write.format("cykafka").mode("append").options(**options).save()
+        return dict(seen.get)
+
+    return work
+
+
+def _limited(run: Run, rows: DataFrame, rate: float) -> DataFrame:
+    """Rows that come at `rate` records per second and task, and no faster."""
+    # What is sent at once is a batch of Arrow's: a short time's worth of records.
+    size = max(1, min(10_000, int(rate * _SLICE_S)))
+    run.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(size))
+
+    def pace(batches: Iterator[Any]) -> Iterator[Any]:
+        began, sent = time.monotonic(), 0
+        for batch in batches:
+            for at in range(0, batch.num_rows, size):
+                piece = batch.slice(at, size)
+                ahead = sent / rate - (time.monotonic() - began)
+                if ahead > 0:
+                    time.sleep(ahead)
+                yield piece
+                sent += piece.num_rows
+
+    return rows.mapInArrow(pace, rows.schema)
+
+
+class _Note:
+    """How far a replay is: the offset to go on with, by topic and partition of the archive."""
+
+    def __init__(self, run: Run) -> None:
+        config = run.config
+        self._folder = Folder(run.spark, config["checkpoint"]) if config["checkpoint"] else None
+        # Another replay must not go on where this one was.
+        names = ("path", "to", "where", "from_time", "until_time", "from_offset", "until_offset")
+        self._of = {name: config[name] for name in names}
+        self._next: dict[tuple[str, int], int] = {}
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """What the last run has noted."""
+        if self._folder is None or not self._folder.exists(_NOTE):
+            return {}
+        document = json.loads(self._folder.read(_NOTE))
+        for name, value in self._of.items():
+            if document["of"].get(name) != value:
+                raise ConfigError(
+                    [
+                        f'key "checkpoint": it is of a replay with {name} = '
+                        f"{document['of'].get(name)!r}, and this one has {value!r}; take another "
+                        "folder, or delete it to begin anew"
+                    ]
+                )
+        self._next = {
+            (topic, int(partition)): offset
+            for topic, partitions in document["next"].items()
+            for partition, offset in partitions.items()
+        }
+        return self._next
+
+    def write(self, further: dict[tuple[str, int], int]) -> None:
+        """These offsets are the next ones."""
+        if self._folder is None:
+            return
+        self._next = {**self._next, **further}
+        offsets: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self._next.items()):
+            offsets.setdefault(topic, {})[str(partition)] = offset
+        self._folder.make()
+        self._folder.write(_NOTE, json.dumps({"of": self._of, "next": offsets}))

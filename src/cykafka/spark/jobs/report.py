@@ -1,0 +1,202 @@
+"""What a job counts, and how it is told: a line while it runs, a summary at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+__all__ = ["Progress", "Summary", "human_bytes", "table"]
+
+_MANY = 20
+
+
+def human_bytes(count: float) -> str:
+    """``1536`` -> ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def human_time(seconds: float) -> str:
+    """``75`` -> ``1:15``, below a minute ``7.5 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@dataclass
+class Summary:
+    """What a run of a job has done: only what is committed, and every record once.
+
+    Parameters
+    ----------
+    job : str
+    records : int
+        Those read; each is also counted by one of `counts`, if they tell what became of it.
+    bytes : int
+        Of their keys and values.
+    bad : int
+        Those of them that were unfit.
+    ranges : dict
+        By topic and partition: the first offset and the one behind the last.
+    counts : dict
+        By what the job did: ``{"written": 10, ...}``.
+    """
+
+    job: str
+    records: int = 0
+    bytes: int = 0
+    bad: int = 0
+    ranges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    batches: int = 0
+    seconds: float = 0.0
+    outcome: str = "finished"
+
+    def cover(self, topic: str, partition: int, start: int, end: int) -> None:
+        """The offsets from `start` until `end` were read."""
+        if start < end:
+            low, high = self.ranges.get((topic, partition), (start, end))
+            self.ranges[topic, partition] = min(low, start), max(high, end)
+
+    def add(self, records: int, size: int, bad: int, counts: Mapping[str, int]) -> None:
+        """More records are done."""
+        self.records += records
+        self.bytes += size
+        self.bad += bad
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON has it."""
+        offsets: dict[str, dict[str, dict[str, int]]] = {}
+        for (topic, partition), (start, end) in sorted(self.ranges.items()):
+            offsets.setdefault(topic, {})[str(partition)] = {"start": start, "end": end}
+        return {
+            "job": self.job,
+            "outcome": self.outcome,
+            "records": self.records,
+            "bytes": self.bytes,
+            "bad": self.bad,
+            "counts": self.counts,
+            "offsets": offsets,
+            "batches": self.batches,
+            "seconds": round(self.seconds, 3),
+            **self.details,
+        }
+
+    def write(self, path: str) -> None:
+        """Write it as JSON; whoever waits for the file sees it whole."""
+        beside = f"{path}.{os.getpid()}"
+        with open(beside, "w", encoding="utf-8") as file:
+            json.dump(self.as_dict(), file, indent=2)
+            file.write("\n")
+        os.replace(beside, path)
+
+    def lines(self) -> list[str]:
+        """The summary for people."""
+        rate = self.records / self.seconds if self.seconds else 0.0
+        facts = [
+            ("records", f"{self.records:,}"),
+            ("bytes", f"{human_bytes(self.bytes)} of keys and values"),
+            *((name, f"{count:,}") for name, count in self.counts.items()),
+            ("bad records", f"{self.bad:,}"),
+            ("time", f"{human_time(self.seconds)}, {rate:,.0f} records/s"),
+        ]
+        width = max(len(name) for name, _ in facts)
+        lines = [f"{self.job} {self.outcome}", *(f"  {name:{width}}  {v}" for name, v in facts)]
+        would = self.details.get("would_send")
+        if would:
+            lines += [
+                "",
+                *table(["would send to", "records"], [[n, f"{c:,}"] for n, c in would.items()]),
+            ]
+        rows = [
+            [topic, str(partition), f"{start:,}", f"{end - 1:,}", f"{end - start:,}"]
+            for (topic, partition), (start, end) in sorted(self.ranges.items())
+        ]
+        if rows:
+            head = ["topic", "partition", "first offset", "last offset", "offsets"]
+            lines += ["", *table(head, rows[:_MANY])]
+            if len(rows) > _MANY:
+                lines.append(
+                    f"  and {len(rows) - _MANY} partitions more (all with --summary FILE)"
+                )
+        return lines
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table as lines of text; what looks like a number stands right."""
+    widths = [max(len(line[at]) for line in [head, *rows]) for at in range(len(head))]
+    numeric = [
+        all(row[at].replace(",", "").lstrip("-").isdigit() or row[at] == "-" for row in rows)
+        for at in range(len(head))
+    ]
+
+    def line(cells: list[str]) -> str:
+        return (
+            "  "
+            + "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(cells, widths, numeric, strict=True)
+            ).rstrip()
+        )
+
+    return [line(head), line(["-" * width for width in widths]), *map(line, rows)]
+
+
+class Progress:
+    """The line that tells how far a job is: in place on a terminal, else one now and then.
+
+    Parameters
+    ----------
+    interval : float
+        The time between lines where there is no terminal, in s; 0: no lines at all.
+    stream : file, optional
+        Standard error by default: standard output is for the summary.
+    """
+
+    def __init__(self, interval: float, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._interval = interval
+        self._in_place = self._stream.isatty()
+        self._started = self._told = time.monotonic()
+        self._shown = False
+
+    def show(self, words: str) -> None:
+        """Tell this, if it is time to."""
+        now = time.monotonic()
+        if self._interval <= 0:
+            return
+        elapsed = human_time(now - self._started)
+        if self._in_place:
+            line = f"[{elapsed}] {words}"[: shutil.get_terminal_size().columns - 1]
+            self._stream.write(f"\r\x1b[K{line}")
+            self._stream.flush()
+            self._shown = True
+        elif now - self._told >= self._interval:
+            self._told = now
+            print(f"[{elapsed}] {words}", file=self._stream, flush=True)
+
+    def note(self, words: str) -> None:
+        """Tell this now, on a line of its own."""
+        self.clear()
+        print(words, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Take the line away, so that something else can be printed."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False

@@ -1,0 +1,238 @@
+"""Spark for a job: a session of its own, and what becomes of its queries."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cykafka.spark.jobs.config import is_secret
+from cykafka.spark.jobs.report import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cykafka.spark.jobs.config import Config
+    from cykafka.spark.jobs.report import Progress
+
+__all__ = ["Run", "Stop", "Stopped", "session"]
+
+T = TypeVar("T")
+
+_POLL_S = 0.25
+
+# Options of sources and sinks whose values Spark must not show, in plans or on its pages.
+_REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|private[.]?key|key[.]pem|keystore[.]key"
+
+
+class Stopped(Exception):
+    """The job was asked to stop before it was done."""
+
+
+class Stop:
+    """Whether Ctrl-C or SIGTERM have asked the job to end; once: cleanly, twice: now."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._event = threading.Event()
+
+    def ask(self) -> None:
+        self.asked += 1
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep that long, or until somebody asks."""
+        return self._event.wait(seconds)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Be asked by SIGINT and SIGTERM."""
+
+        def handler(_number: int, _frame: FrameType | None) -> None:
+            self.ask()
+
+        before = {number: signal.signal(number, handler) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Run:
+    """What a job runs with: Spark, its configuration, and whom it tells what.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    config : Config
+    progress : Progress
+    stop : Stop
+
+    Attributes
+    ----------
+    summary : Summary
+        What the job has done so far, also when it fails.
+    extra : dict
+        Counts of micro-batches, by their numbers, that Spark does not report.
+    at_end : list of callable
+        What is to be done when the query has ended.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: Config, progress: Progress, stop: Stop | None = None
+    ) -> None:
+        self.spark = spark
+        self.config = config
+        self.progress = progress
+        self.stop = Stop() if stop is None else stop
+        self.summary = Summary(config.job.name)
+        self.extra: dict[int, dict[str, Any]] = {}
+        self.at_end: list[Callable[[], None]] = []
+
+    def tell_targets(self, rows: list[Any]) -> None:
+        """Note what a dry run would send: rows of columns, the last of which is a count."""
+        would = self.summary.details.setdefault("would_send", {})
+        for row in rows:
+            *names, count = row
+            name = " ".join(str(part) for part in names)
+            would[name] = would.get(name, 0) + count
+
+    def watched(self, what: str, work: Callable[[], T]) -> T:
+        """The result of `work`, a Spark job or several; their tasks are told while they run.
+
+        Raises
+        ------
+        Stopped
+            Somebody asked to stop; the jobs are cancelled.
+        """
+        result: list[T] = []
+        failure: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(work())
+            except BaseException as error:
+                failure.append(error)
+
+        # Spark's calls wait in C, where signals are not heard.
+        thread = threading.Thread(target=run, name="cykafka-spark-job", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_POLL_S)
+            if self.stop.asked:
+                self.spark.sparkContext.cancelAllJobs()
+                thread.join(self.config.values.get("stop_timeout") or 30.0)
+                raise Stopped(f"{what}: stopped before it was done")
+            self.progress.show(f"{what}: {self._tasks()}")
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    def _tasks(self) -> str:
+        tracker = self.spark.sparkContext.statusTracker()
+        done = total = 0
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                done, total = done + info.numCompletedTasks, total + info.numTasks
+        return f"{done} of {total} tasks" if total else "planning"
+
+
+@contextmanager
+def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
+    """A session of Spark that ends with the block.
+
+    Parameters
+    ----------
+    config : Config
+    verbose : bool
+        Let Spark log to standard error; else it is shown only when Spark does not start.
+
+    Raises
+    ------
+    ImportError
+        pyspark or pyarrow is missing.
+    RuntimeError
+        No Java, or Spark does not start.
+    """
+    master, conf = _settings(config, verbose)
+    _find_java(master)
+    with tempfile.TemporaryFile("w+b") as log:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        # These become arguments of a process, which others can see.
+        public = [(name, value) for name, value in conf.items() if not is_secret(name)]
+        settings = SparkConf(loadDefaults=False).setAll(public)
+        try:
+            if SparkContext._gateway is None:
+                # A session of its own: Ctrl-C is for this process, which ends queries in order; the
+                # JVM ends when this process has.
+                kwargs: dict[str, Any] = {"start_new_session": True}
+                if not verbose:
+                    kwargs["stderr"] = log
+                gateway = launch_gateway(conf=settings, popen_kwargs=kwargs)
+                SparkContext._ensure_initialized(gateway=gateway, conf=settings)
+            builder = SparkSession.builder
+            for name, value in conf.items():
+                builder = builder.config(name, value)
+            spark = builder.getOrCreate()
+        except Exception as error:
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip()
+            raise RuntimeError(f"Spark did not start: {_first_cause(said) or error}") from error
+        try:
+            yield spark
+        finally:
+            with suppress(Exception):
+                spark.stop()
+
+
+def _first_cause(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if "rror" in line or "xception" in line]
+    return lines[0] if lines else ""
+
+
+def _settings(config: Config, verbose: bool) -> tuple[str, dict[str, str]]:
+    given = config.spark_options()
+    master = config["master"] or given.get("spark.master") or os.environ.get("SPARK_MASTER", "")
+    master = master or "local[*]"
+    conf = {
+        "spark.app.name": config["app_name"] or f"cykafka {config.job.name}",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN" if verbose else "ERROR",
+        "spark.redaction.regex": _REDACTED,
+        "spark.sql.redaction.options.regex": _REDACTED,
+        # Dates of folders, and times in conditions.
+        "spark.sql.session.timeZone": "UTC",
+        # Many small micro-batches between two looks at them must not be missed.
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if master.startswith("local"):
+        conf["spark.python.unix.domain.socket.enabled"] = "true"
+        conf["spark.ui.enabled"] = "false"
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # This Python has the package; the one that is first on PATH may not.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf.update(given)
+    conf["spark.master"] = master
+    return master, conf
+
+
+def _find_java(master: str) -> None:
+    from cykafka.spark.java import find_java
+
+    os.environ["JAVA_HOME"] = str(find_java())

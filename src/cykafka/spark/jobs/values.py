@@ -1,0 +1,269 @@
+"""What values are: envelopes of pip-services, JSON by a schema; as columns, with what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Schema", "decoded", "read_schema"]
+
+_CORRUPT = "_corrupt"
+_ENVELOPE = (
+    "message_id STRING, trace_id STRING, correlation_id STRING, message_type STRING, "
+    f"sent_time STRING, message STRING, {_CORRUPT} STRING"
+)
+_PLAIN = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+_FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The schema of JSON values.
+
+    Parameters
+    ----------
+    text : str
+        DDL, or Spark's own JSON of a struct.
+    required : tuple of (str, str)
+        Fields that must not be null where what contains them is not: the name of the containing
+        field (empty: the value) and the field's, with dots between levels.
+    """
+
+    text: str
+    required: tuple[tuple[str, str], ...] = ()
+
+    def struct(self) -> StructType:
+        """The schema as Spark's type; needs a session, raises ValueError if it is none."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType, _parse_datatype_string
+
+        if self.text.lstrip().startswith("{"):
+            return StructType.fromJson(json.loads(self.text))
+        try:
+            found = _parse_datatype_string(self.text)
+        except PySparkException as error:
+            first = str(error).strip().splitlines()[0]
+            raise ValueError(f"{self.text!r} is no DDL: {first}") from None
+        if not isinstance(found, StructType):
+            raise ValueError(f"{self.text!r}: expected columns, as 'id BIGINT, name STRING'")
+        return found
+
+
+def read_schema(value: str | Mapping[str, Any] | Schema) -> Schema:
+    """A schema from DDL, JSON Schema (a table or a text), or the name of a file with either.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    if isinstance(value, Schema):
+        return value
+    if isinstance(value, Mapping):
+        return _of_json(value)
+    words = value.strip()
+    if words.startswith("{"):
+        return _of_json(_json(words, "it"))
+    if any(space in words for space in " \n\t:"):
+        return Schema(words)
+    try:
+        words = Path(words).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ValueError(
+            f"{value!r} is no DDL ('id BIGINT, name STRING') and no file: {reason}"
+        ) from None
+    return _of_json(_json(words, value)) if words.startswith("{") else Schema(words)
+
+
+def _json(words: str, name: str) -> Any:
+    try:
+        return json.loads(words)
+    except ValueError as error:
+        raise ValueError(f"{name} is no JSON: {error}") from None
+
+
+def _of_json(document: Mapping[str, Any]) -> Schema:
+    if document.get("type") == "struct" and "fields" in document:
+        return Schema(json.dumps(document))
+    if not isinstance(document.get("properties"), Mapping) or not document["properties"]:
+        raise ValueError('expected a JSON Schema of an object with "properties"')
+    required: list[tuple[str, str]] = []
+    fields = _fields(document, "", required)
+    return Schema(", ".join(f"{name} {kind}" for name, kind in fields), tuple(required))
+
+
+def _fields(
+    document: Mapping[str, Any], path: str, required: list[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    wanted = document.get("required", [])
+    if not isinstance(wanted, list):
+        raise ValueError('"required": expected a list of names')
+    properties = document["properties"]
+    for name in wanted:
+        if name not in properties:
+            raise ValueError(f'"required" names {name!r}, which "properties" has not')
+        required.append((path, _under(path, name)))
+    return [
+        (_quoted(name), _type(kind, _under(path, name), required))
+        for name, kind in properties.items()
+    ]
+
+
+def _under(path: str, name: str) -> str:
+    return f"{path}.{_quoted(name)}" if path else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _type(document: Any, path: str, required: list[tuple[str, str]]) -> str:
+    """The type of a field; what Spark has no type for stays JSON, as a string."""
+    if not isinstance(document, Mapping):
+        return "STRING"
+    kind = document.get("type")
+    if isinstance(kind, list):  # ["string", "null"]
+        kinds = [one for one in kind if one != "null"]
+        kind = kinds[0] if len(kinds) == 1 else None
+    if kind == "object" and isinstance(document.get("properties"), Mapping):
+        fields = _fields(document, path, required)
+        return f"STRUCT<{', '.join(f'{name}: {of}' for name, of in fields)}>"
+    if kind == "object":
+        extra = document.get("additionalProperties")
+        of = _type(extra, path, []) if isinstance(extra, Mapping) else "STRING"
+        return f"MAP<STRING, {of}>"
+    if kind == "array":
+        return f"ARRAY<{_type(document.get('items'), path, [])}>"
+    if kind == "string":
+        return _FORMATS.get(str(document.get("format")), "STRING")
+    if kind is not None and kind not in _PLAIN:
+        raise ValueError(f"{path}: JSON Schema has no type {kind!r}")
+    return _PLAIN.get(str(kind), "STRING")
+
+
+def decoded(records: DataFrame, form: str, schema: Schema | None) -> DataFrame:
+    """Records with what their values say, and a column ``error`` with what is wrong (null: nothing).
+
+    Spark's own functions do it, in the JVM: another process of Python would cost more.
+
+    Parameters
+    ----------
+    records : DataFrame
+        With the columns of the source, headers among them.
+    form : {"none", "headers", "json"}
+        Of pip-services' envelopes. Else than with "none" there are the columns message_id,
+        trace_id, message_type, sent_time and body.
+    schema : Schema, optional
+        Of the body, or of the value; the column ``json`` is a struct of it.
+    """
+    from pyspark.sql import functions as F
+
+    problems: list[Column] = []
+    body = "value"
+    if form == "headers":
+        records, body = _headers_form(records), "body"
+    elif form == "json":
+        records, body = _json_form(records, problems), "body"
+    if schema is not None:
+        records = _by_schema(records, body, schema, problems)
+    problems.append(F.lit(None).cast("string"))
+    return records.withColumn("error", F.coalesce(*problems)).drop("_envelope", "_parsed")
+
+
+def _header(name: str) -> Column:
+    """The value of the first header of a name, as text."""
+    from pyspark.sql import functions as F
+
+    named = F.filter("headers", lambda header: header["key"] == name)
+    return F.get(named, 0)["value"].cast("string")
+
+
+def _headers_form(records: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return records.withColumns(
+        {
+            "message_id": F.col("key").cast("string"),
+            "trace_id": F.coalesce(_header("trace_id"), _header("correlation_id")),
+            "message_type": _header("message_type"),
+            "sent_time": F.col("timestamp"),
+            "body": F.col("value"),
+        }
+    )
+
+
+def _json_form(records: DataFrame, problems: list[Column]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    def told(name: str) -> Column:
+        return F.col(f"_envelope.{name}")
+
+    records = records.withColumn("_envelope", _from_json(F.col("value"), _ENVELOPE))
+    records = records.withColumns(
+        {
+            "message_id": told("message_id"),
+            "trace_id": F.coalesce(
+                told("trace_id"),
+                _header("trace_id"),
+                told("correlation_id"),
+                _header("correlation_id"),
+            ),
+            "message_type": F.coalesce(told("message_type"), _header("message_type")),
+            "sent_time": F.try_to_timestamp(told("sent_time")),
+            "body": F.try_to_binary(told("message"), F.lit("base64")),
+        }
+    )
+    is_bad = told("message_id").isNull() & told("message").isNull() & told("sent_time").isNull()
+    problems += [
+        F.when(F.col("value").isNull(), "no envelope: the value is null"),
+        F.when(
+            F.col("_envelope").isNull() | told(_CORRUPT).isNotNull() | is_bad,
+            "no envelope: the value is no JSON object of one",
+        ),
+        F.when(
+            told("message").isNotNull() & F.col("body").isNull(),
+            "no envelope: its message is not base64",
+        ),
+        F.when(
+            told("sent_time").isNotNull() & F.col("sent_time").isNull(),
+            "no envelope: its sent_time is no time",
+        ),
+    ]
+    return records
+
+
+def _by_schema(records: DataFrame, body: str, schema: Schema, problems: list[Column]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    struct = schema.struct()
+    parsed = _from_json(F.col(body), struct.add(_CORRUPT, "string"))
+    there = F.col(body).isNotNull()
+    records = records.withColumn("_parsed", parsed)
+    problems.append(
+        F.when(
+            there & (F.col("_parsed").isNull() | F.col(f"_parsed.{_CORRUPT}").isNotNull()),
+            f"the {body} does not match the schema",
+        )
+    )
+    for parent, name in schema.required:
+        has = F.col(f"_parsed.{parent}").isNotNull() if parent else there
+        plain = name.replace("`", "")
+        problems.append(
+            F.when(has & F.col(f"_parsed.{name}").isNull(), f"the {body} has no {plain}")
+        )
+    return records.withColumn("json", F.when(there, F.col("_parsed").dropFields(_CORRUPT)))
+
+
+def _from_json(column: Column, schema: StructType | str) -> Column:
+    from pyspark.sql import functions as F
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return F.from_json(column.cast("string"), schema, options)
