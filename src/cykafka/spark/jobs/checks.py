@@ -28,6 +28,7 @@ SOURCE_OPTIONS = (
 SINK_OPTIONS = ("transactional", "transactionalIdPrefix")
 _ENDING = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
 _ASKED_BY_KEYS = {"subscribe": "topics", "subscribepattern": "topic_pattern"}
+_NAMED = re.compile(r'keys? "([\w.-]+)"')
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -36,7 +37,13 @@ def check(config: Config) -> list[str]:
     problems = list(_topics(config))
     problems += _source(config)
     problems += _sink(config)
-    problems += _clients(config)
+    # The source, too, refuses what was refused above.
+    told = {name.lower() for problem in problems for name in _NAMED.findall(problem)}
+    problems += [
+        problem
+        for problem in _clients(config)
+        if told.isdisjoint(name.lower() for name in _NAMED.findall(problem))
+    ]
     problems += _folders(config)
     problems += _JOBS[config.job.name](config)
     return problems

@@ -63,6 +63,7 @@ class Summary:
     batches: int = 0
     seconds: float = 0.0
     outcome: str = "finished"
+    report: list[str] = field(default_factory=list)
 
     def cover(self, topic: str, partition: int, start: int, end: int) -> None:
         """The offsets from `start` until `end` were read."""
@@ -114,6 +115,8 @@ class Summary:
             ("bad records", f"{self.bad:,}"),
             ("time", f"{human_time(self.seconds)}, {rate:,.0f} records/s"),
         ]
+        if self.report:
+            return [f"{self.job} {self.outcome}", "", *self.report]
         width = max(len(name) for name, _ in facts)
         lines = [f"{self.job} {self.outcome}", *(f"  {name:{width}}  {v}" for name, v in facts)]
         would = self.details.get("would_send")

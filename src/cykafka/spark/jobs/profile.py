@@ -1,0 +1,311 @@
+"""The job ``profile``: what topics hold."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cykafka.spark.jobs import chart
+from cykafka.spark.jobs.guess import guess
+from cykafka.spark.jobs.report import human_bytes, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cykafka.spark.jobs.report import Summary
+    from cykafka.spark.jobs.session import Run
+
+__all__ = ["run"]
+
+_GAPS_SHOWN = 5
+_ROWS_SHOWN = 100
+
+
+def run(run: Run) -> Summary:
+    """Profile what there is."""
+    began = time.monotonic()
+    summary = run.summary
+    partitions = _partitions(run)
+    for row in partitions:
+        summary.cover(row["topic"], row["partition"], row["first_offset"], row["last_offset"] + 1)
+        summary.add(row["records"], row["key_bytes"] + row["value_bytes"], 0, {})
+    _gaps(run, partitions)
+    topics = _topics(partitions, _keys_of_topics(run, partitions))
+    if run.config["sample"]:
+        _guesses(run, partitions, topics)
+    summary.details = {"topics": topics, "partitions": partitions}
+    summary.seconds = time.monotonic() - began
+    summary.report = lines(topics, partitions)
+    if run.config["output"]:
+        _write(run.config["output"], summary, run)
+    return summary
+
+
+def _records(run: Run, columns: str, **options: str) -> DataFrame:
+    """A batch of records with these columns only: others are not even handed to Spark."""
+    given = {**run.config.source_options(), **options}
+    return run.spark.read.format("cykafka").schema(columns).options(**given).load()
+
+
+def _partitions(run: Run) -> list[dict[str, Any]]:
+    """What one pass over all records tells of each partition."""
+    from pyspark.sql import functions as F
+
+    columns = (
+        "key binary, value binary, topic string, partition int, offset bigint, "
+        "timestamp timestamp"
+    )
+    key, value = F.length("key"), F.length("value")
+
+    def total(size: Any) -> Any:
+        return F.coalesce(F.sum(size.cast("bigint")), F.lit(0))
+
+    measured = (
+        _records(run, columns)
+        .groupBy("topic", "partition")
+        .agg(
+            F.count(F.lit(1)).alias("records"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+            F.unix_millis(F.min("timestamp")).alias("first_ms"),
+            F.unix_millis(F.max("timestamp")).alias("last_ms"),
+            total(key).alias("key_bytes"),
+            total(value).alias("value_bytes"),
+            F.min(value).alias("value_min"),
+            F.max(value).alias("value_max"),
+            F.percentile_approx(value, [0.5, 0.95]).alias("value_percentiles"),
+            F.count_if(F.col("key").isNull()).alias("null_keys"),
+            F.count_if(F.col("value").isNull()).alias("null_values"),
+            F.hll_sketch_agg("key").alias("key_sketch"),
+        )
+        .withColumn("keys", F.hll_sketch_estimate("key_sketch"))
+    )
+    rows = run.watched("reading", measured.collect)
+    return sorted((row.asDict() for row in rows), key=lambda r: (r["topic"], r["partition"]))
+
+
+def _keys_of_topics(run: Run, partitions: list[dict[str, Any]]) -> dict[str, int]:
+    """About how many keys each topic has.
+
+    Its partitions may share some: it is their sketches that are put together.
+    """
+    from pyspark.sql import functions as F
+
+    rows = [(row["topic"], row.pop("key_sketch")) for row in partitions]
+    if not rows:
+        return {}
+    united = (
+        run.spark.createDataFrame(rows, "topic string, sketch binary")
+        .groupBy("topic")
+        .agg(F.hll_sketch_estimate(F.hll_union_agg("sketch")).alias("keys"))
+    )
+    return {row.topic: row["keys"] for row in run.watched("counting keys", united.collect)}
+
+
+def _gaps(run: Run, partitions: list[dict[str, Any]]) -> None:
+    """Where offsets are missing: compacted, or taken by marks of transactions.
+
+    Only partitions that miss some are read again, and of them only the offsets.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    thin = {}
+    for row in partitions:
+        row["missing"] = row["last_offset"] - row["first_offset"] + 1 - row["records"]
+        row["gaps"], row["largest_gap"], row["first_gaps"] = 0, 0, []
+        if row["missing"]:
+            thin[row["topic"], row["partition"]] = row
+    if not thin:
+        return
+    options = _bounds(thin.values(), lambda row: row["first_offset"])
+    offsets = _read_assigned(run, "topic string, partition int, offset bigint", options)
+    order = Window.partitionBy("topic", "partition").orderBy("offset")
+    jumps = offsets.withColumn("before", F.lag("offset").over(order)).where("offset > before + 1")
+    spans = F.sort_array(F.collect_list(F.struct("at", "size")))
+    found = (
+        jumps.select(
+            "topic",
+            "partition",
+            (F.col("before") + 1).alias("at"),
+            (F.col("offset") - F.col("before") - 1).alias("size"),
+        )
+        .groupBy("topic", "partition")
+        .agg(
+            F.count(F.lit(1)).alias("gaps"),
+            F.max("size").alias("largest_gap"),
+            F.slice(spans, 1, _GAPS_SHOWN).alias("first_gaps"),
+        )
+    )
+    for row in run.watched("looking for gaps", found.collect):
+        told = thin[row.topic, row.partition]
+        told["gaps"], told["largest_gap"] = row.gaps, row.largest_gap
+        told["first_gaps"] = [[gap.at, gap.at + gap.size - 1] for gap in row.first_gaps]
+
+
+def _bounds(rows: Any, start: Any) -> dict[str, str]:
+    """Options that read these partitions from `start` of each to what was its last offset."""
+    import json
+
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for row in rows:
+        starts.setdefault(row["topic"], {})[str(row["partition"])] = start(row)
+        ends.setdefault(row["topic"], {})[str(row["partition"])] = row["last_offset"] + 1
+    assigned = {topic: [int(each) for each in of] for topic, of in starts.items()}
+    return {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+
+
+_WHERE_TO_READ = (
+    "subscribe",
+    "subscribepattern",
+    "assign",
+    "startingoffsets",
+    "startingtimestamp",
+    "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "endingoffsets",
+    "endingtimestamp",
+    "endingoffsetsbytimestamp",
+)
+
+
+def _read_assigned(run: Run, columns: str, options: dict[str, str]) -> DataFrame:
+    given = {
+        name: value
+        for name, value in run.config.source_options().items()
+        if name.lower() not in _WHERE_TO_READ
+    }
+    return (
+        run.spark.read.format("cykafka").schema(columns).options(**{**given, **options}).load()
+    )
+
+
+def _topics(
+    partitions: list[dict[str, Any]], keys: dict[str, int]
+) -> dict[str, dict[str, Any]]:
+    """The sums of each topic."""
+    topics: dict[str, dict[str, Any]] = {}
+    for row in partitions:
+        topic = topics.setdefault(
+            row["topic"],
+            {
+                "partitions": 0, "records": 0, "key_bytes": 0, "value_bytes": 0, "null_keys": 0,
+                "null_values": 0, "missing": 0, "gaps": 0,
+            },
+        )  # fmt: skip
+        topic["partitions"] += 1
+        for name in topic:
+            topic[name] += row.get(name, 0) if name != "partitions" else 0
+    for name, topic in topics.items():
+        rows = [row for row in partitions if row["topic"] == name]
+        topic["keys"] = keys[name]
+        topic["first_ms"] = min(row["first_ms"] for row in rows)
+        topic["last_ms"] = max(row["last_ms"] for row in rows)
+        # 1: all partitions have equally many records.
+        topic["skew"] = round(
+            max(row["records"] for row in rows) / (topic["records"] / len(rows)), 2
+        )
+    return topics
+
+
+def _guesses(
+    run: Run, partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
+) -> None:
+    """What the newest values of each topic seem to be."""
+    sample = run.config["sample"]
+    options = _bounds(
+        partitions, lambda row: max(row["first_offset"], row["last_offset"] + 1 - sample)
+    )
+    if not partitions:
+        return
+    newest = _read_assigned(run, "value binary, topic string, headers array<struct<key:string,"
+                            "value:binary>>", {**options, "includeHeaders": "true"})  # fmt: skip
+    values: dict[str, list[Any]] = {}
+    names: dict[str, set[str]] = {}
+    for row in run.watched("looking at values", newest.collect):
+        values.setdefault(row.topic, []).append(row.value)
+        names.setdefault(row.topic, set()).update(each.key for each in row.headers or ())
+    for topic, found in topics.items():
+        found["values"] = guess(values.get(topic, []), names.get(topic, set()))
+        found["headers"] = sorted(names.get(topic, ()))
+
+
+def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -> list[str]:
+    """The profile for people: tables and bars."""
+    head = ["topic", "partitions", "records", "bytes", "keys", "null keys", "null values",
+            "missing offsets", "skew", "from", "to"]  # fmt: skip
+    rows = [
+        [name, str(t["partitions"]), f"{t['records']:,}",
+         human_bytes(t["key_bytes"] + t["value_bytes"]), f"{t['keys']:,}", f"{t['null_keys']:,}",
+         f"{t['null_values']:,}", f"{t['missing']:,}", f"{t['skew']:.2f}", _when(t["first_ms"]),
+         _when(t["last_ms"])]
+        for name, t in sorted(topics.items())
+    ]  # fmt: skip
+    out = table(head, rows) if rows else ["  no records"]
+    if rows:
+        out += ["", *_partition_lines(partitions), ""]
+    for name, topic in sorted(topics.items()):
+        if "values" in topic:
+            told = topic["values"]
+            out.append(f"  {name}: {told['kind']} ({told['of']} of {told['sampled']} values)")
+            if told.get("schema"):
+                out.append(f"    {told['schema']}")
+        if topic.get("headers"):
+            out.append(f"    headers: {', '.join(topic['headers'])}")
+    gaps = [row for row in partitions if row["gaps"]]
+    for row in gaps[:_ROWS_SHOWN]:
+        first = ", ".join(f"{low}-{high}" for low, high in row["first_gaps"])
+        more = ", ..." if row["gaps"] > len(row["first_gaps"]) else ""
+        out.append(
+            f"  {row['topic']} [{row['partition']}]: {row['missing']:,} offsets are missing in "
+            f"{row['gaps']:,} gaps, the largest of {row['largest_gap']:,}: {first}{more}"
+        )
+    return out
+
+
+def _partition_lines(partitions: list[dict[str, Any]]) -> list[str]:
+    most = max(row["records"] for row in partitions)
+    head = ["topic", "partition", "records", "", "value bytes: least", "median", "95 %", "most",
+            "first offset", "last offset"]  # fmt: skip
+    rows = []
+    for row in partitions[:_ROWS_SHOWN]:
+        median, high = row["value_percentiles"] or (None, None)
+        sizes = [row["value_min"], median, high, row["value_max"]]
+        rows.append(
+            [row["topic"], str(row["partition"]), f"{row['records']:,}",
+             chart.bar(row["records"] / most),
+             *("-" if size is None else f"{size:,}" for size in sizes),
+             f"{row['first_offset']:,}", f"{row['last_offset']:,}"]
+        )  # fmt: skip
+    out = table(head, rows)
+    if len(partitions) > _ROWS_SHOWN:
+        out.append(f"  and {len(partitions) - _ROWS_SHOWN} partitions more")
+    return out
+
+
+def _when(milliseconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _write(output: str, summary: Summary, run: Run) -> None:
+    path = Path(output).expanduser()
+    partitions = summary.details["partitions"]
+    if path.suffix == ".json":
+        summary.write(str(path))
+        return
+    drawn = chart.svg(
+        "Records by partition",
+        [(f"{row['topic']} [{row['partition']}]", row["records"]) for row in partitions],
+    )
+    if path.suffix == ".html":
+        drawn = chart.html(f"Profile of {', '.join(summary.details['topics']) or 'no topic'}",
+                           summary.report, drawn)  # fmt: skip
+    path.write_text(run.config.redact(drawn), encoding="utf-8")

@@ -1,0 +1,376 @@
+"""The jobs' configuration: read, completed, checked as a whole before Spark starts."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cykafka.spark.jobs.config import Config, ConfigError, is_secret, load
+from cykafka.spark.jobs.keys import JOBS, seconds
+from cykafka.spark.jobs.values import Schema
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+ENOUGH: dict[str, dict[str, Any]] = {
+    "archive": {"topics": "a", "path": "/p", "checkpoint": "/c"},
+    "replay": {"path": "/p"},
+    "mirror": {"topics": "a", "to": "b", "checkpoint": "/c"},
+    "redrive": {"topics": "a.dlq", "checkpoint": "/c"},
+    "profile": {"topics": "a"},
+}
+
+
+def loaded(job: str, environment: Mapping[str, str] | None = None, **given: Any) -> Config:
+    named = {name.replace("__", "."): value for name, value in given.items()}
+    return load(JOBS[job], None, {**SERVERS, **ENOUGH[job], **named}, environment or {})
+
+
+def problems(job: str, given: Mapping[str, Any], file: Path | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(JOBS[job], str(file) if file else None, given, {})
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_needs_no_more_than_its_required_keys(job: str) -> None:
+    config = loaded(job)
+
+    assert config.job.name == job
+    assert config.values.keys() >= {key.name for key in JOBS[job].keys}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_everything_that_is_missing_is_told_at_once(job: str) -> None:
+    told = "\n".join(problems(job, {}))
+
+    required = [key.name for key in JOBS[job].keys if key.required]
+    for name in required:
+        assert f'key "{name}" is missing' in told
+    assert "kafka.bootstrap.servers" in told
+    if job != "replay":
+        assert 'key "topics" is missing' in told
+
+
+def test_the_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        """
+        job = "archive"
+        topics = ["orders", "payments"]
+        path = "/data"
+        checkpoint = "/checkpoint"
+        compression = "gzip"
+        interval = "2 minutes"
+        trigger = "continuous"
+        keep_raw = true
+        [kafka]
+        bootstrap.servers = "one:9092"
+        [source]
+        maxOffsetsPerTrigger = 1000
+        kafka.fetch.min.bytes = 1
+        [spark]
+        executor.memory = "4g"
+        """
+    )
+
+    config = load(JOBS["archive"], str(file), {"compression": "zstd", "topics": "a,b"}, {})
+
+    assert (config["topics"], config["compression"]) == (["a", "b"], "zstd")
+    assert (config["interval"], config["file_names"]) == (120.0, "spark")
+    assert config.source_options() == {
+        "kafka.bootstrap.servers": "one:9092",
+        "kafka.fetch.min.bytes": "1",
+        "maxOffsetsPerTrigger": "1000",
+        "subscribe": "a,b",
+    }
+    assert config.spark_options() == {"spark.executor.memory": "4g"}
+
+
+def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
+    config = loaded("mirror", sink__kafka__bootstrap__servers="other:9092", to="a")
+
+    assert config.sink_options()["kafka.bootstrap.servers"] == "other:9092"
+    assert config.source_options()["kafka.bootstrap.servers"] == "localhost:9092"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"file_name": "x"}, 'key "file_name": job archive has no such key; did you mean "file_n'),
+        ({"sasl.password": "x"}, "belong into the table [kafka]"),
+        ({"sink.topic": "x"}, "job archive has no table [sink]"),
+        ({"topics": ["a", 1]}, 'key "topics" = [\'a\', 1]: expected names, and 1 is none'),
+        ({"topics": []}, "expected a list of names"),
+        ({"topics": "a,a"}, "a name is there twice"),
+        ({"topics": "a/b"}, "expected a topic's name"),
+        ({"topic_pattern": "a.*"}, '"topics" and "topic_pattern" are both there'),
+        ({"compression": "zst"}, 'did you mean "zstd"'),
+        ({"interval": "soon"}, "key \"interval\" = 'soon': expected a duration"),
+        ({"keep_raw": "perhaps"}, "expected true or false"),
+        ({"keep_raw": "no"}, 'without "decode" or "schema" nothing'),
+        ({"checkpoint": "/p/c"}, 'it must not be inside "path"'),
+        ({"staging": "/s"}, 'only file_names = "deterministic" has a use'),
+        ({"source.maxOffsetPerTrigger": "5"}, 'did you mean "maxOffsetsPerTrigger"'),
+        ({"source.maxOffsetsPerTrigger": "many"}, 'key "source.maxOffsetsPerTrigger"'),
+        ({"source.endingOffsets": "latest"}, "a stream ends with what is there"),
+        ({"source.subscribe": "a"}, 'use the key "topics"'),
+        ({"source.includeHeaders": "true"}, "the job decides that"),
+        ({"source.startingOffsets": "first"}, 'key "source.startingOffsets"'),
+        ({"kafka.bootstrap.server": "x"}, 'did you mean "kafka.bootstrap.servers"'),
+        ({"kafka.auto.offset.reset": "latest"}, 'key "kafka.auto.offset.reset"'),
+        ({"schema": "/no/such/file"}, "no DDL ('id BIGINT, name STRING') and no file"),
+        ({"schema": '{"type": "object"}'}, 'expected a JSON Schema of an object with "propert'),
+        ({"summary": "/no/such/folder/s.json"}, "there is no folder /no/such/folder"),
+    ],
+)
+def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], told: str) -> None:
+    found = problems("archive", {**SERVERS, **ENOUGH["archive"], **given})
+
+    assert len(found) == 1, found
+    assert told in found[0]
+
+
+@pytest.mark.parametrize(
+    ("job", "given", "told"),
+    [
+        ("replay", {"from_offset": 5, "until_offset": 5}, '"from_offset" and "until_offset"'),
+        ("replay", {"from_time": "2026-02-30"}, "expected a time"),
+        ("replay", {"partitions": "0,x"}, "expected a list of whole numbers"),
+        ("replay", {"rate": 0}, "expected a number greater than 0"),
+        ("replay", {"source.assign": "{}"}, "job replay has no table [source]"),
+        ("mirror", {"to": "a"}, 'key "to" = \'a\': it is one of "topics"'),
+        ("mirror", {"dead_letter_topic": "b"}, 'it is the same as "to"'),
+        ("mirror", {"sink.topic": "b"}, 'use the key "to"'),
+        ("mirror", {"sink.transactionl": "true"}, 'did you mean "transactional"'),
+        ("redrive", {"parking_topic": "a.dlq"}, "records would go round"),
+        ("redrive", {"max_attempts": 0}, "expected a whole number of at least 1"),
+        ("profile", {"output": "chart.pdf"}, "ends with .svg, .html or .json"),
+    ],
+)
+def test_jobs_check_what_their_keys_are_to_one_another(
+    job: str, given: dict[str, Any], told: str
+) -> None:
+    found = problems(job, {**SERVERS, **ENOUGH[job], **given})
+
+    assert len(found) == 1, found
+    assert told in found[0]
+
+
+def test_mirroring_without_a_target_is_a_mistake() -> None:
+    told = problems("mirror", {**SERVERS, "topics": "a", "checkpoint": "/c"})
+
+    assert len(told) == 1
+    assert 'key "to" is missing' in told[0]
+
+
+def test_a_transform_may_give_the_topic() -> None:
+    given = {**SERVERS, "topics": "a", "checkpoint": "/c"}
+    query = "SELECT value, 'x' AS topic FROM records;\n"
+
+    config = load(JOBS["mirror"], None, {**given, "transform": query}, {})
+
+    assert config["transform"] == "SELECT value, 'x' AS topic FROM records"
+
+
+def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        'topics = []\npath = "/p"\nchekpoint = "/c"\n[kafka]\n"sasl.password" = "${NOWHERE}"\n'
+    )
+
+    told = "\n".join(problems("archive", {"compression": "x"}, file))
+
+    for words in (
+        'key "topics" = []',
+        'key "chekpoint": job archive has no such key; did you mean "checkpoint"?',
+        'key "kafka.sasl.password": the environment has no variable NOWHERE',
+        "key \"compression\" = 'x'",
+        "bootstrap.servers",
+    ):
+        assert words in told
+    # What is there and wrong is not missing as well.
+    assert 'key "topics" is missing' not in told
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"topics = [", "is no TOML"),
+        (b"\xff = 1", "it is not UTF-8"),
+        (b'job = "replay"', 'this file is for another job than "archive"'),
+        (b"kafka = 1", 'key "kafka": is a table'),
+    ],
+)
+def test_a_file_that_is_none_is_a_mistake(tmp_path: Path, content: bytes, told: str) -> None:
+    file = tmp_path / "job.toml"
+    file.write_bytes(content)
+
+    assert told in problems("archive", {}, file)[0]
+
+
+def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    (told,) = problems("archive", {}, tmp_path / "none.toml")
+
+    assert "none.toml cannot be read" in told
+
+
+# -- the environment, secrets
+
+
+def test_values_come_from_the_environment() -> None:
+    config = loaded(
+        "archive",
+        {"WHERE": "data", "PASSWORD": "geheim"},
+        path="/${WHERE}/archive",
+        kafka__sasl__password="env:PASSWORD",
+        app_name="$${WHERE}",
+    )
+
+    assert config["path"] == "/data/archive"
+    assert config.source_options()["kafka.sasl.password"] == "geheim"
+    assert config["app_name"] == "${WHERE}"
+
+
+def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="geheim1";'  # noqa: E501
+    config = loaded(
+        "archive",
+        {"PASSWORD": "geheim2", "PLACE": "place"},
+        path='/odd "\\ path',
+        checkpoint="/${PLACE}",
+        kafka__sasl__jaas__config=jaas,
+        kafka__sasl__mechanism="PLAIN",
+        spark__hadoop__fs__s3a__secret__key="env:PASSWORD",
+    )
+
+    text = config.toml()
+
+    assert "geheim" not in text
+    document = tomllib.loads(text)
+    assert document["path"] == '/odd "\\ path'
+    assert document["checkpoint"] == "/${PLACE}"
+    assert document["spark"]["hadoop.fs.s3a.secret.key"] == "********"
+
+
+def test_secrets_are_taken_out_of_what_others_say() -> None:
+    jaas = 'x required username="u" password="geheim1";'
+    config = loaded(
+        "profile",
+        kafka__sasl__jaas__config=f"org.apache.kafka.common.security.plain.PlainLoginModule {jaas[2:]}",
+        kafka__sasl__mechanism="PLAIN",
+        kafka__ssl__key__password="geheim2",
+        kafka__client__id="public",
+    )
+
+    said = config.redact("refused geheim1 and geheim2, said public")
+
+    assert said == "refused ******** and ********, said public"
+
+
+def test_a_secret_that_is_wrong_is_not_told() -> None:
+    (told,) = problems("profile", {**SERVERS, "topics": "a", "kafka.sasl.password": ["geheim"]})
+
+    assert "geheim" not in told
+    assert 'key "kafka.sasl.password"' in told
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka.sasl.password", "source.kafka.sasl.jaas.config", "kafka.ssl.key.pem",
+             "kafka.ssl.keystore.key", "spark.hadoop.fs.s3a.access.key"],
+)  # fmt: skip
+def test_secrets_are_known_by_their_names(name: str) -> None:
+    assert is_secret(name)
+    assert not is_secret("kafka.bootstrap.servers")
+
+
+# -- values
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(10, 10.0), ("10", 10.0), ("1.5 s", 1.5), ("200ms", 0.2), ("5 minutes", 300.0), ("2m", 120.0),
+     ("1 hour", 3600.0), ("1d", 86400.0), ("30 seconds", 30.0), ("7 sec", 7.0)],
+)  # fmt: skip
+def test_durations_are_told_in_many_ways(value: Any, expected: float) -> None:
+    assert seconds(value) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("value", ["", "s", "-1", "1 fortnight", True, None, "1 mo"])
+def test_what_is_no_duration_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="expected a duration"):
+        seconds(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(5, 5), ("5", 5), ("1970-01-02", 86_400_000), ("1970-01-01T00:00:01Z", 1000),
+     ("1970-01-01T01:00:00+01:00", 0), ("1970-01-01T00:00:00.250", 250)],
+)  # fmt: skip
+def test_times_are_dates_or_milliseconds(value: Any, expected: int) -> None:
+    assert loaded("replay", from_time=value)["from_time"] == expected
+
+
+def test_dates_of_toml_are_times(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text("from_time = 1970-01-02\nuntil_time = 1970-01-02T00:00:01Z\n")
+
+    config = load(JOBS["replay"], str(file), {**SERVERS, "path": "/p"}, {})
+
+    assert (config["from_time"], config["until_time"]) == (86_400_000, 86_401_000)
+
+
+# -- schemas
+
+
+def test_json_schema_becomes_ddl_and_what_is_required() -> None:
+    document = {
+        "type": "object",
+        "required": ["id", "who"],
+        "properties": {
+            "id": {"type": "integer"},
+            "total": {"type": ["number", "null"]},
+            "at": {"type": "string", "format": "date-time"},
+            "odd name": {"enum": ["a"]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "who": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "adult": {"type": "boolean"}},
+            },
+            "more": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+    }
+
+    schema = loaded("archive", schema=document)["schema"]
+
+    assert schema == Schema(
+        "`id` BIGINT, `total` DOUBLE, `at` TIMESTAMP, `odd name` STRING, `tags` ARRAY<STRING>, "
+        "`who` STRUCT<`name`: STRING, `adult`: BOOLEAN>, `more` MAP<STRING, BIGINT>",
+        (("", "`id`"), ("", "`who`"), ("`who`", "`who`.`name`")),
+    )
+
+
+def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
+    ddl, document = tmp_path / "a.ddl", tmp_path / "a.json"
+    ddl.write_text("id BIGINT,\nname STRING\n")
+    document.write_text('{"properties": {"id": {"type": "integer"}}}')
+
+    assert loaded("archive", schema=str(ddl))["schema"].text == "id BIGINT,\nname STRING"
+    assert loaded("archive", schema=str(document))["schema"].text == "`id` BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
+        ({"properties": {"a": {}}, "required": ["b"]}, "which \"properties\" has not"),
+        ({"properties": {"a": {}}, "required": "a"}, "expected a list of names"),
+    ],
+)
+def test_a_json_schema_that_is_none_is_a_mistake(document: dict[str, Any], told: str) -> None:
+    (found,) = problems("archive", {**SERVERS, **ENOUGH["archive"], "schema": document})
+
+    assert told in found
