@@ -1,0 +1,261 @@
+"""The command line: help, mistakes, exit codes, and errors of Spark in one paragraph."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cykafka.spark.jobs import command, session
+from cykafka.spark.jobs.command import explained, main
+from cykafka.spark.jobs.keys import JOBS
+
+ARCHIVE = ("archive", "--bootstrap-servers", "localhost:1", "--topics", "a", "--path", "/p",
+           "--checkpoint", "/c")  # fmt: skip
+
+
+def run(*arguments: str) -> int:
+    """The exit status of a command line."""
+    try:
+        return main(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def test_help_tells_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+
+    text = capsys.readouterr().out
+    for job in JOBS.values():
+        assert job.name in text
+        assert job.summary in text
+    assert "exit status" in text
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_help_of_a_job_has_all_keys_and_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(name, "--help") == 0
+
+    text = capsys.readouterr().out
+    for key in JOBS[name].keys:
+        assert key.option in text
+    assert f"  python -m cykafka.spark {name} --" in text
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_examples_of_the_help_are_no_mistakes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shlex
+
+    # The files the examples name have what the other examples say on the command line.
+    base = {"archive": 'topics = ["a"]\npath = "/p"\ncheckpoint = "/c"\n', "replay": 'path = "/p"\n',
+            "mirror": 'topics = ["a"]\nto = "b"\ncheckpoint = "/c"\n',
+            "redrive": 'topics = ["a"]\ncheckpoint = "/c"\n', "profile": 'topics = ["a"]\n'}
+    (tmp_path / f"{name}.toml").write_text(
+        base[name] + '[kafka]\n"bootstrap.servers" = "localhost:1"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+
+    lines = JOBS[name].examples.replace("\\\n", " ").splitlines()
+
+    assert len(lines) >= 2
+    for line in lines:
+        arguments = shlex.split(line)
+        assert arguments[:4] == ["python", "-m", "cykafka.spark", name]
+        assert run(*arguments[3:], "--print-config") == 0, capsys.readouterr().err
+
+
+def test_an_option_that_is_misspelt_is_told_with_the_one_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("archive", "--chekpoint", "x") == 2
+
+    assert 'there is no option --chekpoint; did you mean "--checkpoint"?' in capsys.readouterr().err
+
+
+def test_mistakes_are_listed_and_end_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text('topics = ["a"]\npath = "/p"\n')
+
+    assert run("archive", "--config", str(file), "--compression", "x") == 2
+
+    error = capsys.readouterr().err
+    assert f"3 mistakes in {file}:" in error
+    assert error.count("\n  - ") == 3
+
+
+def test_nothing_of_spark_is_loaded_for_a_mistake() -> None:
+    code = (
+        "import sys; from cykafka.spark.jobs.command import main; status = main(sys.argv[1:]);"
+        "assert not [name for name in sys.modules if name.startswith('pyspark')];"
+        "sys.exit(status)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, "archive", "--compression", "x"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2, done.stderr
+    assert "mistakes:" in done.stderr
+
+
+def test_the_configuration_is_printed_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PASSWORD", "geheim")
+
+    assert run(*ARCHIVE, "--kafka", "sasl.password=env:PASSWORD", "--print-config") == 0
+
+    text = capsys.readouterr().out
+    assert "geheim" not in text
+    assert '"sasl.password" = "********"' in text
+
+
+def test_a_pair_that_is_none_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ARCHIVE, "--kafka", "geheim") == 2
+
+    assert "expected NAME=VALUE" in capsys.readouterr().err
+
+
+# -- running, with a session that is none
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the job `archive` does: the first of this list is called with its run."""
+    work: list[Any] = []
+
+    @contextmanager
+    def no_session(config: Any, verbose: bool = False) -> Iterator[Any]:
+        yield None
+
+    class Module:
+        @staticmethod
+        def run(run: Any) -> Any:
+            return work[0](run)
+
+    monkeypatch.setattr(session, "session", no_session)
+    monkeypatch.setattr(command.importlib, "import_module", lambda name: Module)
+    return work
+
+
+def test_a_job_ends_with_its_summary(
+    job: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(run: Any) -> Any:
+        run.summary.records = 5
+        return run.summary
+
+    job.append(work)
+    file = tmp_path / "s.json"
+
+    assert run(*ARCHIVE, "--summary", str(file)) == 0
+
+    assert "archive finished" in capsys.readouterr().out
+    assert json.loads(file.read_text())["records"] == 5
+
+
+def test_a_job_that_fails_tells_why_and_how_far_it_was(
+    job: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(run: Any) -> Any:
+        run.summary.records = 5
+        run.summary.outcome = "failed"
+        raise RuntimeError("no geheim\nfor you")
+
+    job.append(work)
+    monkeypatch.setenv("PASSWORD", "geheim")
+
+    assert run(*ARCHIVE, "--kafka", "sasl.password=${PASSWORD}") == 1
+
+    said = capsys.readouterr()
+    assert "archive failed" in said.out
+    assert "archive: no ******** for you" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_verbose_shows_the_trace(job: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def work(run: Any) -> Any:
+        raise RuntimeError("oh")
+
+    job.append(work)
+
+    assert run(*ARCHIVE, "--verbose") == 1
+
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_signals_ask_the_job_to_stop(job: list[Any]) -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+    asked = []
+
+    def work(run: Any) -> Any:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+            assert run.stop.wait(5)
+            asked.append(run.stop.asked)
+        return run.summary
+
+    job.append(work)
+
+    assert run(*ARCHIVE) == 0
+
+    assert asked == [1, 2]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# -- errors
+
+
+PYTHON = """\
+[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: \
+Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 (TID 1) (host executor driver): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/a/worker.py", line 1, in main
+    process()
+  File "/b/worker.py", line 9, in read
+    raise ReadTimeoutError("nothing came")
+cykafka.spark.worker.ReadTimeoutError: orders [3] from 5 to 9: nothing came within 120 s
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handle(PythonRunner.scala:1)
+SQLSTATE: XXKST"""
+JAVA = """\
+An error occurred while calling o1.save.
+: org.apache.spark.SparkException: Job aborted.
+\tat org.apache.spark.sql.X(X.scala:1)
+Caused by: java.io.FileNotFoundException: /p/a.parquet (Permission denied)
+\tat java.base/java.io.FileOutputStream.open0(Native Method)
+"""
+ANALYSIS = """\
+[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (PYTHON, "orders [3] from 5 to 9: nothing came within 120 s (ReadTimeoutError)"),
+        (JAVA, "/p/a.parquet (Permission denied) (FileNotFoundException)"),
+        (ANALYSIS, "A column with name `x` cannot be resolved.; line 1 pos 7"),
+        ("simple", "simple"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_errors_of_spark_become_one_paragraph(words: str, told: str) -> None:
+    assert explained(RuntimeError(words)) == told

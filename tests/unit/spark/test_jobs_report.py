@@ -1,0 +1,293 @@
+"""What a job counts and tells: summaries, progress, tables, charts, guesses."""
+
+from __future__ import annotations
+
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cykafka.spark.jobs import chart, profile
+from cykafka.spark.jobs.guess import guess
+from cykafka.spark.jobs.report import Progress, Summary, human_bytes, human_time, table
+from cykafka.spark.jobs.streams import Tally, ranges_of
+from cykafka.spark.offsets import with_start
+
+
+def report(number: int, start: Any, end: Any, **metrics: int) -> dict[str, Any]:
+    """A progress report of Spark's."""
+    given = {"records": 1, "bytes": 10, "bad": 0, **metrics}
+    return {
+        "batchId": number,
+        "numInputRows": given["records"],
+        "processedRowsPerSecond": 5.0,
+        "observedMetrics": {"cykafka": given, "somebody's": {"records": 1_000_000}},
+        "sources": [{"startOffset": start, "endOffset": end}],
+    }
+
+
+# -- what a query has committed
+
+
+def test_a_tally_adds_up_micro_batches_each_once() -> None:
+    summary = Summary("archive")
+    tally = Tally(summary)
+    first = report(4, {"a": {"0": 5, "1": 0}}, {"a": {"0": 7, "1": 0}}, records=2, bytes=20)
+    second = report(5, {"a": {"0": 7, "1": 0}}, {"a": {"0": 9, "1": 3}}, records=5, bad=2)
+
+    assert tally.take([first])
+    assert tally.take([second, first])
+    assert not tally.take([second])
+
+    assert (summary.records, summary.bytes, summary.bad, summary.batches) == (7, 30, 2, 2)
+    assert summary.ranges == {("a", 0): (5, 9), ("a", 1): (0, 3)}
+
+
+def test_a_tally_waits_for_the_batch_behind_an_idle_report() -> None:
+    # While nothing comes Spark reports the number that the next micro-batch will have.
+    summary = Summary("archive")
+    tally = Tally(summary)
+    idle = {"batchId": 3, "numInputRows": 0, "observedMetrics": {}, "sources": []}
+
+    assert not tally.take([idle])
+    assert tally.take([report(3, {"a": {"0": 0}}, {"a": {"0": 1}})])
+
+    assert summary.records == 1
+
+
+def test_a_tally_has_counts_of_several_places() -> None:
+    summary = Summary("mirror")
+    told = report(0, None, {"a": {"0": 1}}, sent=3)
+    told["observedMetrics"]["cykafka-out"] = {"bad": 1}
+    tally = Tally(summary, {0: {"late": 2}})
+
+    tally.take([told])
+
+    assert summary.counts == {"sent": 3, "late": 2}
+    assert summary.bad == 1
+
+
+def test_the_first_batch_begins_where_its_end_says() -> None:
+    end = with_start({("a", 0): 9, ("7", 1): 4}, {("a", 0): 5, ("7", 1): 4})
+
+    assert ranges_of({"startOffset": None, "endOffset": end}) == {
+        ("a", 0): (5, 9),
+        ("7", 1): (4, 4),
+    }
+    assert ranges_of({"startOffset": None, "endOffset": json.dumps(end)})["a", 0] == (5, 9)
+
+
+def test_what_a_query_has_left_is_told() -> None:
+    summary = Summary("archive")
+    tally = Tally(summary)
+    told = report(0, {"a": {"0": 0}}, {"a": {"0": 1}})
+    told["sources"][0]["latestOffset"] = {"a": {"0": 1_001}}
+
+    tally.take([told])
+
+    assert tally.words() == "archive: 1 records, 10 B, 5/s, 1,000 behind"
+
+
+# -- summaries
+
+
+def test_a_summary_is_told_to_people() -> None:
+    summary = Summary("mirror", records=1_234, bytes=2048, bad=3, counts={"sent": 1_231})
+    summary.cover("a", 0, 5, 10)
+    summary.cover("a", 0, 10, 12)
+    summary.cover("a", 1, 3, 3)
+    summary.seconds = 2.0
+
+    text = "\n".join(summary.lines())
+
+    assert "mirror finished" in text
+    assert "1,234" in text
+    assert "2.0 KiB of keys and values" in text
+    assert "617 records/s" in text
+    assert ["a", "0", "5", "11", "7"] in [line.split() for line in text.splitlines()]
+    assert "1  " not in [line.strip()[:3] for line in text.splitlines() if line.startswith("  a")]
+
+
+def test_a_summary_with_many_partitions_is_cut_but_not_as_json(tmp_path: Path) -> None:
+    summary = Summary("archive")
+    for partition in range(50):
+        summary.cover("a", partition, 0, 1)
+
+    assert "and 30 partitions more" in summary.lines()[-1]
+    summary.write(str(tmp_path / "s.json"))
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert len(document["offsets"]["a"]) == 50
+    assert document["offsets"]["a"]["49"] == {"start": 0, "end": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["s.json"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (5 * 1024**4, "5.0 TiB"),
+     (3000 * 1024**4, "3,000.0 TiB")],
+)  # fmt: skip
+def test_bytes_are_told_in_units(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0.0 s"), (59.94, "59.9 s"), (75, "1:15"), (3_700, "1:01:40")]
+)
+def test_times_are_told_in_units(seconds: float, text: str) -> None:
+    assert human_time(seconds) == text
+
+
+def test_numbers_stand_right_in_a_table() -> None:
+    lines = table(["name", "count"], [["a", "1,000"], ["long", "-"]])
+
+    assert lines == ["  name  count", "  ----  -----", "  a     1,000", "  long      -"]
+
+
+# -- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_line_in_place_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    progress = Progress(10, stream)
+
+    progress.show("x" * 100)
+    progress.show("short")
+    progress.clear()
+
+    assert "\n" not in stream.getvalue()
+    parts = stream.getvalue().split("\r\x1b[K")
+    assert [len(part) for part in parts[:2]] == [0, 39]
+    assert parts[2].endswith("short")
+    assert parts[3] == ""
+
+
+def test_progress_is_a_line_now_and_then_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    stream = io.StringIO()
+    progress = Progress(10, stream)
+
+    progress.show("one")
+    now = 109.0
+    progress.show("two")
+    now = 110.0
+    progress.show("three")
+    now = 115.0
+    progress.show("four")
+
+    assert stream.getvalue() == "[10.0 s] three\n"
+
+
+def test_progress_can_be_silent() -> None:
+    stream = Terminal()
+    Progress(0, stream).show("one")
+
+    assert stream.getvalue() == ""
+
+
+# -- charts
+
+
+def test_bars_are_as_long_as_what_they_show() -> None:
+    assert chart.bar(1, 4) == "████"
+    assert chart.bar(0.5, 4) == "██"
+    assert chart.bar(0, 4) == ""
+    assert chart.bar(1e-9, 4) == "▏"
+
+
+def test_a_drawing_is_well_formed_and_in_proportion() -> None:
+    drawn = chart.svg("a & b", [("t<1>", 10), ("t" * 99, 5), ("none", 0)])
+
+    root = ElementTree.fromstring(drawn)
+    bars = [each for each in root.iter() if each.get("fill") == "#3b6ea8"]
+    widths = [float(each.get("width", "")) for each in bars]
+    assert widths == [480.0, 240.0, 0.0]
+    texts = [each.text or "" for each in root.iter() if each.tag.endswith("text")]
+    assert texts[0] == "a & b"
+    assert "t<1>" in texts
+    assert max(map(len, texts)) < 40
+
+
+def test_a_drawing_of_nothing_is_one() -> None:
+    assert ElementTree.fromstring(chart.svg("nothing", [])) is not None
+
+
+def test_a_drawing_of_too_much_says_so() -> None:
+    drawn = chart.svg("much", [(str(at), at) for at in range(502)])
+
+    assert "and 2 more" in drawn
+
+
+def test_a_page_escapes_what_it_shows() -> None:
+    page = chart.html("<b>", ["<script>"], "<svg/>")
+
+    assert "<script>" not in page
+    assert "<svg/>" in page
+
+
+# -- guesses
+
+
+def test_json_objects_give_a_schema() -> None:
+    values = [
+        b'{"id": 1, "price": 2, "who": {"name": "a"}, "tags": ["x"], "ok": true}',
+        b'{"id": 2, "price": 2.5, "odd name": null, "who": {"age": 3}, "tags": []}',
+        b"\xff\xfe",
+    ]
+
+    found = guess(values)
+
+    assert (found["kind"], found["of"], found["sampled"]) == ("JSON objects", 2, 3)
+    assert found["schema"] == (
+        "id BIGINT, price DOUBLE, who STRUCT<name: STRING, age: BIGINT>, tags ARRAY<STRING>, "
+        "ok BOOLEAN, `odd name` STRING"
+    )
+    assert found["others"] == {"binary": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "null"),
+        (b"", "empty"),
+        (b"hello", "text"),
+        (b"a\x01b", "binary"),
+        (b"17", "numbers"),
+        (b"[1]", "JSON arrays"),
+        (b"true", "JSON values"),
+        (b"\x00\x00\x00\x00\x07abc", "binary in the schema registry's form"),
+        (b"[" * 100_000, "text"),
+    ],
+)
+def test_values_are_known_by_their_looks(value: bytes | None, kind: str) -> None:
+    assert guess([value])["kind"] == kind
+
+
+def test_envelopes_are_known() -> None:
+    value = b'{"message_id": "1", "message_type": "a", "message": "YWJj", "sent_time": null}'
+
+    assert guess([value])["kind"] == "envelopes of pip-services in their form json"
+    assert "form headers" in guess([b"abc"], {"message_type", "trace_id"})["kind"]
+
+
+def test_no_values_are_none() -> None:
+    assert guess([]) == {"kind": "no values", "of": 0, "sampled": 0}
+
+
+def test_large_numbers_and_mixed_values_are_text() -> None:
+    assert guess([b'{"a": 9223372036854775808, "b": 1}', b'{"b": "x"}'])["schema"] == (
+        "a STRING, b STRING"
+    )
+
+
+def test_a_profile_of_nothing_says_so() -> None:
+    assert profile.lines({}, []) == ["  no records"]
