@@ -71,11 +71,12 @@ def _rows(run: Run) -> tuple[DataFrame, list[str]]:
     columns = [*(RECORD if config["keep_raw"] else ()), *PLACE]
     folders = ["topic", "date"]
     if not plain:
-        # Bad records lie in folders of their own: whoever reads only bad=false never sees them.
-        records = records.withColumn("bad", F.col("error").isNotNull())
+        # Bad records lie in folders of their own: whoever reads status=good never sees them.
+        status = F.when(F.col("error").isNull(), "good").otherwise("bad")
+        records = records.withColumn("status", status)
         columns += ["error", *(_ENVELOPE if config["decode"] != "none" else ())]
         columns += ["json"] if config["schema"] is not None else []
-        folders.insert(0, "bad")
+        folders.insert(0, "status")
     return records.select(*columns, *folders), folders
 
 

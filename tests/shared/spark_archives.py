@@ -1,0 +1,63 @@
+"""A driver to be killed: one session that archives a topic in both ways, until it dies.
+
+It starts Spark, says so, waits for a line on standard input, and then goes on from the checkpoints.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+from pathlib import Path
+
+from cykafka.spark.jobs import archive
+from cykafka.spark.jobs.config import Config, load
+from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.report import Progress
+from cykafka.spark.jobs.session import Run, session
+from cykafka.spark.jobs.streams import finish
+
+KINDS = ("spark", "deterministic")
+
+
+def config(servers: str, topic: str, folder: Path, kind: str, **keys: str) -> Config:
+    """How an archive is made."""
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "topics": topic,
+        "path": str(folder / kind),
+        "checkpoint": str(folder / f"{kind}.checkpoint"),
+        "file_names": kind,
+        "master": "local[2]",
+        "source.maxOffsetsPerTrigger": "200",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        **keys,
+    }
+    return load(JOBS["archive"], None, given, {})
+
+
+def main(servers: str, topic: str, folder: str) -> None:
+    configs = [config(servers, topic, Path(folder), kind, trigger="continuous") for kind in KINDS]
+    with session(configs[0]) as spark:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        runs = [Run(spark, each, Progress(0, io.StringIO())) for each in configs]
+        queries = [archive.begin(run) for run in runs]
+        print("started", flush=True)
+        threads = [
+            threading.Thread(target=finish, args=pair) for pair in zip(runs, queries, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        while all(query.isActive for query in queries):
+            time.sleep(0.1)
+        for query in queries:
+            if query.exception() is not None:
+                print("failed", query.exception(), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

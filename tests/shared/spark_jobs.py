@@ -1,0 +1,124 @@
+"""Jobs of Spark in tests: run in the session of the folder, and records that are sent and read."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cykafka
+from cykafka.spark.jobs.config import load
+from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.report import Progress, Summary
+from cykafka.spark.jobs.session import Run, Stop
+
+WAIT_S = 30.0
+
+
+class Bench:
+    """Where the tests of jobs work: a broker, and a session of Spark."""
+
+    def __init__(self, spark: Any, servers: str) -> None:
+        self.spark = spark
+        self.servers = servers
+
+    def run(self, job: str, stop: Stop | None = None, **keys: Any) -> Summary:
+        """Run a job with these keys (``source__x`` is source.x) and return its summary."""
+        return self.work(job, self.prepare(job, stop, **keys))
+
+    def prepare(self, job: str, stop: Stop | None = None, **keys: Any) -> Run:
+        """What a job runs with."""
+        given = {name.replace("__", "."): value for name, value in keys.items()}
+        given = {"kafka.bootstrap.servers": self.servers, **given}
+        config = load(JOBS[job], None, given, {})
+        return Run(self.spark, config, Progress(0, io.StringIO()), stop)
+
+    def work(self, job: str, run: Run) -> Summary:
+        """Run a job that is prepared."""
+        module = importlib.import_module(f"cykafka.spark.jobs.{job}")
+        done: Summary = module.run(run)
+        return done
+
+    def send(self, topic: str, records: list[Mapping[str, Any]]) -> None:
+        """Send records: arguments of `Producer.produce`, in their order."""
+        config = {"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True}
+        with cykafka.Producer(config) as producer:
+            for record in records:
+                producer.produce(topic, **record)
+            assert producer.flush(WAIT_S) == 0
+
+    def fill(self, topic: str, count: int, partitions: int = 4, **record: Any) -> None:
+        """Send `count` records to each partition: keys, values and headers tell their places."""
+        self.send(
+            topic,
+            [
+                {
+                    "key": f"k{partition}-{number % 7}",
+                    "value": f"v{partition}-{number}",
+                    "headers": [("n", str(number).encode()), ("n", b"again"), ("null", None)],
+                    "partition": partition,
+                    "timestamp": 1_700_000_000_000 + number,
+                    **record,
+                }
+                for number in range(count)
+                for partition in range(partitions)
+            ],
+        )
+
+    def read(self, topic: str, count: int | None = None) -> list[Any]:
+        """All messages of a topic, by partition and offset; at least `count` of them."""
+        config = {
+            "bootstrap.servers": self.servers,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
+        }
+        with cykafka.Consumer(config) as consumer:
+            partitions = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
+            consumer.assign([cykafka.TopicPartition(topic, each, 0) for each in partitions])
+            messages, ended = [], set()
+            deadline = time.monotonic() + WAIT_S
+            while len(ended) < len(partitions):
+                assert time.monotonic() < deadline, "the topic has no end"
+                for message in consumer.consume(1000, 0.2):
+                    if message.error() is None:
+                        messages.append(message)
+                    else:
+                        assert message.error().code() == cykafka.KafkaError._PARTITION_EOF
+                        ended.add(message.partition())
+        if count is not None:
+            assert len(messages) >= count, f"{len(messages)} of {count} messages"
+        return sorted(messages, key=lambda each: (each.partition(), each.offset()))
+
+
+@pytest.fixture
+def bench(spark: Any, cluster: Any, stop_queries: None) -> Bench:
+    return Bench(spark, cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(cluster: Any, unique: Any) -> str:
+    """A topic of four partitions that keeps old records, too."""
+    name = unique("topic")
+    cluster.create_topic(name, 4, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.fixture
+def other_topic(cluster: Any, unique: Any) -> str:
+    """Another one."""
+    name = unique("other")
+    cluster.create_topic(name, 4, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """The folders of an archive."""
+    return {"path": str(tmp_path / "archive"), "checkpoint": str(tmp_path / "checkpoint")}

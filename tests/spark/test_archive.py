@@ -1,0 +1,320 @@
+"""The job archive, against a real broker: what is in Parquet is what was in the topics, once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.dataset
+import pytest
+from spark_jobs import Bench, bench, places, topic  # noqa: F401, fixtures
+
+from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.session import Stop
+
+KINDS = ("spark", "deterministic")
+
+
+def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:
+    rows = bench.spark.read.parquet(path).select("topic", "partition", "offset").collect()
+    return Counter((str(topic), partition, offset) for topic, partition, offset in rows)
+
+
+def offsets_by_listing(path: str) -> Counter[tuple[str, int, int]]:
+    """As a reader sees it that knows nothing of Spark."""
+    query = (
+        "SELECT topic::VARCHAR, \"partition\", \"offset\" FROM "
+        f"read_parquet('{path}/**/*.parquet', hive_partitioning = true)"
+    )
+    return Counter(duckdb.sql(query).fetchall())
+
+
+def once(topic: str, count: int, partitions: int = 4) -> Counter[tuple[str, int, int]]:
+    return Counter((topic, each, offset) for each in range(partitions) for offset in range(count))
+
+
+@pytest.mark.parametrize("file_names", KINDS)
+def test_an_archive_has_each_record_as_it_was(
+    bench: Bench, topic: str, places: dict[str, str], file_names: str
+) -> None:
+    bench.fill(topic, 25)
+    bench.send(topic, [{"value": None, "key": None, "partition": 0, "timestamp": 1_000}])
+
+    summary = bench.run("archive", topics=topic, file_names=file_names, **places)
+
+    assert summary.records == 101
+    assert summary.bad == 0
+    assert summary.bytes == sum(len(f"k0-{n % 7}v0-{n}") * 4 for n in range(25))
+    assert summary.ranges == {(topic, 0): (0, 26), **{(topic, n): (0, 25) for n in (1, 2, 3)}}
+    found = bench.spark.read.parquet(places["path"])
+    rows = {(row.partition, row.offset): row for row in found.collect()}
+    assert len(rows) == 101
+    row = rows[2, 7]
+    assert (bytes(row.key), bytes(row.value)) == (b"k2-0", b"v2-7")
+    assert [(each.key, each.value) for each in row.headers] == [
+        ("n", b"7"), ("n", b"again"), ("null", None),
+    ]  # fmt: skip
+    assert row.timestamp.timestamp() == pytest.approx(1_700_000_000.007)
+    assert (row.topic, str(row.date), row.timestampType) == (topic, "2023-11-14", 0)
+    assert (rows[0, 25].key, rows[0, 25].value, rows[0, 25].headers) == (None, None, None)
+    assert str(rows[0, 25].date) == "1970-01-01"
+
+
+@pytest.mark.parametrize("file_names", KINDS)
+def test_a_restart_goes_on_where_the_last_run_ended(
+    bench: Bench, topic: str, places: dict[str, str], file_names: str
+) -> None:
+    keys = {"topics": topic, "file_names": file_names, **places}
+    bench.fill(topic, 10)
+    bench.run("archive", **keys)
+    nothing = bench.run("archive", **keys)
+    bench.fill(topic, 5)
+
+    more = bench.run("archive", **keys)
+
+    assert (nothing.records, nothing.ranges, nothing.outcome) == (0, {}, "finished")
+    assert more.records == 20
+    assert more.ranges == {(topic, each): (10, 15) for each in range(4)}
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 15)
+    assert offsets_by_listing(places["path"]) == once(topic, 15)
+
+
+@pytest.mark.parametrize("file_names", KINDS)
+def test_several_micro_batches_are_counted_as_one_run(
+    bench: Bench, topic: str, places: dict[str, str], file_names: str
+) -> None:
+    bench.fill(topic, 30)
+
+    summary = bench.run(
+        "archive", topics=topic, file_names=file_names, source__maxOffsetsPerTrigger=40, **places
+    )
+
+    assert summary.batches == 3
+    assert summary.records == 120
+    assert summary.ranges == {(topic, each): (0, 30) for each in range(4)}
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 30)
+
+
+def test_names_tell_what_is_in_the_files(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    bench.fill(topic, 10, partitions=2)
+    bench.fill(topic, 10, partitions=2, timestamp=1_700_100_000_000)  # another day
+
+    bench.run("archive", topics=topic, file_names="deterministic", **places)
+
+    found = sorted(
+        str(file.relative_to(places["path"])) for file in Path(places["path"]).rglob("*.*")
+    )
+    folder = f"topic={topic}/date="
+    days = ["2023-11-14", "2023-11-16"]
+    assert [name for name in found if name.endswith(".parquet")] == [
+        f"{folder}{days[0]}/{topic}-0-0-9.parquet",
+        f"{folder}{days[0]}/{topic}-1-0-9.parquet",
+        f"{folder}{days[1]}/{topic}-0-10-19.parquet",
+        f"{folder}{days[1]}/{topic}-1-10-19.parquet",
+    ]
+    assert len(found) == 4, "nothing but these files"
+    assert not list(Path(places["path"] + ".unfinished").iterdir())
+
+
+def test_what_an_attempt_has_left_is_replaced(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    # A crash came between the files and the commit; the second attempt has other limits.
+    bench.fill(topic, 20, partitions=2)
+    keys = {"topics": topic, "file_names": "deterministic"}
+    first = {**places, "checkpoint": places["checkpoint"] + "-lost"}
+    bench.run("archive", source__maxOffsetsPerTrigger=10, **keys, **first)
+    assert len(list(Path(places["path"]).rglob("*.parquet"))) == 8
+
+    bench.run("archive", **keys, **places)
+
+    assert offsets_by_listing(places["path"]) == once(topic, 20, 2)
+    assert len(list(Path(places["path"]).rglob("*.parquet"))) == 2
+
+
+def test_an_archive_of_another_checkpoint_is_not_overwritten_in_part(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    bench.fill(topic, 20)
+    keys = {"topics": topic, "file_names": "deterministic"}
+    bench.run("archive", **keys, **places)
+    other = {**places, "checkpoint": places["checkpoint"] + "-2"}
+    halfway = json.dumps({topic: {str(each): 10 for each in range(4)}})
+
+    with pytest.raises(Exception, match="holds offsets that this run would write again"):
+        bench.run("archive", source__startingOffsets=halfway, **keys, **other)
+
+    assert offsets_by_listing(places["path"]) == once(topic, 20)
+
+
+@pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]])
+def test_a_folder_of_the_other_kind_is_refused(
+    bench: Bench, topic: str, places: dict[str, str], kinds: tuple[str, str]
+) -> None:
+    bench.fill(topic, 1)
+    bench.run("archive", topics=topic, file_names=kinds[0], **places)
+    other = {**places, "checkpoint": places["checkpoint"] + "-2"}
+
+    with pytest.raises(ConfigError, match="take another folder"):
+        bench.run("archive", topics=topic, file_names=kinds[1], **other)
+
+
+def test_topics_whose_names_look_like_numbers_stay_what_they_are(
+    bench: Bench, cluster: Any, unique: Any, places: dict[str, str]
+) -> None:
+    number = str(int(unique("x").encode().hex()[-12:], 16))
+    cluster.create_topic("00" + number, 1, config={"retention.ms": -1})
+    bench.fill("00" + number, 3, partitions=1)
+
+    bench.run("archive", topic_pattern=f"0+{number}", file_names="deterministic", **places)
+
+    (folder,) = Path(places["path"]).iterdir()
+    assert folder.name == f"topic=00{number}"
+
+
+def envelope(number: int, **other: Any) -> bytes:
+    document = {
+        "message_id": f"id{number}",
+        "trace_id": "t",
+        "message_type": "order",
+        "sent_time": "2026-01-02T03:04:05.678+00:00",
+        "message": base64.b64encode(json.dumps({"id": number}).encode()).decode(),
+    }
+    return json.dumps({**document, **other}).encode()
+
+
+BAD = {
+    1: b"no json",
+    2: b"[1]",
+    3: None,
+    4: envelope(4, message="%%%"),
+    5: envelope(5, sent_time="yesterday"),
+    6: envelope(6, message=base64.b64encode(b'{"id": "x"}').decode()),
+    7: envelope(7, message=base64.b64encode(b"{}").decode()),
+    8: b'{"other": 1}',
+    9: b"",
+}
+
+
+@pytest.mark.parametrize("file_names", KINDS)
+def test_envelopes_are_decoded_and_bad_ones_are_kept_aside(
+    bench: Bench, topic: str, places: dict[str, str], file_names: str
+) -> None:
+    values = [BAD.get(number, envelope(number)) for number in range(20)]
+    bench.send(topic, [{"value": value, "partition": 0} for value in values])
+
+    summary = bench.run(
+        "archive",
+        topics=topic,
+        decode="json",
+        schema={"properties": {"id": {"type": "integer"}}, "required": ["id"]},
+        file_names=file_names,
+        **places,
+    )
+
+    assert (summary.records, summary.bad) == (20, len(BAD))
+    rows = {row.offset: row for row in bench.spark.read.parquet(places["path"]).collect()}
+    assert {offset for offset, row in rows.items() if row.status == "bad"} == BAD.keys()
+    good = rows[12]
+    assert (good.message_id, good.trace_id, good.message_type) == ("id12", "t", "order")
+    assert good.sent_time.timestamp() == pytest.approx(1_767_323_045.678)
+    assert (json.loads(good.body), good.json.id, good.error) == ({"id": 12}, 12, None)
+    for offset, words in ((1, "no JSON object"), (3, "is null"), (4, "not base64"),
+                          (5, "sent_time is no time"), (6, "does not match"), (7, "has no id"),
+                          (8, "no JSON object"), (9, "no JSON object")):  # fmt: skip
+        assert words in rows[offset].error, offset
+    # As it was, so that it can be looked at, and replayed.
+    assert bytes(rows[1].value) == b"no json"
+    folders = {path.name for path in Path(places["path"]).iterdir()} - {"_spark_metadata"}
+    assert folders == {"status=good", "status=bad"}
+
+
+def test_envelopes_of_the_form_headers_are_decoded(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    bench.send(
+        topic,
+        [
+            {
+                "key": "id1",
+                "value": b'{"id": 1}',
+                "headers": [("message_type", b"order"), ("message_type", b"late"),
+                            ("correlation_id", b"c")],
+                "timestamp": 5_000,
+                "partition": 0,
+            },
+            {"key": "id2", "value": None, "partition": 0},
+        ],
+    )  # fmt: skip
+
+    summary = bench.run(
+        "archive", topics=topic, decode="headers", schema="id BIGINT", keep_raw=False, **places
+    )
+
+    assert summary.bad == 0
+    rows = {row.offset: row for row in bench.spark.read.parquet(places["path"]).collect()}
+    assert (rows[0].message_id, rows[0].message_type, rows[0].trace_id) == ("id1", "order", "c")
+    assert (rows[0].sent_time.timestamp(), rows[0].json.id) == (5.0, 1)
+    assert (rows[1].message_id, rows[1].body, rows[1].json) == ("id2", None, None)
+    assert not {"key", "value", "headers"} & set(rows[0].asDict())
+
+
+def test_a_schema_that_is_none_is_a_mistake(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    with pytest.raises(ConfigError, match='key "schema".*is no DDL'):
+        bench.run("archive", topics=topic, schema="id NUMBRE, x", **places)
+
+
+@pytest.mark.parametrize("file_names", KINDS)
+def test_a_stream_ends_when_it_is_asked_to_and_tells_all_it_did(
+    bench: Bench, topic: str, places: dict[str, str], file_names: str
+) -> None:
+    stop = Stop()
+    keys = {"topics": topic, "file_names": file_names, "trigger": "continuous", **places}
+    run = bench.prepare("archive", stop, **keys)
+    bench.fill(topic, 10)
+
+    def write_more() -> None:
+        # Two micro-batches at least.
+        while run.summary.records < 40 and not stop.asked:
+            stop.wait(0.1)
+        bench.fill(topic, 5)
+        while run.summary.records < 60 and not stop.asked:
+            stop.wait(0.1)
+        stop.ask()
+
+    thread = threading.Thread(target=write_more)
+    thread.start()
+    timer = threading.Timer(100, stop.ask)
+    timer.start()
+    try:
+        summary = bench.work("archive", run)
+    finally:
+        timer.cancel()
+        stop.ask()
+        thread.join(30)
+
+    assert (summary.outcome, summary.records) == ("stopped", 60)
+    assert summary.batches >= 2
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 15)
+    assert not bench.spark.streams.active
+
+
+def test_pyarrow_reads_the_archive_by_folders(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    bench.fill(topic, 10)
+    bench.run("archive", topics=topic, file_names="deterministic", compression="snappy", **places)
+
+    found = pyarrow.dataset.dataset(places["path"], partitioning="hive").to_table()
+
+    assert found.num_rows == 40
+    assert set(found.column("date").to_pylist()) == {"2023-11-14"}

@@ -1,0 +1,156 @@
+"""The job archive, whose driver is killed with -9 at random moments: each offset is there once.
+
+Both kinds of file names are archived by one driver. While it works, the next one starts its JVM, so
+that a kill costs the time of a start and no more. A failure tells its seed: ``CYKAFKA_TEST_SEED=...``
+throws the same dice again, ``CYKAFKA_TEST_KILLS=200`` kills more often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+import spark_archives
+from spark_jobs import Bench, bench, topic  # noqa: F401, fixtures
+
+KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "20"))
+SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
+PARTITIONS, RECORDS = 4, 150
+MOST_S = 2.5
+START_S = 120
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parts = path.read_text().rpartition(")")[2].split()
+            children.setdefault(int(parts[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+class Driver:
+    """A process with Spark, which waits to be told to go on."""
+
+    def __init__(self, servers: str, topic: str, folder: Path) -> None:  # noqa: F811
+        self.process = subprocess.Popen(
+            [sys.executable, spark_archives.__file__, servers, topic, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self, word: str) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        assert line == word, f"the driver said {line!r}, expected {word!r}"
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.hear("ready")
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def kill(self, all_at_once: bool) -> None:
+        """Kill Python; and the JVM with it, or it notices by itself that nobody is left."""
+        pids = family(self.process.pid)
+        for pid in pids if all_at_once else pids[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.communicate(timeout=30)
+        deadline = time.monotonic() + 60
+        while any(map(is_there, pids)):
+            if time.monotonic() > deadline:
+                for pid in filter(is_there, pids):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.kill(all_at_once=True)
+
+
+@pytest.fixture
+def drivers() -> Iterator[list[Driver]]:
+    made: list[Driver] = []
+    yield made
+    for driver in made:
+        driver.close()
+
+
+def listed(folder: Path) -> Counter[tuple[int, int]]:
+    """What whoever lists the folder sees, by partition and offset."""
+    if not list(folder.rglob("*.parquet")):
+        return Counter()
+    query = f"SELECT \"partition\", \"offset\" FROM read_parquet('{folder}/**/*.parquet')"
+    return Counter(duckdb.sql(query).fetchall())
+
+
+def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    return {place: count for place, count in offsets.items() if count > 1}
+
+
+@pytest.mark.timeout(START_S + 30 * KILLS)
+def test_each_offset_is_archived_once_whatever_is_killed(
+    bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]  # noqa: F811
+) -> None:
+    print(f"CYKAFKA_TEST_SEED={SEED}")
+    dice = random.Random(SEED)
+    drivers.append(Driver(bench.servers, topic, tmp_path))
+    seen = 0
+    for number in range(KILLS):
+        bench.fill(topic, RECORDS, PARTITIONS)
+        driver = drivers[-1]
+        driver.go()
+        if number + 1 < KILLS:
+            drivers.append(Driver(bench.servers, topic, tmp_path))
+        # Some die while their queries start, others in the midst of some micro-batch.
+        if dice.random() < 0.9:
+            driver.hear("started")
+        time.sleep(dice.uniform(0, MOST_S))
+        driver.kill(all_at_once=dice.random() < 0.7)
+        offsets = listed(tmp_path / "deterministic")
+        assert not twice(offsets), f"seed {SEED}, kill {number}"
+        assert len(offsets) >= seen, f"seed {SEED}, kill {number}: what was there has gone"
+        seen = len(offsets)
+
+    expected = {
+        (partition, offset): 1
+        for partition in range(PARTITIONS)
+        for offset in range(KILLS * RECORDS)
+    }
+    assert seen > 0, "nothing was ever archived before a kill: the moments are too early"
+    assert seen < len(expected), "all was archived before the last kill: the moments are too late"
+    for kind in spark_archives.KINDS:
+        rest = spark_archives.config(bench.servers, topic, tmp_path, kind)
+        given = {"topics": topic, "path": rest["path"], "checkpoint": rest["checkpoint"]}
+        summary = bench.run("archive", file_names=kind, **given)
+        assert summary.outcome == "finished"
+        rows = bench.spark.read.parquet(rest["path"]).select("partition", "offset").collect()
+        found = Counter((row.partition, row.offset) for row in rows)
+        assert found == expected, f"seed {SEED}, {kind}: {len(found)}, twice {twice(found)}"
+    assert listed(tmp_path / "deterministic") == expected
+
+

@@ -1,0 +1,171 @@
+"""The job mirror, against a real broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench, bench, other_topic, topic  # noqa: F401, fixtures
+
+from cykafka.spark.jobs.config import ConfigError
+
+
+@pytest.fixture
+def dead(cluster: Any, unique: Any) -> str:
+    """A dead letter topic."""
+    name = unique("dead")
+    cluster.create_topic(name, 1, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+def headers(message: Any) -> dict[str, bytes | None]:
+    return dict(message.headers() or [])
+
+
+def test_records_are_mirrored_with_where_they_came_from(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str  # noqa: F811
+) -> None:
+    bench.fill(topic, 20)
+    bench.send(topic, [{"value": None, "key": None, "partition": 3, "timestamp": 1_000}])
+    keys = {"topics": topic, "to": other_topic, "keep_partitions": True, "checkpoint": checkpoint}
+
+    summary = bench.run("mirror", **keys)
+    again = bench.run("mirror", **keys)
+
+    assert (summary.records, summary.counts, summary.bad) == (81, {"sent": 81}, 0)
+    assert summary.ranges[topic, 3] == (0, 21)
+    assert again.records == 0
+    sent = bench.read(other_topic, 81)
+    for was, now in zip(bench.read(topic), sent, strict=True):
+        assert (now.partition(), now.key(), now.value()) == (was.partition(), was.key(), was.value())
+        assert now.timestamp() == was.timestamp()
+        assert now.headers() == [
+            *(was.headers() or []),
+            ("source_topic", topic.encode()),
+            ("source_partition", str(was.partition()).encode()),
+            ("source_offset", str(was.offset()).encode()),
+            ("source_timestamp", str(was.timestamp()[1]).encode()),
+        ]
+
+
+def test_a_transform_makes_records_of_records(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str  # noqa: F811
+) -> None:
+    bench.fill(topic, 10)
+
+    summary = bench.run(
+        "mirror",
+        topics=topic,
+        to=other_topic,
+        transform="SELECT upper(string(value)) AS value, CAST(NULL AS STRING) AS key, 2 AS partition "
+        "FROM records WHERE offset >= 8",
+        source_headers=False,
+        checkpoint=checkpoint,
+    )
+
+    # All were read, and that is what the offsets of the summary say.
+    assert (summary.records, summary.counts) == (40, {"sent": 8})
+    sent = bench.read(other_topic)
+    assert sorted(each.value() for each in sent) == sorted(
+        f"V{p}-{n}".encode() for p in range(4) for n in (8, 9)
+    )
+    assert {(each.key(), each.partition()) for each in sent} == {(None, 2)}
+    assert headers(sent[0]).keys() == {"n", "null"}
+
+
+def test_rows_with_an_error_are_dead_letters(
+    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str  # noqa: F811
+) -> None:
+    values = [b"1", b"x", b"3", None]
+    bench.send(topic, [{"value": v, "key": "k", "partition": 1, "headers": [("a", b"b")]}
+                       for v in values])  # fmt: skip
+
+    summary = bench.run(
+        "mirror",
+        topics=topic,
+        dead_letter_topic=dead,
+        transform=f"""
+            SELECT try_cast(string(value) AS INT) + 1 || '' AS value,
+                   CASE WHEN offset < 3 THEN '{other_topic}' END AS topic,
+                   CASE WHEN try_cast(string(value) AS INT) IS NULL AND value IS NOT NULL
+                        THEN 'no number' END AS error
+            FROM records""",
+        checkpoint=checkpoint,
+    )
+
+    assert (summary.records, summary.counts, summary.bad) == (4, {"sent": 2}, 2)
+    assert [each.value() for each in bench.read(other_topic)] == [b"2", b"4"]
+    first, second = bench.read(dead, 2)
+    assert (first.key(), first.value(), second.value()) == (b"k", b"x", None)
+    assert first.headers() == [
+        ("a", b"b"), ("dlq_topic", topic.encode()), ("dlq_partition", b"1"), ("dlq_offset", b"1"),
+        ("dlq_error", b"no number"), ("dlq_attempts", b"1"),
+    ]  # fmt: skip
+    assert headers(second)["dlq_error"] == b"the transform gives no topic"
+
+
+@pytest.mark.parametrize("transform", [None, "SELECT to_json(json) AS value FROM records "
+                                             "WHERE json.id > 1"])  # fmt: skip
+def test_what_does_not_match_the_schema_is_a_dead_letter(
+    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str,  # noqa: F811
+    transform: str | None,
+) -> None:  # fmt: skip
+    values = [b'{"id": 1}', b'{"id": 2}', b"[", b'{"id": "x"}', b'{"id": 3}']
+    bench.send(topic, [{"value": value, "partition": 0} for value in values])
+    keys = {"topics": topic, "to": other_topic, "dead_letter_topic": dead, "schema": "id BIGINT"}
+    if transform:
+        keys["transform"] = transform
+
+    summary = bench.run("mirror", source__maxOffsetsPerTrigger=2, checkpoint=checkpoint, **keys)
+
+    expected = [b'{"id":2}', b'{"id":3}'] if transform else [values[0], values[1], values[4]]
+    assert sorted(each.value() for each in bench.read(other_topic)) == sorted(expected)
+    assert [each.value() for each in bench.read(dead)] == values[2:4]
+    assert (summary.records, summary.bad, summary.batches) == (5, 2, 3)
+    assert summary.counts == {"sent": len(expected)}
+
+
+def test_a_dry_run_sends_nothing_and_keeps_the_position(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str  # noqa: F811
+) -> None:
+    keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
+    bench.fill(topic, 2)
+    bench.run("mirror", **keys)
+    bench.fill(topic, 3)
+
+    dry = bench.run("mirror", dry_run=True, **keys)
+    assert len(bench.read(other_topic)) == 8
+    done = bench.run("mirror", **keys)
+
+    assert dry.ranges == done.ranges == {(topic, each): (2, 5) for each in range(4)}
+    assert dry.details == {"would_send": {other_topic: 12}}
+    assert len(bench.read(other_topic)) == 20
+    folder = Path(checkpoint).parent
+    assert [path.name for path in folder.iterdir() if "dry" in path.name] == []
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        ("SELEC value", "Syntax error"),
+        ("SELECT nothing AS value FROM records", "`nothing` cannot be resolved"),
+        ("SELECT key FROM records", "expected a column value"),
+        ("SELECT offset AS value FROM records", "the column value is of type bigint, expected bina"),
+        ("SELECT value, 1 AS other FROM records", "the column other cannot be sent"),
+        ("SELECT DISTINCT value FROM records", "expected the column source, too"),
+    ],
+)
+def test_a_transform_that_cannot_be_is_a_mistake(
+    bench: Bench, topic: str, checkpoint: str, transform: str, told: str  # noqa: F811
+) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        bench.run("mirror", topics=topic, to="t", transform=transform, checkpoint=checkpoint)
+
+    assert 'key "transform"' in str(caught.value)
+    assert "SQLSTATE" not in str(caught.value)

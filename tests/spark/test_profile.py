@@ -1,0 +1,100 @@
+"""The job profile, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+from spark_jobs import Bench, bench, other_topic, topic  # noqa: F401, fixtures
+
+import cykafka
+
+
+def test_a_profile_tells_what_topics_hold(
+    bench: Bench, topic: str, other_topic: str, tmp_path: Path  # noqa: F811
+) -> None:
+    bench.send(
+        topic,
+        [
+            {"key": f"k{number % 5}", "value": json.dumps({"id": number}), "partition": number % 2,
+             "timestamp": 1_700_000_000_000 + number, "headers": [("h", b"1")]}
+            for number in range(40)
+        ]
+        + [{"key": None, "value": None, "partition": 0, "timestamp": 1_700_000_000_000}],
+    )  # fmt: skip
+    bench.send(other_topic, [{"value": b"\xff", "partition": 3}])
+    output = tmp_path / "profile.json"
+
+    summary = bench.run(
+        "profile", topic_pattern=f"{topic}|{other_topic}", output=str(output), sample=10
+    )
+
+    assert summary.records == 42
+    assert summary.ranges == {(topic, 0): (0, 21), (topic, 1): (0, 20), (other_topic, 3): (0, 1)}
+    found = json.loads(output.read_text())
+    told = found["topics"][topic]
+    assert (told["records"], told["partitions"], told["keys"]) == (41, 2, 5)
+    assert (told["null_keys"], told["null_values"], told["missing"]) == (1, 1, 0)
+    assert (told["first_ms"], told["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
+    assert told["value_bytes"] == sum(len(json.dumps({"id": n})) for n in range(40))
+    assert (told["values"]["kind"], told["values"]["schema"]) == ("JSON objects", "id BIGINT")
+    assert told["values"]["sampled"] == 20
+    assert told["headers"] == ["h"]
+    assert found["topics"][other_topic]["values"]["kind"] == "binary"
+    first = next(row for row in found["partitions"] if row["topic"] == topic)
+    assert (first["value_min"], first["value_max"]) == (len('{"id": 0}'), len('{"id": 38}'))
+    text = "\n".join(summary.lines())
+    assert "JSON objects" in text
+    assert "█" in text
+
+
+def test_gaps_are_found(
+    bench: Bench, cluster: Any, unique: Any, tmp_path: Path
+) -> None:
+    name = unique("gaps")
+    cluster.create_topic(name, 1)
+    # Each mark of a transaction takes an offset: 0-2, mark, 4-6, mark, 8-9 (aborted, but there).
+    config = {"bootstrap.servers": bench.servers, "transactional.id": name}
+    with cykafka.Producer(config) as producer:
+        producer.init_transactions(30)
+        for count in (3, 3, 2):
+            producer.begin_transaction()
+            for number in range(count):
+                producer.produce(name, str(number), partition=0)
+            producer.commit_transaction(30)
+    bench.send(name, [{"value": b"x", "partition": 0}])
+
+    summary = bench.run("profile", topics=name, sample=0, output=str(tmp_path / "chart.svg"))
+
+    (row,) = summary.details["partitions"]
+    assert (row["records"], row["first_offset"], row["last_offset"]) == (9, 0, 11)
+    assert (row["missing"], row["gaps"], row["largest_gap"]) == (3, 3, 1)
+    assert row["first_gaps"] == [[3, 3], [7, 7], [10, 10]]
+    assert "3 offsets are missing in 3 gaps, the largest of 1: 3-3, 7-7, 10-10" in "\n".join(
+        summary.lines()
+    )
+    assert ElementTree.parse(tmp_path / "chart.svg").getroot().tag.endswith("svg")
+
+
+def test_an_empty_topic_has_a_profile(
+    bench: Bench, topic: str, tmp_path: Path  # noqa: F811
+) -> None:
+    page = tmp_path / "page.html"
+
+    summary = bench.run("profile", topics=topic, output=str(page))
+
+    assert (summary.records, summary.lines()[-1]) == (0, "  no records")
+    assert "no records" in page.read_text()
+
+
+def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:  # noqa: F811
+    bench.fill(topic, 10)
+    window = {"source__startingOffsets": json.dumps({topic: {"0": 4, "1": -2, "2": 10, "3": 10}})}
+
+    summary = bench.run("profile", topics=topic, **window)
+
+    assert summary.ranges == {(topic, 0): (4, 10), (topic, 1): (0, 10)}
+    assert summary.details["topics"][topic]["values"]["kind"] == "text"
+

@@ -1,0 +1,128 @@
+"""The job redrive, against a real broker: dead letters go back to where they came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench, bench, other_topic, topic  # noqa: F401, fixtures
+
+from cykafka.spark.jobs.config import ConfigError
+
+
+@pytest.fixture
+def dead(cluster: Any, unique: Any) -> str:
+    """A dead letter topic."""
+    name = unique("dead")
+    cluster.create_topic(name, 1, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.fixture
+def parking(cluster: Any, unique: Any) -> str:
+    name = unique("parking")
+    cluster.create_topic(name, 1)
+    return str(name)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+def letter(topic: str, number: int, error: str = "oh", **more: Any) -> dict[str, Any]:  # noqa: F811
+    """What pip_services4_kafka's move_to_dead_letter() sends."""
+    headers = [
+        ("message_type", b"order"),
+        *more.pop("before", []),
+        ("dlq_topic", topic.encode()),
+        ("dlq_partition", b"2"),
+        ("dlq_offset", str(number).encode()),
+        ("dlq_error", error.encode()),
+        ("dlq_attempts", b"3"),
+    ]
+    return {"key": f"k{number}", "value": f"v{number}", "headers": headers,
+            "timestamp": 1_700_000_000_000, **more}  # fmt: skip
+
+
+def test_dead_letters_go_back_once(
+    bench: Bench, topic: str, dead: str, checkpoint: str  # noqa: F811
+) -> None:
+    twice_dead = [("dlq_topic", b"elsewhere"), ("dlq_partition", b"9"), ("redrive_attempts", b"1")]
+    bench.send(dead, [letter(topic, 0), letter(topic, 1, before=twice_dead)])
+    keys = {"topics": dead, "checkpoint": checkpoint, "keep_timestamps": True}
+
+    summary = bench.run("redrive", **keys)
+    again = bench.run("redrive", **keys)
+
+    assert (summary.records, summary.bad, again.records) == (2, 0, 0)
+    assert summary.counts == {"sent": 2, "exhausted": 0, "skipped": 0}
+    first, second = bench.read(topic, 2)
+    assert (first.partition(), first.key(), first.value()) == (2, b"k0", b"v0")
+    assert first.timestamp()[1] == 1_700_000_000_000
+    assert first.headers() == [("message_type", b"order"), ("redrive_attempts", b"1")]
+    assert second.headers() == [("message_type", b"order"), ("redrive_attempts", b"2")]
+
+
+def test_each_record_meets_one_fate(
+    bench: Bench, topic: str, dead: str, parking: str, checkpoint: str  # noqa: F811
+) -> None:
+    bench.send(
+        dead,
+        [
+            letter(topic, 0, "timeout"),
+            letter(topic, 1, "fatal"),
+            letter(topic, 2, "timeout", before=[("redrive_attempts", b"3")]),
+            {"value": b"stray", "headers": [("dlq_error", b"timeout")]},
+            {"value": b"stranger"},
+            letter("no such topic!", 5, "timeout"),
+        ],
+    )
+
+    summary = bench.run(
+        "redrive", topics=dead, checkpoint=checkpoint, where="dlq_error LIKE '%timeout%'",
+        max_attempts=3, parking_topic=parking,
+    )  # fmt: skip
+
+    assert summary.counts == {"sent": 1, "exhausted": 1, "skipped": 2}
+    assert (summary.records, summary.bad) == (6, 2)
+    assert [each.value() for each in bench.read(topic)] == [b"v0"]
+    parked = bench.read(parking)
+    assert [each.value() for each in parked] == [b"v2", b"stray", b"v5"]
+    assert ("dlq_error", b"timeout") in parked[0].headers(), "as it was"
+
+
+def test_a_dry_run_sends_nothing_and_keeps_the_position(
+    bench: Bench, topic: str, dead: str, checkpoint: str  # noqa: F811
+) -> None:
+    bench.send(dead, [letter(topic, number) for number in range(3)])
+
+    dry = bench.run("redrive", topics=dead, checkpoint=checkpoint, dry_run=True)
+    assert bench.read(topic) == []
+    done = bench.run("redrive", topics=dead, checkpoint=checkpoint, keep_partitions=False)
+
+    assert dry.details == {"would_send": {topic: 3}}
+    assert dry.ranges == done.ranges == {(dead, 0): (0, 3)}
+    assert len(bench.read(topic, 3)) == 3
+
+
+def test_what_mirror_buried_is_redriven(
+    bench: Bench, topic: str, other_topic: str, dead: str, tmp_path: Path  # noqa: F811
+) -> None:
+    bench.send(topic, [{"value": b"[", "key": "k", "partition": 1, "headers": [("a", None)]}])
+    bench.run("mirror", topics=topic, to=other_topic, dead_letter_topic=dead, schema="id BIGINT",
+              checkpoint=str(tmp_path / "mirror"))  # fmt: skip
+
+    bench.run("redrive", topics=dead, checkpoint=str(tmp_path / "redrive"))
+
+    was, now = bench.read(topic, 2)
+    assert (was.partition(), was.key(), was.value()) == (now.partition(), now.key(), now.value())
+    assert now.headers() == [("a", None), ("redrive_attempts", b"1")]
+
+
+def test_a_condition_that_is_none_is_a_mistake(
+    bench: Bench, dead: str, checkpoint: str
+) -> None:
+    with pytest.raises(ConfigError, match="key \"where\" = 'dlq_eror = 1'.*cannot be resolved"):
+        bench.run("redrive", topics=dead, checkpoint=checkpoint, where="dlq_eror = 1")
