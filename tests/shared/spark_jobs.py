@@ -6,10 +6,7 @@ import importlib
 import io
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 import cykafka
 from cykafka.spark.jobs.config import load
@@ -95,30 +92,3 @@ class Bench:
         if count is not None:
             assert len(messages) >= count, f"{len(messages)} of {count} messages"
         return sorted(messages, key=lambda each: (each.partition(), each.offset()))
-
-
-@pytest.fixture
-def bench(spark: Any, cluster: Any, stop_queries: None) -> Bench:
-    return Bench(spark, cluster.bootstrap_servers)
-
-
-@pytest.fixture
-def topic(cluster: Any, unique: Any) -> str:
-    """A topic of four partitions that keeps old records, too."""
-    name = unique("topic")
-    cluster.create_topic(name, 4, config={"retention.ms": -1})
-    return str(name)
-
-
-@pytest.fixture
-def other_topic(cluster: Any, unique: Any) -> str:
-    """Another one."""
-    name = unique("other")
-    cluster.create_topic(name, 4, config={"retention.ms": -1})
-    return str(name)
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> dict[str, str]:
-    """The folders of an archive."""
-    return {"path": str(tmp_path / "archive"), "checkpoint": str(tmp_path / "checkpoint")}

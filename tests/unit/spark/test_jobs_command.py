@@ -59,9 +59,13 @@ def test_examples_of_the_help_are_no_mistakes(
     import shlex
 
     # The files the examples name have what the other examples say on the command line.
-    base = {"archive": 'topics = ["a"]\npath = "/p"\ncheckpoint = "/c"\n', "replay": 'path = "/p"\n',
-            "mirror": 'topics = ["a"]\nto = "b"\ncheckpoint = "/c"\n',
-            "redrive": 'topics = ["a"]\ncheckpoint = "/c"\n', "profile": 'topics = ["a"]\n'}
+    base = {
+        "archive": 'topics = ["a"]\npath = "/p"\ncheckpoint = "/c"\n',
+        "replay": 'path = "/p"\n',
+        "mirror": 'topics = ["a"]\nto = "b"\ncheckpoint = "/c"\n',
+        "redrive": 'topics = ["a"]\ncheckpoint = "/c"\n',
+        "profile": 'topics = ["a"]\n',
+    }
     (tmp_path / f"{name}.toml").write_text(
         base[name] + '[kafka]\n"bootstrap.servers" = "localhost:1"\n'
     )
@@ -81,7 +85,9 @@ def test_an_option_that_is_misspelt_is_told_with_the_one_meant(
 ) -> None:
     assert run("archive", "--chekpoint", "x") == 2
 
-    assert 'there is no option --chekpoint; did you mean "--checkpoint"?' in capsys.readouterr().err
+    assert (
+        'there is no option --chekpoint; did you mean "--checkpoint"?' in capsys.readouterr().err
+    )
 
 
 def test_mistakes_are_listed_and_end_with_2(

@@ -102,7 +102,7 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"file_name": "x"}, 'key "file_name": job archive has no such key; did you mean "file_n'),
         ({"sasl.password": "x"}, "belong into the table [kafka]"),
         ({"sink.topic": "x"}, "job archive has no table [sink]"),
-        ({"topics": ["a", 1]}, 'key "topics" = [\'a\', 1]: expected names, and 1 is none'),
+        ({"topics": ["a", 1]}, "key \"topics\" = ['a', 1]: expected names, and 1 is none"),
         ({"topics": []}, "expected a list of names"),
         ({"topics": "a,a"}, "a name is there twice"),
         ({"topics": "a/b"}, "expected a topic's name"),
@@ -110,7 +110,7 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"compression": "zst"}, 'did you mean "zstd"'),
         ({"interval": "soon"}, "key \"interval\" = 'soon': expected a duration"),
         ({"keep_raw": "perhaps"}, "expected true or false"),
-        ({"keep_raw": "no"}, 'without "decode" or "schema" nothing'),
+        ({"keep_raw": "no"}, 'without "decode" or "schema" there is'),
         ({"checkpoint": "/p/c"}, 'it must not be inside "path"'),
         ({"staging": "/s"}, 'only file_names = "deterministic" has a use'),
         ({"source.maxOffsetPerTrigger": "5"}, 'did you mean "maxOffsetsPerTrigger"'),
@@ -366,7 +366,7 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
     ("document", "told"),
     [
         ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
-        ({"properties": {"a": {}}, "required": ["b"]}, "which \"properties\" has not"),
+        ({"properties": {"a": {}}, "required": ["b"]}, 'which "properties" has not'),
         ({"properties": {"a": {}}, "required": "a"}, "expected a list of names"),
     ],
 )

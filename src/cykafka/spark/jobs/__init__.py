@@ -6,8 +6,8 @@
 - ``redrive``: a dead letter topic back to where its records came from
 - ``profile``: what topics hold, as tables and a chart
 
-From bottom to top: `keys` says what can be configured, `config` reads and checks it, `report` counts
-and prints, `session` starts Spark and watches over queries, a module per job, and `command` is the command
-line. Only the jobs and `session` import Spark, and only when a job runs: mistakes in a configuration
-are told at once.
+From bottom to top: `keys` says what can be configured, `config` reads and `checks` judges it,
+`report` counts and prints, `session` starts Spark, `streams` watches over queries; then a module
+for each job; `command` is the command line. Spark is imported only when a job runs: mistakes in a
+configuration are told at once.
 """

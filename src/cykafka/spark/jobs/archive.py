@@ -93,8 +93,8 @@ def _check_kind(folder: Folder, by_log: bool, path: str) -> None:
     if not by_log and _LOG in names:
         raise ConfigError(
             [
-                f'key "path" = {path!r}: it is an archive with file_names = "spark", whose readers '
-                "would not see other files; take another folder"
+                f'key "path" = {path!r}: it is an archive with file_names = "spark", whose '
+                "readers would not see other files; take another folder"
             ]
         )
 
@@ -112,10 +112,10 @@ class _File:
 class Files:
     """Writes micro-batches as files with names that tell their offsets.
 
-    Spark writes a batch to a staging folder beside the archive, a file for each partition and date;
-    they are renamed when the batch is complete. A batch that is done again, since a crash came before
-    its commit, gives the same names, or else files that hold what those of the first attempt did: these go
-    first. So whoever lists the folder sees each offset once.
+    Spark writes a batch to a staging folder beside the archive, a file for each partition and
+    date; they are renamed when the batch is complete. A batch that is done again, since a crash
+    came before its commit, gives the same names, or else files that hold what those of the first
+    attempt did: these go first. So whoever lists the folder sees each offset once.
 
     Parameters
     ----------
@@ -160,8 +160,8 @@ class Files:
     def _staged(self, staged: str) -> list[tuple[str, _File]]:
         """The files of a batch, and what they will be called.
 
-        That takes a pass over the column `offset`, of files that have just been written; the offsets
-        of the batch are known without, but not those of each date.
+        That takes a pass over the column `offset`, of files that have just been written; the
+        offsets of the batch are known without, but not those of each date.
         """
         from pyspark.sql import functions as F
 

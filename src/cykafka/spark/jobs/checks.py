@@ -136,7 +136,7 @@ def _clients(config: Config) -> Iterator[str]:
         except ValueError as error:
             words = str(error)
             if not words.startswith("expected exactly one"):  # told by the keys' names
-                # The option is a key of this table, unless both clients have it of the table kafka.
+                # The option is a key of this table, but for what both clients have.
                 words = re.sub(r'^option "?(kafka\.[\w.-]+)"?', r'key "\1"', words)
                 words = re.sub(r'^option "?([\w.]+)"?', rf'key "{role}.\1"', words)
                 told.add(words)
@@ -178,7 +178,7 @@ def _archive(config: Config) -> Iterator[str]:
         elif config["path"] and _inside(config["staging"], config["path"]):
             yield f'key "staging" = {config["staging"]!r}: it must not be inside "path"'
     if not config["keep_raw"] and config["decode"] == "none" and config["schema"] is None:
-        yield 'key "keep_raw" = False: without "decode" or "schema" nothing but these columns is left'
+        yield 'key "keep_raw" = False: without "decode" or "schema" there is little else'
     yield from _schema(config)
 
 
@@ -206,7 +206,10 @@ def _mirror(config: Config) -> Iterator[str]:
     if _same_cluster(config):
         for name in ("to", "dead_letter_topic"):
             if config[name] and config[name] in (config["topics"] or []):
-                yield f'key "{name}" = {config[name]!r}: it is one of "topics": records would go round'
+                yield (
+                    f'key "{name}" = {config[name]!r}: it is one of "topics": records would go '
+                    "round"
+                )
     if config["to"] and config["to"] == config["dead_letter_topic"]:
         yield f'key "dead_letter_topic" = {config["to"]!r}: it is the same as "to"'
 

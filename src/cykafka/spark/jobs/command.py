@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cykafka._handle import __version__
+from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config import Config, ConfigError, load
 from cykafka.spark.jobs.keys import COMMON, JOBS, TABLES, Job, Key, boolean, near_miss
 from cykafka.spark.jobs.report import Progress, Summary
@@ -90,6 +91,10 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
         return _fail_configuration(error, arguments)
     except Stopped as error:
         _tell(summary, config)
+        print(f"{PROG} {name}: {error}", file=sys.stderr)
+        return 1
+    except JavaError as error:
+        progress.clear()
         print(f"{PROG} {name}: {error}", file=sys.stderr)
         return 1
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A job's configuration: a TOML file, what the command line says instead, and whether it makes sense.
+"""A job's configuration: a TOML file, what the command line says instead, whether it makes sense.
 
 All mistakes are found at once, before Spark starts. Each names its key, the value (unless it is a
 secret) and what was expected.
@@ -128,8 +128,8 @@ def load(
     file : str, optional
         A TOML file.
     given : mapping, optional
-        What the command line says, which wins: values by the names of keys, or by a table's name, a
-        dot and an option's.
+        What the command line says, which wins: values by the names of keys, or by a table's
+        name, a dot and an option's.
     environment : mapping, optional
         What ``${NAME}`` and ``env:NAME`` mean (default: the process's environment).
 

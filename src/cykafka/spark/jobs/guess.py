@@ -27,8 +27,8 @@ def guess(values: Iterable[bytes | None], headers: Iterable[str] = ()) -> dict[s
     Returns
     -------
     dict
-        ``kind`` in words, ``of`` and ``sampled`` (how many of how many are of that kind), and for JSON
-        objects ``schema``, as DDL that the key ``schema`` of other jobs takes.
+        ``kind`` in words, ``of`` and ``sampled`` (how many of how many are of that kind), and for
+        JSON objects ``schema``, as DDL that the key ``schema`` of other jobs takes.
     """
     kinds: Counter[str] = Counter()
     documents: list[Any] = []

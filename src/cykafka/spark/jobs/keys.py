@@ -223,8 +223,8 @@ COMMON = (
         metavar="URL"),
     Key("app_name", text, "the name of the application in Spark", None, metavar="NAME"),
     Key("summary", text, "write the summary to this file, too, as JSON", None, metavar="FILE"),
-    Key("progress", seconds, "how often progress is told where there is no terminal; 0: never", 10.0,
-        metavar="DURATION"),
+    Key("progress", seconds, "how often progress is told where there is no terminal; 0: never",
+        10.0, metavar="DURATION"),
 )  # fmt: skip
 
 _STREAM = (
@@ -275,7 +275,8 @@ python -m cykafka.spark archive --config archive.toml --trigger continuous --int
             metavar="KIND"),
         Key("staging", text, "deterministic: where files are written before they are renamed "
             "(default: beside the path, which must be the same file system)", None, metavar="DIR"),
-        Key("compression", choice(*_COMPRESSIONS), "of the Parquet files", "zstd", metavar="CODEC"),
+        Key("compression", choice(*_COMPRESSIONS), "of the Parquet files", "zstd",
+            metavar="CODEC"),
         *_DECODE,
         Key("keep_raw", boolean, "with decode or schema: also keep key, value and headers as they "
             "are; replay needs them", True),
@@ -292,7 +293,8 @@ REPLAY = Job(
     """\
 python -m cykafka.spark replay --bootstrap-servers localhost:9092 \\
     --path /data/archive --topics orders --to orders-again --rate 5000
-python -m cykafka.spark replay --config replay.toml --from-time 2026-01-01 --until-time 2026-02-01 --dry-run
+python -m cykafka.spark replay --config replay.toml \\
+    --from-time 2026-01-01 --until-time 2026-02-01 --dry-run
 """,
     (
         Key("path", text, "the folder of the archive", None, True, "DIR"),
@@ -300,20 +302,23 @@ python -m cykafka.spark replay --config replay.toml --from-time 2026-01-01 --unt
         Key("to", text, "send all records to this topic (default: the one they came from)", None,
             metavar="TOPIC"),
         Key("partitions", numbers, "only these partitions", None, metavar="N,..."),
-        Key("from_time", instant, "only records with this timestamp or later", None, metavar="TIME"),
-        Key("until_time", instant, "only records with an earlier timestamp", None, metavar="TIME"),
+        Key("from_time", instant, "only records with this timestamp or later", None,
+            metavar="TIME"),
+        Key("until_time", instant, "only records with an earlier timestamp", None,
+            metavar="TIME"),
         Key("from_offset", whole(0), "only records with this offset or a higher one", None,
             metavar="N"),
         Key("until_offset", whole(0), "only records with a lower offset", None, metavar="N"),
         Key("where", sql, _WHERE, None, metavar="SQL"),
         Key("keep_partitions", boolean, "send each record to the partition it had (else: by key)",
             True),
-        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)", True),
+        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)",
+            True),
         Key("rate", positive, "records per second at most", None, metavar="N"),
         Key("checkpoint", text, "where the job keeps how far it is, so that it can be restarted; "
             + _PATH[1], None, metavar="DIR"),
-        Key("step", whole(1), "with a checkpoint: records to send between two notes of it", 1_000_000,
-            metavar="N"),
+        Key("step", whole(1), "with a checkpoint: records to send between two notes of it",
+            1_000_000, metavar="N"),
         _DRY_RUN,
     ),
     ("kafka", "sink", "spark"),
@@ -323,13 +328,14 @@ python -m cykafka.spark replay --config replay.toml --from-time 2026-01-01 --unt
 MIRROR = Job(
     "mirror",
     "topic to topic, with an SQL transform",
-    "Send the records of topics to others, as they are or by an SQL query over the view `records`.\n"
-    "Bad records go to a dead letter topic. A restart goes on from the checkpoint; records may then\n"
-    "come twice.",
+    "Send the records of topics to others, as they are or by an SQL query over the view\n"
+    "`records`. Bad records go to a dead letter topic. A restart goes on from the checkpoint;\n"
+    "records may then come twice.",
     """\
 python -m cykafka.spark mirror --config mirror.toml
-python -m cykafka.spark mirror --bootstrap-servers localhost:9092 --topics orders --to large-orders \\
-    --checkpoint /data/mirror.checkpoint --dead-letter-topic orders.dlq --schema 'id STRING, total DOUBLE' \\
+python -m cykafka.spark mirror --bootstrap-servers localhost:9092 \\
+    --topics orders --to large-orders --checkpoint /data/mirror.checkpoint \\
+    --dead-letter-topic orders.dlq --schema 'id STRING, total DOUBLE' \\
     --transform "SELECT key, to_json(json) AS value FROM records WHERE json.total > 100"
 """,
     (
@@ -337,7 +343,8 @@ python -m cykafka.spark mirror --bootstrap-servers localhost:9092 --topics order
         Key("to", text, "send all records to this topic (default: the transform's column topic)",
             None, metavar="TOPIC"),
         Key("transform", sql, "a query over the view records, giving value and optionally key, "
-            "headers, partition, timestamp, topic, and error for bad records", None, metavar="SQL"),
+            "headers, partition, timestamp, topic, and error for bad records", None,
+            metavar="SQL"),
         *_DECODE,
         Key("dead_letter_topic", text, "where bad records go; without it they are left out, and "
             "counted", None, metavar="TOPIC"),
@@ -345,7 +352,8 @@ python -m cykafka.spark mirror --bootstrap-servers localhost:9092 --topics order
             "source_offset and source_timestamp", True),
         Key("keep_partitions", boolean, "send each record to the partition it had (else: by key)",
             False),
-        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)", True),
+        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)",
+            True),
         *_STREAM,
         _DRY_RUN,
     ),
@@ -356,20 +364,21 @@ python -m cykafka.spark mirror --bootstrap-servers localhost:9092 --topics order
 REDRIVE = Job(
     "redrive",
     "a dead letter topic back to where its records came from",
-    "Send dead letters (of the job mirror, and of pip_services4_kafka) back to the topics they came\n"
-    "from. A restart goes on from the checkpoint.",
+    "Send dead letters (of the job mirror, and of pip_services4_kafka) back to the topics they\n"
+    "came from. A restart goes on from the checkpoint.",
     """\
 python -m cykafka.spark redrive --bootstrap-servers localhost:9092 \\
     --topics orders.dlq --checkpoint /data/redrive.checkpoint --dry-run
-python -m cykafka.spark redrive --config redrive.toml --where "dlq_error LIKE '%timeout%'" --max-attempts 3
+python -m cykafka.spark redrive --config redrive.toml \\
+    --where "dlq_error LIKE '%timeout%'" --max-attempts 3
 """,
     (
         *_TOPICS,
         *_STREAM,
-        Key("where", sql, _WHERE + "; beside the record's columns there are dlq_topic, dlq_partition, "
-            "dlq_offset, dlq_error, dlq_attempts and redrive_attempts", None, metavar="SQL"),
-        Key("max_attempts", whole(1), "a record that was sent back that often is not sent again", 3,
-            metavar="N"),
+        Key("where", sql, _WHERE + "; beside the record's columns there are dlq_topic, "
+            "dlq_partition, dlq_offset, dlq_error, dlq_attempts and redrive_attempts", None, metavar="SQL"),
+        Key("max_attempts", whole(1), "a record that was sent back that often is not sent again",
+            3, metavar="N"),
         Key("parking_topic", text, "where records go that were sent back too often, or do not say "
             "where they came from; without it they are left out, and counted", None,
             metavar="TOPIC"),
@@ -386,18 +395,18 @@ python -m cykafka.spark redrive --config redrive.toml --where "dlq_error LIKE '%
 PROFILE = Job(
     "profile",
     "what topics hold, as tables and a chart",
-    "Count the records of topics: sizes, keys, times, gaps in the offsets, and what their values seem\n"
-    "to be, by topic and partition.",
+    "Count the records of topics: sizes, keys, times, gaps in the offsets, and what their\n"
+    "values seem to be, by topic and partition.",
     """\
 python -m cykafka.spark profile --bootstrap-servers localhost:9092 --topics orders
 python -m cykafka.spark profile --config profile.toml --output orders.html
 """,
     (
         *_TOPICS,
-        Key("sample", whole(0, 100_000), "the schema is guessed of that many of the newest records of "
-            "each partition; 0: no guess", 200, metavar="N"),
-        Key("output", text, "write the chart (.svg) or the whole report (.html, .json) to this file",
-            None, metavar="FILE"),
+        Key("sample", whole(0, 100_000), "the schema is guessed of that many of the newest "
+            "records of each partition; 0: no guess", 200, metavar="N"),
+        Key("output", text, "write the chart (.svg) or the whole report (.html, .json) to this "
+            "file", None, metavar="FILE"),
     ),
     ("kafka", "source", "spark"),
     False,
@@ -407,8 +416,8 @@ JOBS = {job.name: job for job in (ARCHIVE, REPLAY, MIRROR, REDRIVE, PROFILE)}
 
 # Tables with any keys: the prefix of their options, and what they mean.
 TABLES = {
-    "kafka": "properties of the Kafka clients: bootstrap.servers, security.protocol, sasl.*, ssl.*",
-    "source": "options of the data source, as maxOffsetsPerTrigger; source.kafka.* only for reading",
+    "kafka": "properties of the clients: bootstrap.servers, security.protocol, sasl.*, ssl.*",
+    "source": "options of the source, as maxOffsetsPerTrigger; source.kafka.* only for reading",
     "sink": "options of the sink; sink.kafka.* only for writing",
     "spark": "Spark's own configuration: executor.memory, sql.shuffle.partitions, ...",
 }

@@ -138,8 +138,8 @@ def _check(out: DataFrame) -> None:
     problems = []
     if "source" not in out.columns:
         problems.append(
-            'key "transform": expected the column source, too, by which a record is traced to where '
-            "it came from: select it"
+            'key "transform": expected the column source, too, by which a record is traced to '
+            "where it came from: select it"
         )
     if "value" not in out.columns:
         problems.append('key "transform": expected a column value')

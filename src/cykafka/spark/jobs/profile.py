@@ -53,8 +53,7 @@ def _partitions(run: Run) -> list[dict[str, Any]]:
     from pyspark.sql import functions as F
 
     columns = (
-        "key binary, value binary, topic string, partition int, offset bigint, "
-        "timestamp timestamp"
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
     )
     key, value = F.length("key"), F.length("value")
 
@@ -181,14 +180,10 @@ def _read_assigned(run: Run, columns: str, options: dict[str, str]) -> DataFrame
         for name, value in run.config.source_options().items()
         if name.lower() not in _WHERE_TO_READ
     }
-    return (
-        run.spark.read.format("cykafka").schema(columns).options(**{**given, **options}).load()
-    )
+    return run.spark.read.format("cykafka").schema(columns).options(**{**given, **options}).load()
 
 
-def _topics(
-    partitions: list[dict[str, Any]], keys: dict[str, int]
-) -> dict[str, dict[str, Any]]:
+def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str, dict[str, Any]]:
     """The sums of each topic."""
     topics: dict[str, dict[str, Any]] = {}
     for row in partitions:

@@ -90,11 +90,8 @@ def _out(run: Run, rows: DataFrame) -> DataFrame:
     config = run.config
     sent = F.col("_fate") == "sent"
     parking = config["parking_topic"]
-    if parking:
-        rows = rows.where("_fate <> 'skipped'")
-    else:
-        rows = rows.where("_fate = 'sent'")
-    # As it was before it became a dead letter, but for the counter, which stays with it from now on.
+    rows = rows.where("_fate <> 'skipped'" if parking else "_fate = 'sent'")
+    # As it was before it became a dead letter, but for the counter, which stays with it.
     back = with_headers(
         without(F.col("headers"), (*DEAD_LETTER, ATTEMPTS)),
         [header(ATTEMPTS, F.col(ATTEMPTS) + 1)],

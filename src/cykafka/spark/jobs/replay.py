@@ -111,7 +111,7 @@ def _archive(run: Run) -> DataFrame:
     if missing:
         raise ConfigError(
             [
-                f'key "path" = {path!r}: expected an archive with the columns {", ".join(_NEEDED)}, '
+                f'key "path" = {path!r}: expected an archive with {", ".join(_NEEDED)}, '
                 f"and there is no {', '.join(missing)} (was it made with keep_raw = false?)"
             ]
         )
@@ -156,7 +156,9 @@ def _send(run: Run, records: DataFrame) -> None:
             for low, high in [_share(part, number, steps)]
             if low < high
         ]
-        words = f"replay: {run.summary.records:,} of {total:,} records sent, step {number + 1} of {steps}"
+        words = (
+            f"replay: {run.summary.records:,} of {total:,} records, step {number + 1} of {steps}"
+        )
         counts = run.watched(words, _sender(run, records, step))
         run.summary.batches += 1
         run.summary.add(counts["records"], counts["bytes"] or 0, 0, {"sent": counts["records"]})

@@ -28,7 +28,10 @@ T = TypeVar("T")
 _POLL_S = 0.25
 
 # Options of sources and sinks whose values Spark must not show, in plans or on its pages.
-_REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|private[.]?key|key[.]pem|keystore[.]key"
+_REDACTED = (
+    "(?i)secret|password|passphrase|token|access[.]?key|jaas|private[.]?key|key[.]pem"
+    "|keystore[.]key"
+)
 
 
 class Stopped(Exception):
@@ -177,8 +180,8 @@ def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
         settings = SparkConf(loadDefaults=False).setAll(public)
         try:
             if SparkContext._gateway is None:
-                # A session of its own: Ctrl-C is for this process, which ends queries in order; the
-                # JVM ends when this process has.
+                # A session of its own: Ctrl-C is for this process, which ends queries in order;
+                # the JVM ends when this process has.
                 kwargs: dict[str, Any] = {"start_new_session": True}
                 if not verbose:
                     kwargs["stderr"] = log

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cykafka.spark.jobs.config import Config
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "rehearse", "start"]
@@ -97,10 +96,10 @@ def _checkpoint(run: Run) -> str:
 class Tally:
     """Counts what a query has committed, from its progress reports.
 
-    A micro-batch reports once, after it is committed: what a crash undid is counted by the run that
-    does it again, and by no other. The counts were made as the records passed (`counted`), so they
-    cost no second pass; the offsets are those of the checkpoint, so they hold for offsets without
-    records, too.
+    A micro-batch reports once, after it is committed: what a crash undid is counted by the run
+    that does it again, and by no other. The counts were made as the records passed (`counted`), so
+    they cost no second pass; the offsets are those of the checkpoint, so they hold for offsets
+    without records, too.
     """
 
     def __init__(self, summary: Summary, extra: dict[int, dict[str, Any]] | None = None) -> None:
@@ -215,8 +214,8 @@ def finish(run: Run, query: StreamingQuery) -> None:
             run.progress.show(tally.words())
             if not run.stop.asked:
                 continue
-            # A micro-batch that is cut off is done again after a restart: a sink that is not exactly
-            # once would have its records twice.
+            # A micro-batch that is cut off is done again after a restart: a sink that is not
+            # exactly once would have its records twice.
             now = time.monotonic()
             deadline = deadline or now + run.config["stop_timeout"]
             idle = not query.status["isTriggerActive"]
@@ -236,7 +235,7 @@ def finish(run: Run, query: StreamingQuery) -> None:
 
 
 def rehearse(run: Run, out: DataFrame, by: list[str]) -> None:
-    """Run a query that sends nothing, from a copy of the checkpoint: what it would send, by columns."""
+    """Run a query from a copy of the checkpoint that sends nothing; tell what it would send."""
     from pyspark.sql import functions as F
 
     def tell(batch: DataFrame, _number: int) -> None:

@@ -150,7 +150,7 @@ def _type(document: Any, path: str, required: list[tuple[str, str]]) -> str:
 
 
 def decoded(records: DataFrame, form: str, schema: Schema | None) -> DataFrame:
-    """Records with what their values say, and a column ``error`` with what is wrong (null: nothing).
+    """Records with what their values say, and ``error`` with what is wrong (null: nothing).
 
     Spark's own functions do it, in the JVM: another process of Python would cost more.
 

@@ -6,22 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_jobs import Bench, bench, other_topic, topic  # noqa: F401, fixtures
+from spark_jobs import Bench
 
 from cykafka.spark.jobs.config import ConfigError
-
-
-@pytest.fixture
-def dead(cluster: Any, unique: Any) -> str:
-    """A dead letter topic."""
-    name = unique("dead")
-    cluster.create_topic(name, 1, config={"retention.ms": -1})
-    return str(name)
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
-    return str(tmp_path / "checkpoint")
 
 
 def headers(message: Any) -> dict[str, bytes | None]:
@@ -29,7 +16,7 @@ def headers(message: Any) -> dict[str, bytes | None]:
 
 
 def test_records_are_mirrored_with_where_they_came_from(
-    bench: Bench, topic: str, other_topic: str, checkpoint: str  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 20)
     bench.send(topic, [{"value": None, "key": None, "partition": 3, "timestamp": 1_000}])
@@ -43,7 +30,11 @@ def test_records_are_mirrored_with_where_they_came_from(
     assert again.records == 0
     sent = bench.read(other_topic, 81)
     for was, now in zip(bench.read(topic), sent, strict=True):
-        assert (now.partition(), now.key(), now.value()) == (was.partition(), was.key(), was.value())
+        assert (now.partition(), now.key(), now.value()) == (
+            was.partition(),
+            was.key(),
+            was.value(),
+        )
         assert now.timestamp() == was.timestamp()
         assert now.headers() == [
             *(was.headers() or []),
@@ -55,7 +46,7 @@ def test_records_are_mirrored_with_where_they_came_from(
 
 
 def test_a_transform_makes_records_of_records(
-    bench: Bench, topic: str, other_topic: str, checkpoint: str  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 10)
 
@@ -80,7 +71,7 @@ def test_a_transform_makes_records_of_records(
 
 
 def test_rows_with_an_error_are_dead_letters(
-    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str
 ) -> None:
     values = [b"1", b"x", b"3", None]
     bench.send(topic, [{"value": v, "key": "k", "partition": 1, "headers": [("a", b"b")]}
@@ -113,7 +104,7 @@ def test_rows_with_an_error_are_dead_letters(
 @pytest.mark.parametrize("transform", [None, "SELECT to_json(json) AS value FROM records "
                                              "WHERE json.id > 1"])  # fmt: skip
 def test_what_does_not_match_the_schema_is_a_dead_letter(
-    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str,  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str,
     transform: str | None,
 ) -> None:  # fmt: skip
     values = [b'{"id": 1}', b'{"id": 2}', b"[", b'{"id": "x"}', b'{"id": 3}']
@@ -132,7 +123,7 @@ def test_what_does_not_match_the_schema_is_a_dead_letter(
 
 
 def test_a_dry_run_sends_nothing_and_keeps_the_position(
-    bench: Bench, topic: str, other_topic: str, checkpoint: str  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
     bench.fill(topic, 2)
@@ -156,13 +147,16 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
         ("SELEC value", "Syntax error"),
         ("SELECT nothing AS value FROM records", "`nothing` cannot be resolved"),
         ("SELECT key FROM records", "expected a column value"),
-        ("SELECT offset AS value FROM records", "the column value is of type bigint, expected bina"),
+        (
+            "SELECT offset AS value FROM records",
+            "the column value is of type bigint, expected bina",
+        ),
         ("SELECT value, 1 AS other FROM records", "the column other cannot be sent"),
         ("SELECT DISTINCT value FROM records", "expected the column source, too"),
     ],
 )
 def test_a_transform_that_cannot_be_is_a_mistake(
-    bench: Bench, topic: str, checkpoint: str, transform: str, told: str  # noqa: F811
+    bench: Bench, topic: str, checkpoint: str, transform: str, told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
         bench.run("mirror", topics=topic, to="t", transform=transform, checkpoint=checkpoint)

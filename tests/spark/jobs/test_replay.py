@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_jobs import Bench, bench, other_topic, places, topic  # noqa: F401, fixtures
+from spark_jobs import Bench
 
 from cykafka.spark.jobs import replay
 from cykafka.spark.jobs.config import ConfigError
@@ -18,7 +18,7 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def archive(bench: Bench, topic: str, places: dict[str, str]) -> dict[str, str]:  # noqa: F811
+def archive(bench: Bench, topic: str, places: dict[str, str]) -> dict[str, str]:
     """An archive of 4 x 30 records, and the path that replay takes."""
     bench.fill(topic, 30)
     bench.run("archive", topics=topic, file_names="deterministic",
@@ -27,13 +27,11 @@ def archive(bench: Bench, topic: str, places: dict[str, str]) -> dict[str, str]:
 
 
 def content(messages: list[Any]) -> list[tuple[Any, ...]]:
-    return [
-        (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()) for m in messages
-    ]
+    return [(m.partition(), m.key(), m.value(), m.headers(), m.timestamp()) for m in messages]
 
 
 def test_records_come_back_as_they_were(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
 ) -> None:
     bench.send(topic, [{"value": None, "key": None, "partition": 3, "timestamp": START_MS}])
 
@@ -47,7 +45,7 @@ def test_records_come_back_as_they_were(
 
 
 def test_a_window_of_the_archive_is_replayed(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
 ) -> None:
     keys = {"to": other_topic, "topics": topic, **archive}
 
@@ -64,7 +62,7 @@ def test_a_window_of_the_archive_is_replayed(
 
 
 def test_a_dry_run_sends_nothing_and_tells_what_it_would_send(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
 ) -> None:
     summary = bench.run("replay", to=other_topic, dry_run=True, from_offset=25, **archive)
 
@@ -75,12 +73,17 @@ def test_a_dry_run_sends_nothing_and_tells_what_it_would_send(
 
 
 def test_partitions_and_times_may_be_new(
-    bench: Bench, other_topic: str, archive: dict[str, str]  # noqa: F811
+    bench: Bench, other_topic: str, archive: dict[str, str]
 ) -> None:
     before = time.time() * 1000
 
     bench.run(
-        "replay", to=other_topic, keep_partitions=False, keep_timestamps=False, until_offset=7, **archive
+        "replay",
+        to=other_topic,
+        keep_partitions=False,
+        keep_timestamps=False,
+        until_offset=7,
+        **archive,
     )
 
     sent = bench.read(other_topic, 28)
@@ -93,12 +96,8 @@ def test_partitions_and_times_may_be_new(
     assert len({tuple(each) for key, each in by_key.items() if key.startswith(b"k0")}) > 1
 
 
-def test_a_cap_on_the_rate_holds(
-    bench: Bench, other_topic: str, archive: dict[str, str]  # noqa: F811
-) -> None:
-    bench.run(
-        "replay", to=other_topic, rate=20, from_offset=10, keep_timestamps=False, **archive
-    )
+def test_a_cap_on_the_rate_holds(bench: Bench, other_topic: str, archive: dict[str, str]) -> None:
+    bench.run("replay", to=other_topic, rate=20, from_offset=10, keep_timestamps=False, **archive)
 
     times = sorted(message.timestamp()[1] for message in bench.read(other_topic, 80))
     # Two tasks of 10 records per second each, and each begins at once.
@@ -108,7 +107,7 @@ def test_a_cap_on_the_rate_holds(
 
 
 def test_a_restart_goes_on_behind_the_last_step(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str],  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, archive: dict[str, str],
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     keys = {"to": other_topic, "checkpoint": str(tmp_path / "replayed"), "step": 40, **archive}
@@ -137,7 +136,7 @@ def test_a_restart_goes_on_behind_the_last_step(
 
 
 def test_a_checkpoint_of_another_replay_is_refused(
-    bench: Bench, other_topic: str, archive: dict[str, str], tmp_path: Path  # noqa: F811
+    bench: Bench, other_topic: str, archive: dict[str, str], tmp_path: Path
 ) -> None:
     keys = {"checkpoint": str(tmp_path / "replayed"), **archive}
     bench.run("replay", to=other_topic, until_offset=1, **keys)
@@ -172,7 +171,7 @@ def test_a_condition_that_is_none_is_a_mistake(bench: Bench, archive: dict[str, 
 
 
 def test_the_note_of_a_checkpoint_is_plain(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str],  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, archive: dict[str, str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     bench.run("replay", to=other_topic, until_offset=2, checkpoint=str(tmp_path / "c"), **archive)

@@ -6,17 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_jobs import Bench, bench, other_topic, topic  # noqa: F401, fixtures
+from spark_jobs import Bench
 
 from cykafka.spark.jobs.config import ConfigError
-
-
-@pytest.fixture
-def dead(cluster: Any, unique: Any) -> str:
-    """A dead letter topic."""
-    name = unique("dead")
-    cluster.create_topic(name, 1, config={"retention.ms": -1})
-    return str(name)
 
 
 @pytest.fixture
@@ -26,12 +18,7 @@ def parking(cluster: Any, unique: Any) -> str:
     return str(name)
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
-    return str(tmp_path / "checkpoint")
-
-
-def letter(topic: str, number: int, error: str = "oh", **more: Any) -> dict[str, Any]:  # noqa: F811
+def letter(topic: str, number: int, error: str = "oh", **more: Any) -> dict[str, Any]:
     """What pip_services4_kafka's move_to_dead_letter() sends."""
     headers = [
         ("message_type", b"order"),
@@ -46,9 +33,7 @@ def letter(topic: str, number: int, error: str = "oh", **more: Any) -> dict[str,
             "timestamp": 1_700_000_000_000, **more}  # fmt: skip
 
 
-def test_dead_letters_go_back_once(
-    bench: Bench, topic: str, dead: str, checkpoint: str  # noqa: F811
-) -> None:
+def test_dead_letters_go_back_once(bench: Bench, topic: str, dead: str, checkpoint: str) -> None:
     twice_dead = [("dlq_topic", b"elsewhere"), ("dlq_partition", b"9"), ("redrive_attempts", b"1")]
     bench.send(dead, [letter(topic, 0), letter(topic, 1, before=twice_dead)])
     keys = {"topics": dead, "checkpoint": checkpoint, "keep_timestamps": True}
@@ -66,7 +51,7 @@ def test_dead_letters_go_back_once(
 
 
 def test_each_record_meets_one_fate(
-    bench: Bench, topic: str, dead: str, parking: str, checkpoint: str  # noqa: F811
+    bench: Bench, topic: str, dead: str, parking: str, checkpoint: str
 ) -> None:
     bench.send(
         dead,
@@ -94,7 +79,7 @@ def test_each_record_meets_one_fate(
 
 
 def test_a_dry_run_sends_nothing_and_keeps_the_position(
-    bench: Bench, topic: str, dead: str, checkpoint: str  # noqa: F811
+    bench: Bench, topic: str, dead: str, checkpoint: str
 ) -> None:
     bench.send(dead, [letter(topic, number) for number in range(3)])
 
@@ -108,7 +93,7 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
 
 
 def test_what_mirror_buried_is_redriven(
-    bench: Bench, topic: str, other_topic: str, dead: str, tmp_path: Path  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, dead: str, tmp_path: Path
 ) -> None:
     bench.send(topic, [{"value": b"[", "key": "k", "partition": 1, "headers": [("a", None)]}])
     bench.run("mirror", topics=topic, to=other_topic, dead_letter_topic=dead, schema="id BIGINT",
@@ -121,8 +106,6 @@ def test_what_mirror_buried_is_redriven(
     assert now.headers() == [("a", None), ("redrive_attempts", b"1")]
 
 
-def test_a_condition_that_is_none_is_a_mistake(
-    bench: Bench, dead: str, checkpoint: str
-) -> None:
+def test_a_condition_that_is_none_is_a_mistake(bench: Bench, dead: str, checkpoint: str) -> None:
     with pytest.raises(ConfigError, match="key \"where\" = 'dlq_eror = 1'.*cannot be resolved"):
         bench.run("redrive", topics=dead, checkpoint=checkpoint, where="dlq_eror = 1")

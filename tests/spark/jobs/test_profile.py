@@ -7,13 +7,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
-from spark_jobs import Bench, bench, other_topic, topic  # noqa: F401, fixtures
+from spark_jobs import Bench
 
 import cykafka
 
 
 def test_a_profile_tells_what_topics_hold(
-    bench: Bench, topic: str, other_topic: str, tmp_path: Path  # noqa: F811
+    bench: Bench, topic: str, other_topic: str, tmp_path: Path
 ) -> None:
     bench.send(
         topic,
@@ -50,9 +50,7 @@ def test_a_profile_tells_what_topics_hold(
     assert "█" in text
 
 
-def test_gaps_are_found(
-    bench: Bench, cluster: Any, unique: Any, tmp_path: Path
-) -> None:
+def test_gaps_are_found(bench: Bench, cluster: Any, unique: Any, tmp_path: Path) -> None:
     name = unique("gaps")
     cluster.create_topic(name, 1)
     # Each mark of a transaction takes an offset: 0-2, mark, 4-6, mark, 8-9 (aborted, but there).
@@ -78,9 +76,7 @@ def test_gaps_are_found(
     assert ElementTree.parse(tmp_path / "chart.svg").getroot().tag.endswith("svg")
 
 
-def test_an_empty_topic_has_a_profile(
-    bench: Bench, topic: str, tmp_path: Path  # noqa: F811
-) -> None:
+def test_an_empty_topic_has_a_profile(bench: Bench, topic: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
 
     summary = bench.run("profile", topics=topic, output=str(page))
@@ -89,7 +85,7 @@ def test_an_empty_topic_has_a_profile(
     assert "no records" in page.read_text()
 
 
-def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:  # noqa: F811
+def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:
     bench.fill(topic, 10)
     window = {"source__startingOffsets": json.dumps({topic: {"0": 4, "1": -2, "2": 10, "3": 10}})}
 
@@ -97,4 +93,3 @@ def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:  # noq
 
     assert summary.ranges == {(topic, 0): (4, 10), (topic, 1): (0, 10)}
     assert summary.details["topics"][topic]["values"]["kind"] == "text"
-

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset
 import pytest
-from spark_jobs import Bench, bench, places, topic  # noqa: F401, fixtures
+from spark_jobs import Bench
 
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.session import Stop
@@ -28,7 +28,7 @@ def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:
 def offsets_by_listing(path: str) -> Counter[tuple[str, int, int]]:
     """As a reader sees it that knows nothing of Spark."""
     query = (
-        "SELECT topic::VARCHAR, \"partition\", \"offset\" FROM "
+        'SELECT topic::VARCHAR, "partition", "offset" FROM '
         f"read_parquet('{path}/**/*.parquet', hive_partitioning = true)"
     )
     return Counter(duckdb.sql(query).fetchall())
@@ -100,9 +100,7 @@ def test_several_micro_batches_are_counted_as_one_run(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 30)
 
 
-def test_names_tell_what_is_in_the_files(
-    bench: Bench, topic: str, places: dict[str, str]
-) -> None:
+def test_names_tell_what_is_in_the_files(bench: Bench, topic: str, places: dict[str, str]) -> None:
     bench.fill(topic, 10, partitions=2)
     bench.fill(topic, 10, partitions=2, timestamp=1_700_100_000_000)  # another day
 

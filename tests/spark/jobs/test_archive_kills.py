@@ -21,7 +21,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import spark_archives
-from spark_jobs import Bench, bench, topic  # noqa: F401, fixtures
+from spark_jobs import Bench
 
 KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "20"))
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
@@ -54,7 +54,7 @@ def is_there(pid: int) -> bool:
 class Driver:
     """A process with Spark, which waits to be told to go on."""
 
-    def __init__(self, servers: str, topic: str, folder: Path) -> None:  # noqa: F811
+    def __init__(self, servers: str, topic: str, folder: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, spark_archives.__file__, servers, topic, str(folder)],
             stdin=subprocess.PIPE,
@@ -104,7 +104,7 @@ def listed(folder: Path) -> Counter[tuple[int, int]]:
     """What whoever lists the folder sees, by partition and offset."""
     if not list(folder.rglob("*.parquet")):
         return Counter()
-    query = f"SELECT \"partition\", \"offset\" FROM read_parquet('{folder}/**/*.parquet')"
+    query = f'SELECT "partition", "offset" FROM read_parquet(\'{folder}/**/*.parquet\')'
     return Counter(duckdb.sql(query).fetchall())
 
 
@@ -114,7 +114,7 @@ def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 @pytest.mark.timeout(START_S + 30 * KILLS)
 def test_each_offset_is_archived_once_whatever_is_killed(
-    bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]  # noqa: F811
+    bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]
 ) -> None:
     print(f"CYKAFKA_TEST_SEED={SEED}")
     dice = random.Random(SEED)
@@ -152,5 +152,3 @@ def test_each_offset_is_archived_once_whatever_is_killed(
         found = Counter((row.partition, row.offset) for row in rows)
         assert found == expected, f"seed {SEED}, {kind}: {len(found)}, twice {twice(found)}"
     assert listed(tmp_path / "deterministic") == expected
-
-

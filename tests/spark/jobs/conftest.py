@@ -1,0 +1,50 @@
+"""Where jobs work: a broker, a session, topics that keep old records, folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench
+
+
+@pytest.fixture
+def bench(spark: Any, cluster: Any, stop_queries: None) -> Bench:
+    return Bench(spark, cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(cluster: Any, unique: Any) -> str:
+    """A topic of four partitions that keeps old records, too."""
+    name = unique("topic")
+    cluster.create_topic(name, 4, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.fixture
+def other_topic(cluster: Any, unique: Any) -> str:
+    """Another one."""
+    name = unique("other")
+    cluster.create_topic(name, 4, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """The folders of an archive."""
+    return {"path": str(tmp_path / "archive"), "checkpoint": str(tmp_path / "checkpoint")}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """A folder for a query's position."""
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def dead(cluster: Any, unique: Any) -> str:
+    """A dead letter topic of one partition."""
+    name = unique("dead")
+    cluster.create_topic(name, 1, config={"retention.ms": -1})
+    return str(name)
