@@ -376,7 +376,8 @@ python -m cykafka.spark redrive --config redrive.toml \\
         *_TOPICS,
         *_STREAM,
         Key("where", sql, _WHERE + "; beside the record's columns there are dlq_topic, "
-            "dlq_partition, dlq_offset, dlq_error, dlq_attempts and redrive_attempts", None, metavar="SQL"),
+            "dlq_partition, dlq_offset, dlq_error, dlq_attempts and redrive_attempts", None,
+            metavar="SQL"),
         Key("max_attempts", whole(1), "a record that was sent back that often is not sent again",
             3, metavar="N"),
         Key("parking_topic", text, "where records go that were sent back too often, or do not say "

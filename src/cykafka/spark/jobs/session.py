@@ -118,28 +118,32 @@ class Run:
         Stopped
             Somebody asked to stop; the jobs are cancelled.
         """
-        result: list[T] = []
-        failure: list[BaseException] = []
+        done = threading.Event()
 
-        def run() -> None:
-            try:
-                result.append(work())
-            except BaseException as error:
-                failure.append(error)
+        def watch() -> None:
+            cancelled = False
+            while not done.wait(_POLL_S):
+                if self.stop.asked and not cancelled:
+                    cancelled = True
+                    self.spark.sparkContext.cancelAllJobs()
+                self.progress.show(f"{what}: {self._tasks()}")
 
-        # Spark's calls wait in C, where signals are not heard.
-        thread = threading.Thread(target=run, name="cykafka-spark-job", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(_POLL_S)
+        # The work stays in this thread, which Spark knows as the session's; a signal's handler runs
+        # in the midst of it, and only leaves word.
+        watcher = threading.Thread(target=watch, name="cykafka-watcher", daemon=True)
+        watcher.start()
+        try:
+            result = work()
+        except Exception as error:
             if self.stop.asked:
-                self.spark.sparkContext.cancelAllJobs()
-                thread.join(self.config.values.get("stop_timeout") or 30.0)
-                raise Stopped(f"{what}: stopped before it was done")
-            self.progress.show(f"{what}: {self._tasks()}")
-        if failure:
-            raise failure[0]
-        return result[0]
+                raise Stopped(f"{what}: stopped before it was done") from error
+            raise
+        finally:
+            done.set()
+            watcher.join()
+        if self.stop.asked:
+            raise Stopped(f"{what}: stopped")
+        return result
 
     def _tasks(self) -> str:
         tracker = self.spark.sparkContext.statusTracker()
