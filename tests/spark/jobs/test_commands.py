@@ -1,0 +1,134 @@
+"""The command line with a Spark of its own: each job once, a stream that is stopped, one that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench
+
+SECRET = "geheim-4711"
+START_S = 150
+
+
+def arguments(job: str, bench: Bench, summary: Path, *more: str) -> list[str]:
+    return [
+        sys.executable, "-m", "cykafka.spark", job,
+        "--bootstrap-servers", bench.servers, "--master", "local[2]", "--summary", str(summary),
+        "--spark-conf", "driver.memory=1g", "--spark-conf", "sql.shuffle.partitions=2",
+        "--kafka", "ssl.key.password=env:SECRET", "--progress", "1s", *more,
+    ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "SECRET": SECRET}
+
+
+def run(job: str, bench: Bench, folder: Path, *more: str) -> tuple[Any, dict[str, Any]]:
+    """A finished process, and its summary."""
+    summary = folder / f"{job}.json"
+    done = subprocess.run(
+        arguments(job, bench, summary, *more),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert SECRET not in done.stdout + done.stderr
+    return done, json.loads(summary.read_text()) if summary.exists() else {}
+
+
+@pytest.mark.timeout(5 * START_S)
+def test_each_job_runs_as_a_command(
+    bench: Bench, topic: str, other_topic: str, dead: str, tmp_path: Path
+) -> None:
+    bench.send(topic, [{"value": f'{{"id": {n}}}', "partition": 1} for n in range(20)])
+    bench.send(topic, [{"value": "bad", "partition": 1}])
+    path, checkpoints = str(tmp_path / "archive"), str(tmp_path / "checkpoint")
+
+    done, summary = run("archive", bench, tmp_path, "--topics", topic, "--path", path,
+                        "--checkpoint", checkpoints + "-1")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (summary["records"], summary["outcome"]) == (21, "finished")
+    assert "archive finished" in done.stdout
+    assert "archive: starting Spark" in done.stderr or "archive: " in done.stderr
+
+    done, summary = run("replay", bench, tmp_path, "--path", path, "--to", other_topic,
+                        "--until-offset", "5")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert summary["offsets"] == {topic: {"1": {"start": 0, "end": 5}}}
+
+    done, summary = run("mirror", bench, tmp_path, "--topics", topic, "--to", other_topic,
+                        "--schema", "id BIGINT", "--dead-letter-topic", dead,
+                        "--checkpoint", checkpoints + "-2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (summary["records"], summary["bad"], summary["counts"]) == (21, 1, {"sent": 20})
+
+    done, summary = run("redrive", bench, tmp_path, "--topics", dead,
+                        "--checkpoint", checkpoints + "-3")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert summary["counts"]["sent"] == 1
+
+    done, summary = run("profile", bench, tmp_path, "--topics", f"{topic},{other_topic}")
+    assert done.returncode == 0, done.stderr
+    assert summary["topics"][topic]["records"] == 22
+    assert summary["topics"][other_topic]["records"] == 25
+    assert "id BIGINT" in done.stdout
+
+
+@pytest.mark.timeout(2 * START_S)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stream_that_is_stopped_ends_with_its_summary(
+    bench: Bench, topic: str, tmp_path: Path, number: int
+) -> None:
+    bench.fill(topic, 10)
+    summary = tmp_path / "archive.json"
+    process = subprocess.Popen(
+        arguments("archive", bench, summary, "--topics", topic, "--path", str(tmp_path / "a"),
+                  "--checkpoint", str(tmp_path / "c"), "--trigger", "continuous"),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + START_S
+        while not list((tmp_path / "c").glob("commits/0")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        # As a terminal does it: the whole group is told.
+        os.killpg(process.pid, number)
+        out, error = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+    assert process.returncode == 0, error
+    assert "archive stopped" in out
+    assert json.loads(summary.read_text())["records"] == 40
+    assert "Traceback" not in error
+
+
+@pytest.mark.timeout(2 * START_S)
+def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> None:
+    bench.fill(topic, 1)
+    (tmp_path / "file").write_text("not a folder")
+
+    done, summary = run("archive", bench, tmp_path, "--topics", topic,
+                        "--path", str(tmp_path / "file" / "a"),
+                        "--checkpoint", str(tmp_path / "c"))  # fmt: skip
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if "cykafka.spark archive: " in line]
+    assert "Exception)" in told
+    assert str(tmp_path / "file") in told
+    assert summary.get("outcome", "failed") == "failed"
