@@ -29,6 +29,7 @@ def config(servers: str, topic: str, folder: Path, kind: str, **keys: str) -> Co
         "path": str(folder / kind),
         "checkpoint": str(folder / f"{kind}.checkpoint"),
         "file_names": kind,
+        "app_name": kind,
         "master": "local[2]",
         "source.maxOffsetsPerTrigger": "200",
         "spark.driver.memory": "1g",

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from cykafka.spark.jobs import command, session
-from cykafka.spark.jobs.command import explained, main
+from cykafka.spark.jobs.command import main
+from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.keys import JOBS
 
 ARCHIVE = ("archive", "--bootstrap-servers", "localhost:1", "--topics", "a", "--path", "/p",

@@ -15,6 +15,7 @@ from typing import Any
 from cykafka._handle import __version__
 from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config import Config, ConfigError, load
+from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.keys import COMMON, JOBS, TABLES, Job, Key, boolean, near_miss
 from cykafka.spark.jobs.report import Progress, Summary
 
@@ -124,46 +125,6 @@ def _fail_configuration(error: ConfigError, arguments: argparse.Namespace) -> in
     for problem in error.problems:
         print(f"  - {problem}", file=sys.stderr)
     return 2
-
-
-# -- errors of Spark
-
-_PYTHON = re.compile(
-    r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)): (?P<words>.+?)$", re.MULTILINE
-)
-_JAVA = re.compile(
-    r"(?:Caused by: |^)(?P<kind>(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)?): (?P<words>[^\n]+)",
-    re.MULTILINE,
-)
-_UNINFORMATIVE = ("SparkException", "StreamingQueryException", "Py4JJavaError", "PythonException",
-                  "PySparkRuntimeError", "AnalysisException")  # fmt: skip
-_CLASS = re.compile(r"\[[A-Z0-9_.]+\]\s*")
-_NOISE = re.compile(
-    r"\s*(?:SQLSTATE: \w+|\n\s*at .*|Traceback \(most recent call last\):.*)", re.DOTALL
-)
-
-
-def explained(error: BaseException) -> str:
-    """One paragraph that names the cause of an error, whatever Spark has wrapped around it."""
-    words = str(error)
-    # What Python raised in a worker is told last in the trace that Spark quotes.
-    python = [
-        match
-        for match in _PYTHON.finditer(words)
-        if match["kind"].rpartition(".")[2] not in _UNINFORMATIVE
-    ]
-    if python:
-        kind, told = python[-1]["kind"].rpartition(".")[2], python[-1]["words"]
-        return _one_line(f"{told} ({kind})")
-    java = [m for m in _JAVA.finditer(words) if m["kind"].rpartition(".")[2] not in _UNINFORMATIVE]
-    if java:
-        return _one_line(f"{java[-1]['words']} ({java[-1]['kind'].rpartition('.')[2]})")
-    told = _one_line(_CLASS.sub("", _NOISE.sub("", words)))
-    return told or type(error).__name__
-
-
-def _one_line(words: str) -> str:
-    return " ".join(words.split())
 
 
 # -- arguments

@@ -95,6 +95,13 @@ class Folder:
     def write(self, name: str, words: str) -> None:
         """Write a file, which is there as a whole or not at all."""
         beside = f".{name}.new"
+        if self._local is not None:
+            with open(os.path.join(self._local, beside), "w", encoding="utf-8") as file:
+                file.write(words)
+                file.flush()
+                os.fsync(file.fileno())
+            self.take(self, beside, name)
+            return
         stream = self._fs.create(self._path(beside), True)
         try:
             stream.write(bytearray(words.encode()))

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     HEADERS,
@@ -129,9 +130,7 @@ def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFra
             continue  # the query has it, in its own way
         _check(out)
         return out
-    words = " ".join(str(failure).split())
-    words = re.sub(r"\[[A-Z0-9_.]+\] ?", "", words).split("; line")[0].split(" == SQL")[0]
-    raise ConfigError([f'key "transform": {words}'])
+    raise ConfigError([f'key "transform": {told_by_spark(failure)}'])
 
 
 def _check(out: DataFrame) -> None:

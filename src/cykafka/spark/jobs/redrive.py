@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     HEADERS,
@@ -79,8 +80,7 @@ def _fate(rows: DataFrame, where: str | None, most: int) -> Column:
         condition = F.expr(where)
         rows.where(condition)
     except (AnalysisException, ParseException) as error:
-        words = " ".join(str(error).split()).split(" == SQL")[0].split("; line")[0]
-        raise ConfigError([f'key "where" = {where!r}: {words}']) from None
+        raise ConfigError([f'key "where" = {where!r}: {told_by_spark(error)}']) from None
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.streams import counts_of
@@ -32,6 +34,7 @@ _NEEDED = {
 }
 _NOTE = "replay.json"
 _SLICE_S = 0.05
+_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def _selected(run: Run) -> DataFrame:
         try:
             records = records.where(config["where"])
         except (AnalysisException, ParseException) as error:
-            words = " ".join(str(error).split()).split(" == SQL")[0].split("; line")[0]
+            words = told_by_spark(error)
             raise ConfigError([f'key "where" = {config["where"]!r}: {words}']) from None
     return records
 
@@ -207,36 +210,36 @@ def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dic
     ).observe(
         seen, F.sum(size.cast("bigint")).alias("bytes"), *counts_of({"records": F.lit(True)})
     )
-    if config["rate"]:
-        out = _limited(run, out, config["rate"] / tasks)
     options = {**config.sink_options(), "includeHeaders": "true"}
     options["includeTimestamp"] = "true" if config["keep_timestamps"] else "false"
 
     def work() -> dict[str, Any]:
-        out.write.format("cykafka").mode("append").options(**options).save()
+        with _pace(run, tasks) as (name, more):
+            out.write.format(name).mode("append").options(**options, **more).save()
         return dict(seen.get)
 
     return work
 
 
-def _limited(run: Run, rows: DataFrame, rate: float) -> DataFrame:
-    """Rows that come at `rate` records per second and task, and no faster."""
+@contextmanager
+def _pace(run: Run, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """The sink to write to, and its options, at the rate that is asked for."""
+    rate = run.config["rate"]
+    if not rate:
+        yield "cykafka", {}
+        return
+    from cykafka.spark.jobs.pace import RATE, PacedSource
+
+    run.spark.dataSource.register(PacedSource)
+    share = rate / tasks
     # What is sent at once is a batch of Arrow's: a short time's worth of records.
-    size = max(1, min(10_000, int(rate * _SLICE_S)))
-    run.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(size))
-
-    def pace(batches: Iterator[Any]) -> Iterator[Any]:
-        began, sent = time.monotonic(), 0
-        for batch in batches:
-            for at in range(0, batch.num_rows, size):
-                piece = batch.slice(at, size)
-                ahead = sent / rate - (time.monotonic() - began)
-                if ahead > 0:
-                    time.sleep(ahead)
-                yield piece
-                sent += piece.num_rows
-
-    return rows.mapInArrow(pace, rows.schema)
+    most = str(max(1, min(10_000, int(share * _SLICE_S))))
+    before = run.spark.conf.get(_BATCH)
+    run.spark.conf.set(_BATCH, most)
+    try:
+        yield PacedSource.name(), {RATE: repr(share)}
+    finally:
+        run.spark.conf.set(_BATCH, str(before))
 
 
 class _Note:

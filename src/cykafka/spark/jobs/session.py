@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -128,8 +129,8 @@ class Run:
                     self.spark.sparkContext.cancelAllJobs()
                 self.progress.show(f"{what}: {self._tasks()}")
 
-        # The work stays in this thread, which Spark knows as the session's; a signal's handler runs
-        # in the midst of it, and only leaves word.
+        # The work stays in this thread, which Spark knows as the session's; a signal's handler
+        # runs in the midst of it, and only leaves word.
         watcher = threading.Thread(target=watch, name="cykafka-watcher", daemon=True)
         watcher.start()
         try:
@@ -179,6 +180,9 @@ def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
+        if not verbose:
+            # It repeats, as JSON, each error that is told anyhow.
+            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         # These become arguments of a process, which others can see.
         public = [(name, value) for name, value in conf.items() if not is_secret(name)]
         settings = SparkConf(loadDefaults=False).setAll(public)

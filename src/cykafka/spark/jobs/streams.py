@@ -72,7 +72,8 @@ def counts_of(counts: Mapping[str, Column]) -> list[Column]:
 def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> StreamingQuery:
     """Start a query with the job's checkpoint and trigger; `prepare` gives the writer its sink."""
     config = run.config
-    writer = prepare(records.writeStream).queryName(f"cykafka-{config.job.name}")
+    name = config["app_name"] or f"cykafka-{config.job.name}"
+    writer = prepare(records.writeStream).queryName(name)
     writer = writer.option("checkpointLocation", _checkpoint(run))
     if config["trigger"] == "available-now" or config.values.get("dry_run"):
         writer = writer.trigger(availableNow=True)

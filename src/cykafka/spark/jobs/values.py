@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cykafka.spark.jobs.errors import told_by_spark
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
@@ -49,8 +51,7 @@ class Schema:
         try:
             found = _parse_datatype_string(self.text)
         except PySparkException as error:
-            first = str(error).strip().splitlines()[0]
-            raise ValueError(f"{self.text!r} is no DDL: {first}") from None
+            raise ValueError(f"{self.text!r} is no DDL: {told_by_spark(error)}") from None
         if not isinstance(found, StructType):
             raise ValueError(f"{self.text!r}: expected columns, as 'id BIGINT, name STRING'")
         return found

@@ -1,0 +1,65 @@
+"""The sink at a measured pace: so many records per second and task, and no more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter
+
+from cykafka.spark.source import CyKafkaDataSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+__all__ = ["RATE", "PacedSource", "paced"]
+
+# The option with the records per second of a task.
+RATE = "tasksrate"
+
+
+def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordBatch]:
+    """Batches, each of which comes when those before it have had their time at `rate`."""
+    began, sent = time.monotonic(), 0
+    for batch in batches:
+        ahead = sent / rate - (time.monotonic() - began)
+        if ahead > 0:
+            time.sleep(ahead)
+        yield batch
+        sent += batch.num_rows
+
+
+class PacedSource(CyKafkaDataSource):
+    """``cykafka``, whose batch writers keep to the pace of the option `RATE`.
+
+    In the process that writes it costs nothing; a step of its own before the sink would need another
+    process, and pandas, without which Spark maps no Arrow batches.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "cykafka_paced"
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        options = {name: value for name, value in self.options.items() if name != RATE}
+        from cykafka.spark.sink import batch_writer
+
+        return _PacedWriter(batch_writer(options, schema, overwrite), float(self.options[RATE]))
+
+
+class _PacedWriter(DataSourceArrowWriter):
+    def __init__(self, writer: DataSourceArrowWriter, rate: float) -> None:
+        self._writer = writer
+        self._rate = rate
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._writer.write(paced(iterator, self._rate))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer.abort(messages)
