@@ -1,6 +1,6 @@
 """A driver to be killed: one session that archives a topic in both ways, until it dies.
 
-It starts Spark, says so, waits for a line on standard input, and then goes on from the checkpoints.
+It starts Spark, says so, waits for a line on standard input, then goes on from the checkpoints.
 """
 
 from __future__ import annotations

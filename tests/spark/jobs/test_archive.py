@@ -267,7 +267,7 @@ def test_envelopes_of_the_form_headers_are_decoded(
 def test_a_schema_that_is_none_is_a_mistake(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match='key "schema".*is no DDL'):
+    with pytest.raises(ConfigError, match=r'key "schema".*is no DDL'):
         bench.run("archive", topics=topic, schema="id NUMBRE, x", **places)
 
 

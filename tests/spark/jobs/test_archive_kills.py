@@ -1,8 +1,8 @@
 """The job archive, whose driver is killed with -9 at random moments: each offset is there once.
 
-Both kinds of file names are archived by one driver. While it works, the next one starts its JVM, so
-that a kill costs the time of a start and no more. A failure tells its seed: ``CYKAFKA_TEST_SEED=...``
-throws the same dice again, ``CYKAFKA_TEST_KILLS=200`` kills more often.
+Both kinds of file names are archived by one driver. While it works, the next one starts its JVM,
+so that a kill costs the time of a start and no more. A failure tells its seed:
+``CYKAFKA_TEST_SEED=...`` throws the same dice again, ``CYKAFKA_TEST_KILLS=200`` kills more often.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -26,7 +26,7 @@ from spark_jobs import Bench
 KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "20"))
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 PARTITIONS, RECORDS = 4, 150
-MOST_S = 2.5
+MOST_S = 1.5
 START_S = 120
 
 
@@ -108,6 +108,20 @@ def listed(folder: Path) -> Counter[tuple[int, int]]:
     return Counter(duckdb.sql(query).fetchall())
 
 
+def committed(folder: Path) -> dict[str, int]:
+    """How many micro-batches of each kind are."""
+    names = {kind: folder / f"{kind}.checkpoint" / "commits" for kind in spark_archives.KINDS}
+    return {kind: len(list(path.glob("[0-9]*"))) for kind, path in names.items()}
+
+
+def wait_for(happened: Callable[[], bool], driver: Driver) -> None:
+    deadline = time.monotonic() + START_S
+    while not happened():
+        assert driver.process.poll() is None, "the driver ended by itself"
+        assert time.monotonic() < deadline, "no micro-batch was committed"
+        time.sleep(0.01)
+
+
 def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
     return {place: count for place, count in offsets.items() if count > 1}
 
@@ -126,9 +140,12 @@ def test_each_offset_is_archived_once_whatever_is_killed(
         driver.go()
         if number + 1 < KILLS:
             drivers.append(Driver(bench.servers, topic, tmp_path))
-        # Some die while their queries start, others in the midst of some micro-batch.
+        # Some die while their queries start or plan, others in the midst of some micro-batch.
+        kind, before = dice.choice(spark_archives.KINDS), committed(tmp_path)
         if dice.random() < 0.9:
             driver.hear("started")
+            if dice.random() < 0.8:
+                wait_for(lambda: committed(tmp_path)[kind] > before[kind], driver)
         time.sleep(dice.uniform(0, MOST_S))
         driver.kill(all_at_once=dice.random() < 0.7)
         offsets = listed(tmp_path / "deterministic")

@@ -1,4 +1,4 @@
-"""The command line with a Spark of its own: each job once, a stream that is stopped, one that fails."""
+"""The command line with a Spark of its own: each job once, streams that are stopped, failures."""
 
 from __future__ import annotations
 

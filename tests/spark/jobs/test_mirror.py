@@ -54,8 +54,8 @@ def test_a_transform_makes_records_of_records(
         "mirror",
         topics=topic,
         to=other_topic,
-        transform="SELECT upper(string(value)) AS value, CAST(NULL AS STRING) AS key, 2 AS partition "
-        "FROM records WHERE offset >= 8",
+        transform="SELECT upper(string(value)) AS value, CAST(NULL AS STRING) AS key, "
+        "2 AS partition FROM records WHERE offset >= 8",
         source_headers=False,
         checkpoint=checkpoint,
     )

@@ -107,5 +107,5 @@ def test_what_mirror_buried_is_redriven(
 
 
 def test_a_condition_that_is_none_is_a_mistake(bench: Bench, dead: str, checkpoint: str) -> None:
-    with pytest.raises(ConfigError, match="key \"where\" = 'dlq_eror = 1'.*cannot be resolved"):
+    with pytest.raises(ConfigError, match=r"where\" = 'dlq_eror = 1'.*cannot be resolved"):
         bench.run("redrive", topics=dead, checkpoint=checkpoint, where="dlq_eror = 1")

@@ -148,8 +148,8 @@ def _given(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
 class _Parser(argparse.ArgumentParser):
     """Tells which option was meant, and does not guess from its beginning."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> Any:
         unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)

@@ -23,10 +23,12 @@ class Folder:
     """
 
     def __init__(self, spark: SparkSession, address: str) -> None:
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self._jvm = jvm
         self._gateway: Any = spark.sparkContext._gateway
-        conf = spark._jsparkSession.sessionState().newHadoopConf()  # type: ignore[attr-defined]
-        self._root = self._jvm.org.apache.hadoop.fs.Path(address)
+        inner: Any = spark._jsparkSession
+        conf = inner.sessionState().newHadoopConf()
+        self._root: Any = jvm.org.apache.hadoop.fs.Path(address)
         self._fs = self._root.getFileSystem(conf)
         self._root = self._fs.makeQualified(self._root)
         uri = self._root.toUri()

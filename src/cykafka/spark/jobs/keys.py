@@ -126,7 +126,7 @@ def whole(low: int, high: int | None = None) -> Reader:
             raise ValueError(f"expected a whole number of at least {low}")
         if high is not None and value > high:
             raise ValueError(f"expected a whole number from {low} to {high}")
-        return value
+        return int(value)
 
     return read
 
@@ -193,7 +193,7 @@ def instant(value: Any) -> int:
         )
     if value.tzinfo is None:
         value = value.replace(tzinfo=datetime.UTC)
-    return round(value.timestamp() * 1000)
+    return int(round(value.timestamp() * 1000))
 
 
 def pattern(value: Any) -> str:

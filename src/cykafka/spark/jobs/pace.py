@@ -35,8 +35,8 @@ def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordB
 class PacedSource(CyKafkaDataSource):
     """``cykafka``, whose batch writers keep to the pace of the option `RATE`.
 
-    In the process that writes it costs nothing; a step of its own before the sink would need another
-    process, and pandas, without which Spark maps no Arrow batches.
+    In the process that writes it costs nothing; a step of its own before the sink would need
+    another process, and pandas, without which Spark maps no Arrow batches.
     """
 
     @classmethod
@@ -44,9 +44,9 @@ class PacedSource(CyKafkaDataSource):
         return "cykafka_paced"
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        options = {name: value for name, value in self.options.items() if name != RATE}
         from cykafka.spark.sink import batch_writer
 
+        options = {name: value for name, value in self.options.items() if name != RATE}
         return _PacedWriter(batch_writer(options, schema, overwrite), float(self.options[RATE]))
 
 

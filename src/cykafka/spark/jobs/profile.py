@@ -137,10 +137,10 @@ def _gaps(run: Run, partitions: list[dict[str, Any]]) -> None:
             F.slice(spans, 1, _GAPS_SHOWN).alias("first_gaps"),
         )
     )
-    for row in run.watched("looking for gaps", found.collect):
-        told = thin[row.topic, row.partition]
-        told["gaps"], told["largest_gap"] = row.gaps, row.largest_gap
-        told["first_gaps"] = [[gap.at, gap.at + gap.size - 1] for gap in row.first_gaps]
+    for found_row in run.watched("looking for gaps", found.collect):
+        told = thin[found_row.topic, found_row.partition]
+        told["gaps"], told["largest_gap"] = found_row.gaps, found_row.largest_gap
+        told["first_gaps"] = [[gap.at, gap.at + gap.size - 1] for gap in found_row.first_gaps]
 
 
 def _bounds(rows: Any, start: Any) -> dict[str, str]:

@@ -140,8 +140,8 @@ def _parts(run: Run, records: DataFrame, done: dict[tuple[str, int], int]) -> li
         # Only a dry run tells it from here: it reads all of the values.
         (F.sum(size.cast("bigint")) if run.config["dry_run"] else F.lit(0)).alias("bytes"),
     )
-    rows = run.watched("looking at the archive", measured.collect)
-    return [_Part(*row) for row in sorted(rows)]
+    found = run.watched("looking at the archive", measured.collect)
+    return [_Part(*row) for row in sorted(found)]
 
 
 def _send(run: Run, records: DataFrame) -> None:

@@ -193,7 +193,8 @@ def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
                 kwargs: dict[str, Any] = {"start_new_session": True}
                 if not verbose:
                     kwargs["stderr"] = log
-                gateway = launch_gateway(conf=settings, popen_kwargs=kwargs)
+                launch: Any = launch_gateway
+                gateway = launch(conf=settings, popen_kwargs=kwargs)
                 SparkContext._ensure_initialized(gateway=gateway, conf=settings)
             builder = SparkSession.builder
             for name, value in conf.items():

@@ -79,7 +79,8 @@ def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> Stream
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(config['interval'] * 1000)} milliseconds")
-    return writer.start()
+    query: StreamingQuery = writer.start()
+    return query
 
 
 def _checkpoint(run: Run) -> str:
