@@ -1,4 +1,4 @@
-"""Java, and Kafka's jars: found on the machine or fetched by Maven into the per-user cache."""
+"""Java, and jars such as those of Kafka: found on the machine or fetched by Maven into a cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from cykafka.testing._errors import NoBrokerError
 
-POM = Path(__file__).with_name("pom.xml")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 _PACKAGES = "default-jre-headless maven"
 OLDEST_JAVA = 17
@@ -47,6 +47,47 @@ def java() -> str:
     return found
 
 
+@dataclass(frozen=True)
+class Jars:
+    """Jars that a pom names, and how they are called.
+
+    Parameters
+    ----------
+    title : str
+        What they are, for those who read errors.
+    pom : Path
+        Its dependencies of the scope runtime are wanted, and what these bring.
+    folder : str
+        Where in the cache they go.
+    needed : str
+        Pattern of a jar that must be among them.
+    """
+
+    title: str
+    pom: Path
+    folder: str
+    needed: str
+
+    def fetch(self) -> Path:
+        """The folder with the jars and nothing else; Maven fills it if the cache has none.
+
+        Raises
+        ------
+        NoBrokerError
+            If the jars are not there and cannot be fetched.
+        """
+        root = cache_folder() / self.folder
+        jars = root / hashlib.sha256(self.pom.read_bytes()).hexdigest()[:16]
+        if not jars.is_dir():  # what lies under its final name is whole
+            with _locked(root, self.title):
+                if not jars.is_dir():
+                    _fetch(self, root, jars)
+        return jars
+
+
+KAFKA = Jars("Kafka", Path(__file__).with_name("pom.xml"), "kafka", "kafka_*.jar")
+
+
 def classpath() -> str:
     """The class path of Kafka's jars, which are fetched if the cache does not have them.
 
@@ -55,7 +96,7 @@ def classpath() -> str:
     NoBrokerError
         If the jars are not there and cannot be fetched.
     """
-    return os.path.join(_jars(), "*")
+    return os.path.join(KAFKA.fetch(), "*")
 
 
 def cache_folder() -> Path:
@@ -66,25 +107,15 @@ def cache_folder() -> Path:
     return Path(base).expanduser().absolute() / "cykafka"
 
 
-def _jars() -> Path:
-    root = cache_folder() / "kafka"
-    jars = root / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
-    if not jars.is_dir():  # what lies under its final name is whole
-        with _locked(root):
-            if not jars.is_dir():
-                _fetch(root, jars)
-    return jars
-
-
 @contextmanager
-def _locked(root: Path) -> Iterator[None]:
+def _locked(root: Path, title: str) -> Iterator[None]:
     """Hold the cache alone, so that two runs do not fetch the same at once."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = (root / "lock").open("w")
     except OSError as error:
         raise NoBrokerError(
-            f"the cache of Kafka's jars cannot be written: {error}; set CYKAFKA_CACHE_DIR to a "
+            f"the cache of jars ({title}) cannot be written: {error}; set CYKAFKA_CACHE_DIR to a "
             "folder of yours"
         ) from error
     with file:
@@ -95,14 +126,16 @@ def _locked(root: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(root: Path, jars: Path) -> None:
+def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise NoBrokerError(f"Kafka's jars are fetched by Maven, which is missing: {_advice()}")
-    _log.info("fetching Kafka with Maven into %s (about 45 MB, once)", jars)
+        raise NoBrokerError(
+            f"the jars of {wanted.title} are fetched by Maven, which is missing: {_advice()}"
+        )
+    _log.info("fetching %s with Maven into %s (once)", wanted.title, jars)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=root) as scratch:
         # Maven sees a copy: it may write beside the pom.
-        pom = shutil.copy(POM, scratch)
+        pom = shutil.copy(wanted.pom, scratch)
         fetched = Path(scratch, "jars")
         try:
             done = subprocess.run(
@@ -118,10 +151,10 @@ def _fetch(root: Path, jars: Path) -> None:
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise NoBrokerError(f"Maven took longer than {_FETCH_TIMEOUT_S} s: {error}") from error
-        if done.returncode != 0 or not any(fetched.glob("kafka_*.jar")):
+        if done.returncode != 0 or not any(fetched.glob(wanted.needed)):
             said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
             raise NoBrokerError(
-                "Maven could not fetch Kafka's jars (is its repository reachable? see "
+                f"Maven could not fetch the jars of {wanted.title} (is its repository reachable? see "
                 f"~/.m2/settings.xml for mirrors and proxies): {' '.join(said[:3]) or done.stdout}"
             )
         os.rename(fetched, jars)
