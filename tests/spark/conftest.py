@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 pyspark = pytest.importorskip("pyspark", reason="the group spark is not installed")
 
 WAIT_S = 30.0
+JVM_CONNECTOR = Path(__file__).parent / "jvm_connector" / "pom.xml"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,8 +29,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def jvm_jars() -> Any:
+    """Paths of the jars of Spark's own Kafka connector, or the error that says why there are none."""
+    from cykafka.testing import NoBrokerError
+    from cykafka.testing._artifacts import Jars
+
+    wanted = Jars(
+        "Spark's Kafka connector", JVM_CONNECTOR, "spark-sql-kafka", "spark-sql-kafka-*.jar"
+    )
+    try:
+        return sorted(map(str, wanted.fetch().glob("*.jar")))
+    except NoBrokerError as error:
+        return error
+
+
+@pytest.fixture(scope="session")
+def spark_config(tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any) -> dict[str, str]:
     """What sessions of the tests are configured with; their files go where pytest's go."""
+    jars = {} if isinstance(jvm_jars, Exception) else {"spark.jars": ",".join(jvm_jars)}
     folder = tmp_path_factory.mktemp("spark")
     return {
         "spark.master": "local[2]",
@@ -46,6 +64,7 @@ def spark_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        **jars,
     }
 
 

@@ -1,0 +1,255 @@
+"""The sink: record by record what Spark's own Kafka connector writes, read back by that one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+JVM, OURS = "kafka", "cykafka"
+SCHEMA = "key binary, value binary, headers array<struct<key string, value binary>>, partition int"
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def twins(cluster: Any, unique: Make) -> Callable[[int], dict[str, str]]:
+    """A topic for each connector."""
+
+    def twins(partitions: int) -> dict[str, str]:
+        names = {connector: unique(connector) for connector in (JVM, OURS)}
+        for name in names.values():
+            cluster.create_topic(name, partitions)
+        return names
+
+    return twins
+
+
+@pytest.fixture
+def write(cluster: Any) -> Callable[..., None]:
+    def write(connector: str, frame: Any, **options: Any) -> None:
+        # One task, so that there is one order in which records are sent.
+        writer = frame.coalesce(1).write.format(connector).mode("append")
+        writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        for name, value in options.items():
+            writer = writer.option(name.replace("__", "."), value)
+        writer.save()
+
+    return write
+
+
+@pytest.fixture
+def stored(read: Make) -> Callable[[str], list[tuple[Any, ...]]]:
+    """All records of a topic in order, without their times."""
+
+    def stored(topic: str) -> list[tuple[Any, ...]]:
+        rows = read(JVM, subscribe=topic, includeHeaders="true").collect()
+        rows.sort(key=lambda row: (row.partition, row.offset))
+        return [(r.partition, r.offset, r.key, r.value, r.headers, r.timestampType) for r in rows]
+
+    return stored
+
+
+def same_records(
+    twins: Make, write: Make, stored: Make, frame: Any, partitions: int = 4, **options: Any
+) -> list[tuple[Any, ...]]:
+    """Write by both; what both wrote, which is the same."""
+    topics = twins(partitions)
+    for connector, topic in topics.items():
+        write(connector, frame, **{"topic": topic, **options})
+    theirs, ours = stored(topics[JVM]), stored(topics[OURS])
+    assert ours == theirs
+    return theirs
+
+
+@pytest.fixture
+def odd_rows() -> list[tuple[Any, ...]]:
+    """Every kind of key, value and headers."""
+    keys = (None, b"", b"\x00\xff", b"key", "\u043a\u043b\u044e\u0447".encode())
+    values = (None, b"", bytes(range(256)), b"value", b"x" * 50_000)
+    headers: tuple[Any, ...] = (
+        None,
+        [],
+        [("a", b"1")],
+        [("a", None), ("b", b"")],
+        [("a", b"1"), ("a", b"2"), ("b", None), ("a", b"1")],
+        [("\u0438\u043c\u044f", bytes(range(256))), ("", b"x")],
+    )
+    return [
+        (keys[number % 5], values[number // 5 % 5], headers[number % 6], number % 4)
+        for number in range(150)
+    ]
+
+
+def test_every_kind_of_key_value_and_headers(
+    spark: Any, twins: Make, write: Make, stored: Make, odd_rows: list[Any]
+) -> None:
+    frame = spark.createDataFrame(odd_rows, SCHEMA)
+
+    assert len(same_records(twins, write, stored, frame)) == 150
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_codecs(
+    spark: Any, twins: Make, write: Make, stored: Make, odd_rows: list[Any], codec: str
+) -> None:
+    frame = spark.createDataFrame(odd_rows, SCHEMA)
+
+    same_records(twins, write, stored, frame, kafka__compression__type=codec)
+
+
+def test_partition_of_a_key(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    dice = random.Random(20)
+    keys = [b"", *(dice.randbytes(number % 70) for number in range(1, 700))]
+    frame = spark.createDataFrame([(key, b"v") for key in keys], "key binary, value binary")
+
+    rows = same_records(twins, write, stored, frame, 7)
+
+    assert {row[0] for row in rows} == set(range(7))
+
+
+def test_partition_of_a_row_goes_before_the_key(
+    spark: Any, twins: Make, write: Make, stored: Make
+) -> None:
+    rows = [(f"{n}", "v", None if n % 3 else n % 4) for n in range(60)]
+    frame = spark.createDataFrame(rows, "key string, value string, partition int")
+
+    same_records(twins, write, stored, frame)
+
+
+def test_strings_are_utf_8(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    rows = [("\u043a\u043b\u044e\u0447", "\u0437\u043d\u0430\u043a \U0001f600"), ("", ""), ("a", None)]
+    frame = spark.createDataFrame(rows, "key string, value string")
+
+    assert len(same_records(twins, write, stored, frame)) == 3
+
+
+def test_value_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    frame = spark.createDataFrame([(b"a",), (b"b",)], "value binary")
+
+    assert len(same_records(twins, write, stored, frame, 1)) == 2
+
+
+def test_other_columns_are_left_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    frame = spark.sql("select 'v' as value, 'k' as key, 1 as offset, now() as timestamp, 2.5 as x")
+
+    assert len(same_records(twins, write, stored, frame)) == 1
+
+
+def test_no_rows(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    assert same_records(twins, write, stored, spark.createDataFrame([], "value binary")) == []
+
+
+def test_topic_of_each_row(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    first, second = twins(3), twins(3)
+    for connector in (JVM, OURS):
+        rows = [((first, second)[n % 2][connector], f"{n}", f"v{n}") for n in range(50)]
+        write(connector, spark.createDataFrame(rows, "topic string, key string, value string"))
+
+    for topics in (first, second):
+        assert stored(topics[OURS]) == stored(topics[JVM])
+        assert len(stored(topics[OURS])) == 25
+
+
+def test_option_topic_goes_before_the_column(
+    spark: Any, twins: Make, write: Make, stored: Make
+) -> None:
+    frame = spark.createDataFrame([("nowhere", "k", "v")], "topic string, key string, value string")
+
+    assert len(same_records(twins, write, stored, frame)) == 1
+
+
+def test_stream(
+    spark: Any, cluster: Any, topics: Any, twins: Make, stored: Make, tmp_path: Path
+) -> None:
+    """The source of each into its own sink."""
+    names = twins(1)
+    for connector, name in names.items():
+        source = (
+            spark.readStream.format(connector)
+            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+            .option("assign", f'{{"{topics.mixed}": [0]}}')
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("maxOffsetsPerTrigger", 25)
+            .load()
+        )
+        query = (
+            source.select("key", "value", "headers")
+            .writeStream.format(connector)
+            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+            .option("topic", name)
+            .option("checkpointLocation", str(tmp_path / connector))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+
+    written = stored(names[JVM])
+    assert stored(names[OURS]) == written
+    assert len(written) == 60
+
+
+# What is written, by SQL or as options, and what ours must name.
+REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+    "no value": ("select 'k' as key", {}, "value"),
+    "value of a number": ("select 1 as value", {}, "value"),
+    "key of a number": ("select 1 as key, 'v' as value", {}, "key"),
+    "partition of a long": ("select 'v' as value, 1L as partition", {}, "partition"),
+    "topic of a number": ("select 'v' as value, 1 as topic", {"topic": ""}, "topic"),
+    "headers of strings": ("select 'v' as value, array('a') as headers", {}, "headers"),
+    "headers of a map": ("select 'v' as value, map('a', 'b') as headers", {}, "headers"),
+    "no topic": ("select 'v' as value", {"topic": ""}, "topic"),
+    "topic of a row missing": (
+        "select 'v' as value, cast(null as string) as topic",
+        {"topic": ""},
+        "topic",
+    ),
+    "no such partition": ("select 'v' as value, 77 as partition", {"kafka.max.block.ms": "500"}, "77"),
+    "negative partition": ("select 'v' as value, -3 as partition", {}, "-3"),
+    "no such topic": (
+        "select 'v' as value",
+        {"topic": "no-such-topic", "kafka.max.block.ms": "1000"},
+        "no-such-topic",
+    ),
+    "record too large": (
+        "select repeat('x', 2000000) as value",
+        {},
+        "",
+    ),
+    "serializer": ("select 'v' as value", {"kafka.key.serializer": "a.B"}, "key.serializer"),
+    "value serializer": ("select 'v' as value", {"kafka.value.serializer": "a.B"}, "value.serializer"),
+    "acks": ("select 'v' as value", {"kafka.acks": "some"}, "acks"),
+    "compression": ("select 'v' as value", {"kafka.compression.type": "rar"}, "compression"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused(spark: Any, twins: Make, write: Make, name: str) -> None:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    query, options, names = REFUSED[name]
+    said = {}
+    for connector, topic in twins(4).items():
+        given = {"topic": topic, **options}
+        if not given["topic"]:
+            del given["topic"]
+        with pytest.raises((PySparkException, Py4JJavaError)) as raised:
+            write(connector, spark.sql(query), **given)
+        said[connector] = str(raised.value)
+
+    assert names in said[OURS]
+
+
+def test_overwrite_is_refused(spark: Any, twins: Make, cluster: Any) -> None:
+    from pyspark.errors import PySparkException
+
+    for connector, topic in twins(1).items():
+        writer = spark.sql("select 'v' as value").write.format(connector).mode("overwrite")
+        writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        with pytest.raises(PySparkException):
+            writer.option("topic", topic).save()

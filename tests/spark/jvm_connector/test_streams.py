@@ -1,0 +1,182 @@
+"""Streams: the same micro-batches as Spark's own Kafka connector, and each other's checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+T0 = 1_700_000_000_000
+JVM, OURS = "kafka", "cykafka"
+WAIT_S = 30.0
+
+Make = Callable[..., Any]
+
+
+def without_start(end: dict[str, Any]) -> dict[str, Any]:
+    """The offsets themselves: ours writes more into the end of the first micro-batch."""
+    return {
+        topic: parts
+        for topic, parts in end.items()
+        if all(isinstance(offset, int) for offset in parts.values()) and " " not in topic
+    }
+
+
+def same_batches(stream: Make, **options: Any) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Run by both connectors: rows, and the end of each micro-batch, which are the same."""
+    theirs, ours = stream("theirs", **options), stream("ours", **options)
+    theirs.run(JVM)
+    ours.run(OURS)
+    ends = theirs.ends()
+    assert [without_start(end) for end in ours.ends()] == ends
+    rows = theirs.rows()
+    assert ours.rows() == rows
+    return rows, ends
+
+
+def test_micro_batches_by_rate(stream: Make, topics: Any) -> None:
+    rows, ends = same_batches(
+        stream,
+        subscribe=f"{topics.mixed},{topics.shrunk},{topics.empty}",
+        startingOffsets="earliest",
+        includeHeaders="true",
+        maxOffsetsPerTrigger=40,
+    )
+
+    assert len(rows) == 151
+    assert len(ends) >= 4
+
+
+def test_micro_batches_from_offsets_of_each_partition(stream: Make, topics: Any) -> None:
+    rows, _ = same_batches(
+        stream,
+        subscribe=topics.mixed,
+        startingOffsets={topics.mixed: {"0": 50, "1": -2, "2": -1, "3": 0}},
+        maxOffsetsPerTrigger=33,
+        minPartitions=5,
+    )
+
+    assert len(rows) == 70
+
+
+def test_micro_batches_from_a_time(stream: Make, topics: Any) -> None:
+    rows, _ = same_batches(
+        stream,
+        subscribePattern=f"{topics.prefix}-mix.d",
+        startingTimestamp=T0 + 50_000,
+        startingOffsetsByTimestampStrategy="latest",
+        maxOffsetsPerTrigger=7,
+    )
+
+    assert len(rows) == 20
+
+
+def test_micro_batches_of_transactions(stream: Make, topics: Any) -> None:
+    rows, _ = same_batches(
+        stream,
+        subscribe=f"{topics.committed},{topics.pending},{topics.compacted}",
+        startingOffsets="earliest",
+        kafka__isolation__level="read_committed",
+        maxOffsetsPerTrigger=30,
+    )
+
+    assert len([row for row in rows if row.topic == topics.committed]) == 15
+    assert len([row for row in rows if row.topic == topics.pending]) == 5
+
+
+def test_latest_is_the_default(stream: Make, topics: Any) -> None:
+    rows, ends = same_batches(stream, subscribe=topics.mixed)
+
+    assert rows == []
+    assert [sum(end[topics.mixed].values()) for end in ends] in ([], [121])
+
+
+@pytest.fixture
+def grow(make_producer: Make, topic: str) -> Callable[[int], None]:
+    """Give `topic` so many records more."""
+    producer = make_producer()
+    written = 0
+
+    def grow(count: int) -> None:
+        nonlocal written
+        for number in range(written, written + count):
+            producer.produce(topic, str(number), key=str(number))
+        written += count
+        assert producer.flush(WAIT_S) == 0
+
+    return grow
+
+
+def values(rows: list[Any]) -> list[int]:
+    return sorted(int(row.value) for row in rows)
+
+
+@pytest.mark.parametrize("connectors", [(JVM, OURS, JVM), (OURS, JVM, OURS)], ids="-".join)
+def test_checkpoint_changes_hands_between_micro_batches(
+    stream: Make, topic: str, grow: Make, connectors: tuple[str, ...]
+) -> None:
+    moved = stream("moved", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
+    for number, connector in enumerate(connectors, 1):
+        grow(100)
+        moved.run(connector)
+
+        assert values(moved.rows()) == list(range(100 * number))
+    assert len(moved.ends()) >= 9
+
+
+@pytest.mark.parametrize("connectors", [(JVM, OURS, JVM), (OURS, JVM, OURS)], ids="-".join)
+def test_checkpoint_changes_hands_with_a_micro_batch_half_done(
+    stream: Make, topic: str, grow: Make, connectors: tuple[str, ...]
+) -> None:
+    moved = stream("moved", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
+    for number, connector in enumerate(connectors, 1):
+        grow(100)
+        moved.run(connector)
+        assert values(moved.rows()) == list(range(100 * number))
+        # Killed before the last micro-batch was written: whoever comes next writes the same.
+        if connector != connectors[-1]:
+            moved.forget_last_commit()
+
+
+def test_first_micro_batch_of_theirs_half_done_is_done_by_ours(
+    stream: Make, topic: str, grow: Make
+) -> None:
+    moved = stream("moved", subscribe=topic, startingOffsets="earliest")
+    grow(100)
+    moved.run(JVM)
+    moved.forget_last_commit()
+    moved.run(OURS)
+
+    assert values(moved.rows()) == list(range(100))
+
+
+def test_first_micro_batch_of_ours_half_done_is_refused_by_theirs(
+    stream: Make, topic: str, grow: Make
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    moved = stream("moved", subscribe=topic, startingOffsets="earliest")
+    grow(100)
+    moved.run(OURS)
+    moved.forget_last_commit()
+
+    # They would begin where *they* would begin, which need not be where we did.
+    with pytest.raises(StreamingQueryException):
+        moved.run(JVM)
+    moved.run(OURS)
+    assert values(moved.rows()) == list(range(100))
+
+
+def test_offsets_in_the_checkpoint_are_the_others_json(
+    stream: Make, topic: str, grow: Make
+) -> None:
+    ours = stream("ours", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=60)
+    grow(100)
+    ours.run(OURS)
+
+    last = ours.ends()[-1]
+    assert list(last) == [topic]
+    assert sum(last[topic].values()) == 100
+    assert json.loads(json.dumps(last)) == last
