@@ -100,9 +100,16 @@ def topics(cluster: Any, unique: Callable[[str], str]) -> Iterator[Topics]:
     with ExitStack() as clients:
         producer = clients.enter_context(cykafka.Producer(servers))
 
-        def put(topic: str, count: int, by: cykafka.Producer = producer, partition: int = 0) -> None:
+        def put(
+            topic: str, count: int, by: cykafka.Producer = producer, partition: int = 0
+        ) -> None:
             for number in range(count):
-                by.produce(topic, f"{by is producer}-{number}", f"k{number}", partition)
+                by.produce(
+                    topic,
+                    f"{'plain' if by is producer else 'sent'}-{number}",
+                    f"k{number}",
+                    partition,
+                )
             assert by.flush(WAIT_S) == 0
 
         cluster.create_topic(names.compacted, 1, config=COMPACTED)
@@ -124,7 +131,9 @@ def topics(cluster: Any, unique: Callable[[str], str]) -> Iterator[Topics]:
 
         cluster.create_topic(names.codecs, len(CODECS))
         for partition, codec in enumerate(CODECS):
-            with cykafka.Producer({**servers, "compression.type": codec, "linger.ms": 50}) as packer:
+            with cykafka.Producer(
+                {**servers, "compression.type": codec, "linger.ms": 50}
+            ) as packer:
                 for number in range(200):
                     packer.produce(names.codecs, f"{number:05}" * 100, f"{codec}", partition)
                 assert packer.flush(WAIT_S) == 0
@@ -301,7 +310,9 @@ class Stream:
 
     def ends(self) -> list[dict[str, Any]]:
         """The end offsets of each micro-batch, as the checkpoint has them."""
-        logs = sorted((self.folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))
+        logs = sorted(
+            (self.folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
+        )
         return [json.loads(log.read_text().splitlines()[-1]) for log in logs]
 
     def forget_last_commit(self) -> None:

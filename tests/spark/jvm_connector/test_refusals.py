@@ -62,7 +62,6 @@ BATCHES: dict[str, tuple[dict[str, Any], str]] = {
     "isolation.level": ({"kafka.isolation.level": "committed"}, "isolation.level"),
     "security.protocol": ({"kafka.security.protocol": "TLS"}, "security.protocol"),
     "no such topic": ({"subscribe": "no-such-topic"}, "no-such-topic"),
-    "no such partition": ({"assign": {"TOPIC": [7]}}, "7"),
     "start before what is left": (
         {"subscribe": "SHRUNK", "startingOffsets": {"SHRUNK": {"0": 5}}},
         "SHRUNK",
@@ -84,14 +83,12 @@ SHORT_LIVED = {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "1"
 
 STREAMS: dict[str, tuple[dict[str, Any], str]] = {
     "endingOffsets": ({"endingOffsets": "latest"}, "endingOffsets"),
-    "endingTimestamp": ({"endingTimestamp": T0}, "endingTimestamp"),
     "endingOffsetsByTimestamp": (
         {"endingOffsetsByTimestamp": {"TOPIC": dict.fromkeys("0123", T0)}},
         "endingOffsetsByTimestamp",
     ),
     "nothing to read": ({}, "subscribe"),
     "starting word": ({"startingOffsets": "sometime"}, "startingOffsets"),
-    "maxOffsetsPerTrigger 0": ({"maxOffsetsPerTrigger": 0}, "maxOffsetsPerTrigger"),
     "maxOffsetsPerTrigger no number": ({"maxOffsetsPerTrigger": "x"}, "maxOffsetsPerTrigger"),
     "minOffsetsPerTrigger over the maximum": (
         {"minOffsetsPerTrigger": 10, "maxOffsetsPerTrigger": 5},

@@ -121,7 +121,11 @@ def test_partition_of_a_row_goes_before_the_key(
 
 
 def test_strings_are_utf_8(spark: Any, twins: Make, write: Make, stored: Make) -> None:
-    rows = [("\u043a\u043b\u044e\u0447", "\u0437\u043d\u0430\u043a \U0001f600"), ("", ""), ("a", None)]
+    rows = [
+        ("\u043a\u043b\u044e\u0447", "\u0437\u043d\u0430\u043a \U0001f600"),
+        ("", ""),
+        ("a", None),
+    ]
     frame = spark.createDataFrame(rows, "key string, value string")
 
     assert len(same_records(twins, write, stored, frame)) == 3
@@ -131,12 +135,6 @@ def test_value_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None
     frame = spark.createDataFrame([(b"a",), (b"b",)], "value binary")
 
     assert len(same_records(twins, write, stored, frame, 1)) == 2
-
-
-def test_other_columns_are_left_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None:
-    frame = spark.sql("select 'v' as value, 'k' as key, 1 as offset, now() as timestamp, 2.5 as x")
-
-    assert len(same_records(twins, write, stored, frame)) == 1
 
 
 def test_no_rows(spark: Any, twins: Make, write: Make, stored: Make) -> None:
@@ -157,7 +155,9 @@ def test_topic_of_each_row(spark: Any, twins: Make, write: Make, stored: Make) -
 def test_option_topic_goes_before_the_column(
     spark: Any, twins: Make, write: Make, stored: Make
 ) -> None:
-    frame = spark.createDataFrame([("nowhere", "k", "v")], "topic string, key string, value string")
+    frame = spark.createDataFrame(
+        [("nowhere", "k", "v")], "topic string, key string, value string"
+    )
 
     assert len(same_records(twins, write, stored, frame)) == 1
 
@@ -208,7 +208,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
         {"topic": ""},
         "topic",
     ),
-    "no such partition": ("select 'v' as value, 77 as partition", {"kafka.max.block.ms": "500"}, "77"),
+    "no such partition": (
+        "select 'v' as value, 77 as partition",
+        {"kafka.max.block.ms": "500"},
+        "77",
+    ),
     "negative partition": ("select 'v' as value, -3 as partition", {}, "-3"),
     "no such topic": (
         "select 'v' as value",
@@ -221,7 +225,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
         "",
     ),
     "serializer": ("select 'v' as value", {"kafka.key.serializer": "a.B"}, "key.serializer"),
-    "value serializer": ("select 'v' as value", {"kafka.value.serializer": "a.B"}, "value.serializer"),
+    "value serializer": (
+        "select 'v' as value",
+        {"kafka.value.serializer": "a.B"},
+        "value.serializer",
+    ),
     "acks": ("select 'v' as value", {"kafka.acks": "some"}, "acks"),
     "compression": ("select 'v' as value", {"kafka.compression.type": "rar"}, "compression"),
 }

@@ -1,0 +1,71 @@
+"""A streaming source that does nothing: what Spark asks of any source in Python, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+ROWS = 2
+
+
+class EmptySource(DataSource):
+    """Two rows a micro-batch, made of nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "empty"
+
+    def schema(self) -> str:
+        return (
+            "key binary, value binary, topic string, partition int, offset bigint, "
+            "timestamp timestamp, timestampType int"
+        )
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return EmptyReader()
+
+
+class EmptyReader(DataSourceStreamReader):
+    """One range a micro-batch, as a topic of one partition has."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:
+        self._at += ROWS
+        return {"at": self._at}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition((start["at"], end["at"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        start, end = partition.value
+        rows = end - start
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([None] * rows, pa.binary()),
+                pa.array([b"value"] * rows, pa.binary()),
+                pa.array(["topic"] * rows, pa.string()),
+                pa.array([0] * rows, pa.int32()),
+                pa.array(range(start, end), pa.int64()),
+                pa.array([0] * rows, pa.timestamp("us", tz="UTC")),
+                pa.array([0] * rows, pa.int32()),
+            ],
+            ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"],
+        )
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass

@@ -1,0 +1,86 @@
+"""What the planner costs on the driver: many partitions, and brokers that answer at once."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from _figures import Result
+from cykafka import TopicPartition
+from cykafka.spark.options import ReadOptions
+from cykafka.spark.planner import Planner, tasks_of
+from cykafka.spark.stream import StreamPlan
+
+TOPICS = 10
+REPEATS = 5
+RECORDS = 50_000
+"""New ones in each partition."""
+
+
+class FakeConsumer:
+    """Answers of a cluster, made before they are asked for."""
+
+    def __init__(self, partitions: int) -> None:
+        each = partitions // TOPICS
+        self.names = [f"topic-{number}" for number in range(TOPICS)]
+        self._topics = {
+            name: SimpleNamespace(error=None, partitions=dict.fromkeys(range(each)))
+            for name in self.names
+        }
+        self._ends = {
+            (name, number): SimpleNamespace(low=0, high=RECORDS + number)
+            for name in self.names
+            for number in range(each)
+        }
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        return SimpleNamespace(topics=self._topics)
+
+    def watermarks(self, asked: list[TopicPartition], timeout: float = -1) -> dict[Any, Any]:
+        return {each: self._ends[each.topic, each.partition] for each in asked}
+
+    def close(self) -> None:
+        pass
+
+
+def plan_ms(kind: str, partitions: int) -> Result:
+    """Milliseconds from what brokers answer to tasks, of a batch or of a micro-batch; the median."""
+    fake = FakeConsumer(partitions)
+    given = {
+        "kafka.bootstrap.servers": "nowhere:9092",
+        "subscribe": ",".join(fake.names),
+        "startingOffsets": "earliest",
+    }
+    work = {"batch": _batch, "micro-batch": _micro_batch}[kind](given, fake)
+    took = []
+    tasks = 0
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        tasks = work()
+        took.append((time.perf_counter() - start) * 1000)
+    return {"plan_ms": statistics.median(took), "tasks": tasks, "rows": 0, "wall": 1}
+
+
+def _batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
+    planner = Planner(ReadOptions.of(given, "batch"))
+    planner._consumer = fake  # type: ignore[assignment]
+    return lambda: len(tasks_of(planner.batch_ranges(), planner.options))
+
+
+def _micro_batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
+    """With the JSON that Spark hands to and fro, and a limit."""
+    limit = len(fake.names) * RECORDS
+    plan = StreamPlan(ReadOptions.of({**given, "maxOffsetsPerTrigger": str(limit)}, "stream"))
+    plan.planner._consumer = fake  # type: ignore[assignment]
+    start = json.dumps(plan.initial())
+
+    def work() -> int:
+        end = json.dumps(plan.latest(json.loads(start), limited=True))
+        ranges = plan.ranges(json.loads(start), json.loads(end))
+        return len(tasks_of(ranges, plan.options))
+
+    return work

@@ -1,0 +1,216 @@
+"""Sessions of Spark, the rounds in which they work, and the planning that needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from _brokers import RealBroker
+from _figures import Result
+from _floor import BenchmarkError
+from _spark_plan import plan_ms
+from _spark_suite import BASE, KEY_SIZE, PARTITIONS, SESSIONS, VALUE_SIZE, Case, Contender, Place
+from cykafka import Producer
+from cykafka.testing._artifacts import Jars
+
+HERE = Path(__file__).parent
+CONNECTOR = Jars(
+    "Spark's Kafka connector",
+    HERE.parent / "tests" / "spark" / "jvm_connector" / "pom.xml",
+    "spark-sql-kafka",
+    "spark-sql-kafka-*.jar",
+)
+CHUNK = 100_000
+
+
+class ContenderError(Exception):
+    """A contender did not do its work; one line, and more below it."""
+
+
+class Session:
+    """A session of Spark in a process of its own.
+
+    Parameters
+    ----------
+    settings : dict of str to str
+    """
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        jars = ",".join(sorted(map(str, CONNECTOR.fetch().glob("*.jar"))))
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                HERE / "_spark_session.py",
+                json.dumps({**settings, "spark.jars": jars}),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Workers find the empty source there.
+            env={**os.environ, "PYTHONPATH": str(HERE)},
+        )
+        self.version = self._answer()["spark"]
+
+    def do(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Have it work; what it measured."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        if "error" in answer:
+            raise ContenderError(answer["error"])
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchmarkError(f"a session of Spark ended with status {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+class Sessions:
+    """The sessions by name; a context manager."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        with ExitStack() as stack:
+            self._by_name: dict[str, Session] = {}
+            for name in sorted(names):
+                self._by_name[name] = Session({**BASE, **SESSIONS[name]})
+                stack.callback(self._by_name[name].close)
+            self._closing = stack.pop_all()
+        from importlib.metadata import version
+
+        spark = {session.version for session in self._by_name.values()}
+        connector = next(CONNECTOR.fetch().glob(CONNECTOR.needed)).stem
+        self.versions = {
+            "Spark": ", ".join(spark),
+            "cykafka": version("cykafka"),
+            "JVM connector": connector,
+        }
+
+    def __getitem__(self, name: str) -> Session:
+        return self._by_name[name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.close()
+
+
+def fill(broker: RealBroker, topic: str, partitions: int, rows: int) -> None:
+    """So many records in turns over the partitions, in batches as large as they get."""
+    broker.create(topic, partitions)
+    dice = np.random.default_rng(20)
+    config = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "linger.ms": 100,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+    with Producer(config) as producer:
+        done = 0
+        while done < rows:
+            count = min(CHUNK, rows - done)
+            numbers = np.arange(done, done + count)
+            noise = dice.integers(32, 127, (count, VALUE_SIZE), np.uint8).tobytes()
+            producer.publish(
+                topic,
+                [noise[at : at + VALUE_SIZE] for at in range(0, len(noise), VALUE_SIZE)],
+                keys=[f"{number:0{KEY_SIZE}d}".encode() for number in numbers],
+                partitions=(numbers % partitions).astype(np.int32),
+            ).wait()
+            done += count
+    found = broker.end_offsets(topic, partitions)
+    if found != rows:
+        raise BenchmarkError(f"{topic}: {found} records arrived, not {rows}")
+
+
+@dataclass
+class Measured:
+    """By case, then by contender: what the rounds gave, and why some have nothing."""
+
+    rows: dict[str, dict[str, list[Result]]]
+    missing: dict[str, dict[str, str]]
+
+
+def run_rounds(
+    cases: list[Case],
+    sessions: Sessions,
+    broker: RealBroker,
+    place: Place,
+    rounds: int,
+    progress: Callable[[str], None],
+) -> Measured:
+    """Every contender does every case once a round, one at a time, in shuffled order.
+
+    Before the first round each does it once unmeasured: Java compiles what runs often, classes are
+    loaded and workers started.
+    """
+    measured = Measured(
+        {case.name: {each.name: [] for each in case.contenders} for case in cases},
+        {case.name: {} for case in cases},
+    )
+    total = sum(len(case.contenders) for case in cases) * (rounds + 1)
+    count = 0
+    start = time.monotonic()
+    for number in range(rounds + 1):
+        for case in random.sample(cases, len(cases)):
+            rows, missing = measured.rows[case.name], measured.missing[case.name]
+            for contender in random.sample(case.contenders, len(case.contenders)):
+                count += 1
+                if contender.name in missing:
+                    continue
+                left = (time.monotonic() - start) / count * (total - count + 1) / 60
+                which = f"round {number}/{rounds}" if number else "warming up"
+                progress(
+                    f"[{count}/{total}, {left:.0f} min] {which}: {case.name}: {contender.name}"
+                )
+                try:
+                    result = run(contender, sessions, broker, place)
+                except ContenderError as error:
+                    missing[contender.name] = f"failed: {str(error).splitlines()[0][:200]}"
+                    rows[contender.name] = []
+                    progress(f"{case.name}: {contender.name} failed: {error}\n")
+                else:
+                    if number:
+                        rows[contender.name].append(result)
+    return measured
+
+
+def run(contender: Contender, sessions: Sessions, broker: RealBroker, place: Place) -> Result:
+    """One piece of work, and a look at whether it was done."""
+    command = contender.command(place)
+    if command["do"] == "plan":
+        return plan_ms(command["kind"], command["partitions"])
+    writes = command["do"] == "sink"
+    with broker.fresh("bench-spark-sink", PARTITIONS) if writes else nullcontext("") as topic:
+        if writes:
+            command["options"]["topic"] = topic
+        answer = sessions[contender.session].do(command)
+        if writes and (arrived := broker.end_offsets(topic, PARTITIONS)) != place.rows:
+            raise ContenderError(f"{arrived} records arrived, not {place.rows}")
+    if answer.setdefault("rows", place.rows) != place.rows:
+        raise ContenderError(f"{answer['rows']} rows were read, not {place.rows}")
+    return answer

@@ -1,0 +1,193 @@
+"""A Spark session in a process of its own, which does one piece of work at a time.
+
+    python _spark_session.py CONFIGURATION
+
+CONFIGURATION is a JSON object of Spark's settings. Commands are JSON lines on the standard input, each
+answered by one line on the standard output: what was measured, or ``{"error": ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+VALUE = "substring(sha2(cast(id as string), 512), 1, 100)"
+WARM_BATCHES = 10
+STREAM_TIMEOUT = 120.0
+
+
+def main() -> None:
+    # Java writes to the standard output as well.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with tempfile.TemporaryDirectory(prefix="cykafka-bench-spark-") as folder:
+        worker = Worker(json.loads(sys.argv[1]), Path(folder))
+        print(json.dumps({"spark": worker.spark.version}), file=answers, flush=True)
+        for line in sys.stdin:
+            command = json.loads(line)
+            try:
+                answer = getattr(worker, command.pop("do"))(**command)
+            except Exception as error:
+                answer = {"error": str(error).strip()[:2000]}
+            print(json.dumps(answer), file=answers, flush=True)
+        worker.spark.stop()
+
+
+class Worker:
+    """The work, one method for each kind of it; what they return is measured in s."""
+
+    def __init__(self, settings: dict[str, str], folder: Path) -> None:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        from pyspark.sql import SparkSession
+
+        self.folder = folder
+        builder = SparkSession.builder
+        local = {
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        }
+        for name, value in {**settings, **local}.items():
+            builder = builder.config(name, value)
+        self.spark = builder.getOrCreate()
+        from _spark_empty import EmptySource
+
+        self.spark.dataSource.register(EmptySource)
+
+    def noop(self, source: str, options: dict[str, str], schema: str | None = None) -> Any:
+        """Read a topic to nowhere."""
+        frame = self._read(source, options, schema)
+        with measured() as result:
+            frame.write.format("noop").mode("overwrite").save()
+        return result
+
+    def sum(self, source: str, options: dict[str, str], schema: str | None = None) -> Any:
+        """`sum(length(value))`; the answer has the sum and the number of rows."""
+        frame = self._read(source, options, schema)
+        with measured() as result:
+            [row] = frame.selectExpr(
+                "sum(length(value)) as bytes", "count(value) as rows"
+            ).collect()
+        return {**result, "rows": row.rows, "bytes": row.bytes}
+
+    def sink(self, source: str, options: dict[str, str], rows: int, tasks: int) -> Any:
+        """Write so many rows, with keys of 8 and values of 100 bytes."""
+        frame = self._records(rows, tasks)
+        with measured() as result:
+            frame.write.format(source).options(**options).mode("append").save()
+        return result
+
+    def rows_alone(self, rows: int, tasks: int) -> Any:
+        """What it costs to make the rows that `sink` writes."""
+        frame = self._records(rows, tasks)
+        with measured() as result:
+            frame.write.format("noop").mode("overwrite").save()
+        return result
+
+    def archive(self, source: str, options: dict[str, str], codec: str) -> Any:
+        """A topic to Parquet; the answer has the number of rows in the files."""
+        frame = self._read(source, options, None)
+        path = str(self.folder / "archive")
+        with measured() as result:
+            frame.write.option("compression", codec).mode("overwrite").parquet(path)
+        return {**result, **self._remove(path)}
+
+    def archive_job(self, config: dict[str, Any]) -> Any:
+        """The job `archive`, as the command runs it."""
+        raise NotImplementedError
+
+    def stream(self, source: str, options: dict[str, str], batches: int) -> Any:
+        """Median durations of micro-batches to nowhere, in ms, as Spark's progress reports them."""
+        checkpoint = self.folder / "checkpoint"
+        query = (
+            self.spark.readStream.format(source)
+            .options(**options)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
+        try:
+            deadline = time.monotonic() + STREAM_TIMEOUT
+            while len(done := busy(query)) < batches:
+                if query.exception() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{len(done)} micro-batches only: {query.exception()}")
+                time.sleep(0.05)
+        finally:
+            query.stop()
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        steady = done[WARM_BATCHES:batches]
+        steps = sorted({step for durations in steady for step in durations})
+        medians = {
+            step: statistics.median(durations.get(step, 0) for durations in steady)
+            for step in steps
+        }
+        return {"batch_ms": medians["triggerExecution"], "steps_ms": medians}
+
+    def _read(self, source: str, options: dict[str, str], schema: str | None) -> Any:
+        reader = self.spark.read.format(source).options(**options)
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    def _records(self, rows: int, tasks: int) -> Any:
+        key = "cast(lpad(cast(id % 100000000 as string), 8, '0') as binary) as key"
+        value = f"cast({VALUE} as binary) as value"
+        return self.spark.range(0, rows, 1, tasks).selectExpr(key, value)
+
+    def _remove(self, path: str) -> dict[str, int]:
+        files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]
+        rows = self.spark.read.parquet(path).count()
+        size = sum(file.stat().st_size for file in files)
+        shutil.rmtree(path)
+        return {"rows": rows, "files": len(files), "bytes": size}
+
+
+def busy(query: Any) -> list[dict[str, float]]:
+    """Durations of those micro-batches that read something, by step."""
+    return [
+        dict(progress["durationMs"])
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
+
+
+@contextmanager
+def measured() -> Iterator[dict[str, float]]:
+    """Seconds, and the CPU seconds of Java and of Python's workers together."""
+    result: dict[str, float] = {}
+    before = cpu_seconds()
+    start = time.perf_counter()
+    yield result
+    result["wall"] = time.perf_counter() - start
+    result["cpu"] = cpu_seconds() - before
+
+
+def cpu_seconds() -> float:
+    """Of this process and all that came of it, those included that have ended and were awaited."""
+    parents, used = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        pid = int(stat.parent.name)
+        parents[pid] = int(fields[1])
+        used[pid] = sum(map(int, fields[11:15]))
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used[pid] for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
+Command = Callable[..., Any]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""The cases of the Spark benchmark: who takes part, with which settings, and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from _figures import Result, Spread, differences, ratios
+
+JVM, OURS = "kafka", "cykafka"
+TCP, UNIX, ONE = "TCP", "Unix sockets", "one core"
+SESSIONS: dict[str, dict[str, str]] = {
+    TCP: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "false"},
+    UNIX: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "true"},
+    ONE: {"spark.master": "local[1]", "spark.python.unix.domain.socket.enabled": "true"},
+}
+"""Settings of the sessions. All of them run during the whole benchmark, one at a time."""
+
+BASE = {
+    "spark.app.name": "cykafka-benchmark",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+}
+
+PARTITIONS = 8
+"""Of the topic that is read, and of those that are written."""
+SCALE_PARTITIONS = (1, 2, 8, 32, 128)
+PLANNED_PARTITIONS = (100, 1_000, 10_000)
+VALUE_SIZE, KEY_SIZE = 100, 8
+CODEC = "zstd"
+"""Of the Parquet files; the default of the job `archive`."""
+STREAM_BATCHES = 40
+"""Micro-batches of a run, of which the first ten are left out."""
+BATCH_ROWS = 2
+"""Rows of a micro-batch."""
+
+VALUE_ONLY = "value binary"
+
+# What librdkafka's batches are like, for the other producer: its defaults are 0 and 16,384.
+TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "268435456"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the cases work on.
+
+    Attributes
+    ----------
+    servers : str
+    topics : dict of int to str
+        Topics to read, by their number of partitions.
+    stream_topic : str
+        One partition, with records enough for a stream.
+    rows : int
+        In each of the topics.
+    batches : int
+        Micro-batches of a run.
+    """
+
+    servers: str
+    topics: dict[int, str]
+    stream_topic: str
+    rows: int
+    batches: int
+
+
+Command = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of a case's table.
+
+    Attributes
+    ----------
+    name : str
+    session : str
+        Of SESSIONS.
+    command : callable
+        Makes what the session is told; ``TOPIC`` in it becomes a fresh topic.
+    source : str
+        JVM, OURS, or what else is measured; gives the colour.
+    """
+
+    name: str
+    session: str
+    command: Callable[[Place], Command]
+    source: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure of two contenders in the same round, and what it should be."""
+
+    text: str
+    own: str
+    other: str
+    compute: Callable[[list[float], list[float]], list[float]]
+    limit: float
+    least: bool
+    unit: str = ""
+    judged: bool = True
+
+    def figure(self, values: dict[str, list[float]]) -> Spread:
+        return Spread.of(self.compute(values[self.own], values[self.other]))
+
+    def verdict(self, figure: Spread) -> str:
+        if not self.judged:
+            return "not judged"
+        good = figure.median >= self.limit if self.least else figure.median <= self.limit
+        met = "met" if good else "MISSED"
+        close = figure.lower < self.limit < figure.upper
+        return f"{met}, within the noise" if close else met
+
+    @property
+    def goal(self) -> str:
+        return f"{'at least' if self.least else 'at most'} {self.limit:g}{self.unit}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table and a panel of the chart."""
+
+    name: str
+    title: str
+    unit: str
+    contenders: tuple[Contender, ...]
+    value: Callable[[Result], float]
+    targets: tuple[Target, ...] = ()
+    quick: bool = True
+    curve: bool = field(default=False)
+    """Drawn as lines over the number of partitions."""
+
+
+def rate(result: Result) -> float:
+    """Thousands of rows per s."""
+    return result["rows"] / result["wall"] / 1000
+
+
+def batch_ms(result: Result) -> float:
+    return result["batch_ms"]
+
+
+def plan_ms(result: Result) -> float:
+    return result["plan_ms"]
+
+
+def times(text: str, own: str, other: str, limit: float, judged: bool = True) -> Target:
+    return Target(text, own, other, ratios, limit, least=True, unit="x", judged=judged)
+
+
+def _source(place: Place, topic: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": place.servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+
+
+def _read(what: str, source: str, partitions: int = PARTITIONS, **more: Any) -> Any:
+    def command(place: Place) -> Command:
+        options = _source(place, place.topics[partitions])
+        return {"do": what, "source": source, "options": options, **more}
+
+    return command
+
+
+def _sink(source: str, **tuned: str) -> Callable[[Place], Command]:
+    def command(place: Place) -> Command:
+        options = {"kafka.bootstrap.servers": place.servers, "topic": "TOPIC", **tuned}
+        return {"do": "sink", "source": source, "options": options, "rows": place.rows, "tasks": 2}
+
+    return command
+
+
+def _rows_alone(place: Place) -> Command:
+    return {"do": "rows_alone", "rows": place.rows, "tasks": 2}
+
+
+def _stream(source: str) -> Callable[[Place], Command]:
+    def command(place: Place) -> Command:
+        options = {**_source(place, place.stream_topic), "maxOffsetsPerTrigger": str(BATCH_ROWS)}
+        return {"do": "stream", "source": source, "options": options, "batches": place.batches}
+
+    return command
+
+
+def _three(make: Callable[[str], Any]) -> tuple[Contender, ...]:
+    return (
+        Contender("JVM connector", TCP, make(JVM), JVM),
+        Contender("cykafka, TCP", TCP, make(OURS), OURS),
+        Contender("cykafka", UNIX, make(OURS), OURS),
+    )
+
+
+def _plan(kind: str, partitions: int) -> Callable[[Place], Command]:
+    return lambda _: {"do": "plan", "kind": kind, "partitions": partitions}
+
+
+def _scale() -> tuple[Contender, ...]:
+    return tuple(
+        Contender(f"{name}, {count}", session, _read("noop", source, count), source)
+        for name, session, source in (
+            ("JVM connector", TCP, JVM),
+            ("cykafka", UNIX, OURS),
+            ("JVM connector, one core", ONE, JVM),
+            ("cykafka, one core", ONE, OURS),
+        )
+        for count in SCALE_PARTITIONS
+    )
+
+
+CASES: tuple[Case, ...] = (
+    Case(
+        "read",
+        "a topic to noop, all columns",
+        "thousand rows/s",
+        (
+            *_three(lambda source: _read("noop", source)),
+            Contender("cykafka, value alone", UNIX, _read("noop", OURS, schema=VALUE_ONLY), OURS),
+        ),
+        rate,
+        (
+            times("rate to the JVM connector's", "cykafka", "JVM connector", 2.0),
+            times("the same by TCP", "cykafka, TCP", "JVM connector", 2.0, judged=False),
+        ),
+    ),
+    Case(
+        "sum",
+        "sum(length(value)) of a topic",
+        "thousand rows/s",
+        (
+            *_three(lambda source: _read("sum", source)),
+            Contender("cykafka, value alone", UNIX, _read("sum", OURS, schema=VALUE_ONLY), OURS),
+        ),
+        rate,
+        (
+            times("rate to the JVM connector's", "cykafka", "JVM connector", 2.0),
+            times("the same by TCP", "cykafka, TCP", "JVM connector", 2.0, judged=False),
+            times(
+                "with .schema() as projection",
+                "cykafka, value alone",
+                "JVM connector",
+                2.0,
+                judged=False,
+            ),
+        ),
+    ),
+    Case(
+        "sink",
+        "rows with keys to a topic, each connector's own settings",
+        "thousand rows/s",
+        (
+            *_three(_sink),
+            Contender("JVM connector, batches of 1 MB", TCP, _sink(JVM, **TUNED), JVM),
+            Contender("the rows alone", TCP, _rows_alone, "spark"),
+        ),
+        rate,
+        (
+            times("rate to the JVM connector's", "cykafka", "JVM connector", 1.3),
+            times("the same by TCP", "cykafka, TCP", "JVM connector", 1.3, judged=False),
+            times(
+                "to the JVM connector's with batches of 1 MB",
+                "cykafka",
+                "JVM connector, batches of 1 MB",
+                1.3,
+                judged=False,
+            ),
+        ),
+    ),
+    Case(
+        "archive",
+        f"a topic to Parquet ({CODEC}), all columns, df.write.parquet",
+        "thousand rows/s",
+        _three(lambda source: _read("archive", source, codec=CODEC)),
+        rate,
+        (
+            times("rate to the JVM connector's", "cykafka", "JVM connector", 1.3),
+            times("the same by TCP", "cykafka, TCP", "JVM connector", 1.3, judged=False),
+        ),
+    ),
+    Case(
+        "micro_batch",
+        f"a micro-batch of {BATCH_ROWS} rows to noop, checkpoint and all",
+        "ms",
+        (
+            Contender("JVM connector", TCP, _stream(JVM), JVM),
+            Contender("empty Python source, TCP", TCP, _stream("empty"), "empty"),
+            Contender("cykafka, TCP", TCP, _stream(OURS), OURS),
+            Contender("empty Python source", UNIX, _stream("empty"), "empty"),
+            Contender("cykafka", UNIX, _stream(OURS), OURS),
+        ),
+        batch_ms,
+        (
+            Target(
+                "above the empty Python source",
+                "cykafka",
+                "empty Python source",
+                differences,
+                40.0,
+                least=False,
+                unit=" ms",
+            ),
+            Target(
+                "the same by TCP",
+                "cykafka, TCP",
+                "empty Python source, TCP",
+                differences,
+                40.0,
+                least=False,
+                unit=" ms",
+                judged=False,
+            ),
+        ),
+    ),
+    Case(
+        "partitions",
+        "a topic to noop by its number of partitions, on two cores and on one",
+        "thousand rows/s",
+        _scale(),
+        rate,
+        quick=False,
+        curve=True,
+    ),
+    Case(
+        "planning",
+        "offsets to tasks on the driver, by the number of partitions (brokers simulated)",
+        "ms",
+        tuple(
+            Contender(f"{kind}, {count}", UNIX, _plan(kind, count), source)
+            for kind, source in (("batch", "empty"), ("micro-batch", OURS))
+            for count in PLANNED_PARTITIONS
+        ),
+        plan_ms,
+        curve=True,
+    ),
+)
+
+
+def partitions_of(cases: list[Case]) -> list[int]:
+    """The numbers of partitions of the topics that the cases read."""
+    counts = set()
+    for case in cases:
+        if case.name == "partitions":
+            counts |= set(SCALE_PARTITIONS)
+        elif case.name in ("read", "sum", "archive"):
+            counts.add(PARTITIONS)
+    return sorted(counts)

@@ -1,0 +1,166 @@
+"""What Kafka in Spark costs: cykafka beside Spark's own connector, on one broker.
+
+Sessions of Spark run in processes of their own, two cores with and without Unix domain sockets and one
+core; one of them works at a time, in interleaved rounds. Prints a table for each case and whether
+cykafka meets its targets; writes a record and a chart into benchmarks/results.
+
+    python benchmarks/bench_spark.py                     the whole
+    python benchmarks/bench_spark.py --quick             a look
+    python benchmarks/bench_spark.py --cases read sink --rows 1000000 --rounds 3
+    python benchmarks/bench_spark.py --from benchmarks/results/spark.json --chart docs/spark.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from _brokers import RealBroker
+from _floor import BenchmarkError
+from _spark_report import SparkRun, run_lines
+from _spark_runner import Sessions, fill, run_rounds
+from _spark_suite import CASES, STREAM_BATCHES, Place, partitions_of
+from cykafka.testing import KafkaCluster, NoBrokerError
+
+RESULTS = Path(__file__).parent / "results"
+KAFKA_SETTINGS = {
+    # Deleted topics leave the disk soon.
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.check.interval.ms": "5000",
+}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [case.name for case in CASES]
+    parser.add_argument(
+        "--cases", nargs="+", choices=names, metavar="CASE", help=f"of {', '.join(names)}"
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
+    parser.add_argument(
+        "--rows", type=int, default=4_000_000, help="read or written at once (%(default)s)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="2 rounds of fewer rows, without the case `partitions`: a look, no judgement",
+    )
+    parser.add_argument("--bootstrap-servers", help="a running cluster; topics come and go")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=RESULTS,
+        metavar="FOLDER",
+        help="for spark.json, .txt, .svg and .png (%(default)s)",
+    )
+    parser.add_argument("--chart", type=Path, help="write the chart here, too (.svg or .png)")
+    parser.add_argument(
+        "--from", dest="record", type=Path, metavar="JSON", help="measure nothing: an earlier run"
+    )
+    args = parser.parse_args()
+    if args.quick:
+        args.rounds = min(args.rounds, 2)
+        args.rows = min(args.rows, 400_000)
+    if args.cases is None:
+        args.cases = [case.name for case in CASES if case.quick or not args.quick]
+    if min(args.rounds, args.rows) <= 0:
+        parser.error("the numbers must be positive")
+    return args
+
+
+def describe(broker: RealBroker, versions: dict[str, str], rows: int) -> dict[str, str]:
+    cpu = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    return {
+        "broker": broker.description,
+        "CPU": f"{cpu}, {os.cpu_count()} cores, shared with the broker",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "rows": f"{rows:,}, keys of 8 and values of 100 bytes",
+        **versions,
+    }
+
+
+def show_progress(text: str) -> None:
+    """One line that is overwritten, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+    else:
+        print(text.rstrip("\n"), file=sys.stderr, flush=True)
+
+
+def measure(args: argparse.Namespace) -> SparkRun:
+    cases = [case for case in CASES if case.name in args.cases]
+    load = os.getloadavg()[0]
+    if load > 1:
+        print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
+    with ExitStack() as stack:
+        if args.bootstrap_servers:
+            servers = description = args.bootstrap_servers
+        else:
+            cluster = stack.enter_context(
+                KafkaCluster(java_options=["-Xmx1g"], properties=KAFKA_SETTINGS)
+            )
+            servers, description = cluster.bootstrap_servers, "Apache Kafka, one node"
+        broker = stack.enter_context(RealBroker(servers, description))
+        show_progress("starting Spark")
+        names = {contender.session for case in cases for contender in case.contenders}
+        sessions = stack.enter_context(Sessions(names))
+        about = describe(broker, sessions.versions, args.rows)
+        batches = 15 if args.quick else STREAM_BATCHES
+        prefix = f"bench-spark-{os.getpid()}"
+        counts = partitions_of(cases)
+        place = Place(
+            servers,
+            {count: f"{prefix}-{count}" for count in counts},
+            f"{prefix}-stream",
+            args.rows,
+            batches,
+        )
+        for count, topic in place.topics.items():
+            show_progress(f"filling a topic of {count} partitions")
+            fill(broker, topic, count, args.rows)
+        if any(case.name == "micro_batch" for case in cases):
+            fill(broker, place.stream_topic, 1, 100_000)
+        measured = run_rounds(cases, sessions, broker, place, args.rounds, show_progress)
+        show_progress("")
+    return SparkRun(about, args.rounds, cases, measured.rows, measured.missing)
+
+
+def save(run: SparkRun, folder: Path, chart: Path | None) -> None:
+    """The record, the tables and the chart of a run; prints the tables."""
+    from _spark_charts import draw_run
+
+    folder.mkdir(parents=True, exist_ok=True)
+    run.write(folder / "spark.json")
+    text = "\n".join(run_lines(run))
+    (folder / "spark.txt").write_text(text + "\n")
+    print(text + "\n", flush=True)
+    for path in (folder / "spark.svg", folder / "spark.png", *([chart] if chart else [])):
+        draw_run(run, path)
+    print(f"written: {folder}/spark.json, .txt, .svg, .png", file=sys.stderr)
+
+
+def main() -> None:
+    args = parse_arguments()
+    run = SparkRun.read(args.record) if args.record else measure(args)
+    save(run, args.output, args.chart)
+    if not run.complete:
+        sys.exit("bench_spark: a case was not done; see above")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (BenchmarkError, NoBrokerError) as error:
+        sys.exit(f"bench_spark: {error}")

@@ -1,0 +1,166 @@
+"""Where ours differs from Spark's own Kafka connector on purpose; docs/spark.md has the same list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+T0 = 1_700_000_000_000
+JVM, OURS = "kafka", "cykafka"
+
+
+class Difference(NamedTuple):
+    """What one does with these options; ``None`` stands for a refusal, else the number of rows."""
+
+    what: str
+    options: dict[str, Any]
+    theirs: int | None
+    ours: int | None
+
+
+# TOPIC stands for one with 121 records, SHRUNK for one with 30, PREFIX for what the names begin with.
+BATCHES = (
+    Difference(
+        "a pattern fits whole names; theirs may fit any part of a name",
+        {"subscribePattern": "PREFIX-shru"},
+        30,
+        0,
+    ),
+    Difference(
+        "an option misspelt is refused; theirs does not look at it",
+        {"subscribe": "SHRUNK", "startingOfsets": "earliest"},
+        30,
+        None,
+    ),
+    Difference(
+        "a property that is no consumer's is refused; theirs warns",
+        {"subscribe": "SHRUNK", "kafka.no.such.property": "1"},
+        30,
+        None,
+    ),
+    Difference(
+        "a stream's option in a batch is checked, too; theirs does not look at it",
+        {"subscribe": "SHRUNK", "maxOffsetsPerTrigger": "x"},
+        30,
+        None,
+    ),
+)
+STREAMS = (
+    Difference(
+        "an end of a stream is refused whatever its form; theirs does not look at endingTimestamp",
+        {"subscribe": "SHRUNK", "endingTimestamp": T0, "startingOffsets": "earliest"},
+        30,
+        None,
+    ),
+    Difference(
+        "no offsets per trigger is refused; theirs reads nothing, for ever",
+        {"subscribe": "SHRUNK", "maxOffsetsPerTrigger": 0, "startingOffsets": "earliest"},
+        0,
+        None,
+    ),
+)
+
+
+def asked(options: dict[str, Any], topics: Any) -> dict[str, Any]:
+    def fill(text: Any) -> Any:
+        if not isinstance(text, str):
+            return text
+        names = {"TOPIC": topics.mixed, "SHRUNK": topics.shrunk, "PREFIX": topics.prefix}
+        for name, value in names.items():
+            text = text.replace(name, value)
+        return text
+
+    return {key: fill(value) for key, value in options.items()}
+
+
+def outcome(action: Callable[[], int]) -> int | None:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        return action()
+    except (PySparkException, Py4JJavaError):
+        return None
+
+
+@pytest.mark.parametrize("difference", BATCHES, ids=lambda each: each.what)
+def test_batch(read: Callable[..., Any], topics: Any, difference: Difference) -> None:
+    given = asked(difference.options, topics)
+    found = [outcome(lambda by=by: len(read(by, **given).collect())) for by in (JVM, OURS)]
+
+    assert found == [difference.theirs, difference.ours]
+
+
+@pytest.mark.parametrize("difference", STREAMS, ids=lambda each: each.what)
+def test_stream(stream: Callable[..., Any], topics: Any, difference: Difference) -> None:
+    given = asked(difference.options, topics)
+
+    def run(by: str) -> int:
+        started = stream(by, **given)
+        started.run(by)
+        return len(started.rows())
+
+    assert [outcome(lambda by=by: run(by)) for by in (JVM, OURS)] == [
+        difference.theirs,
+        difference.ours,
+    ]
+
+
+def test_small_ranges_share_a_task(read: Callable[..., Any], topics: Any) -> None:
+    """Theirs has a task for each range; a task of Python's costs more than some thousand records."""
+    tasks = [
+        read(by, subscribe=f"{topics.mixed},{topics.shrunk}").rdd.getNumPartitions()
+        for by in (JVM, OURS)
+    ]
+
+    assert tasks == [4, 1]
+
+
+def write(connector: str, query: str, spark: Any, cluster: Any, **options: str) -> None:
+    writer = spark.sql(query).write.format(connector).mode("append").options(**options)
+    writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
+
+
+def test_a_column_that_is_none_of_the_sinks_is_refused(
+    spark: Any, cluster: Any, topic: str
+) -> None:
+    """Theirs leaves it out."""
+    from pyspark.errors import PySparkException
+
+    query = "select 'v' as value, 'x' as sort_of_key"
+    write(JVM, query, spark, cluster, topic=topic)
+    with pytest.raises(PySparkException, match="sort_of_key"):
+        write(OURS, query, spark, cluster, topic=topic)
+
+
+def test_the_column_timestamp_is_the_time_of_the_record(
+    spark: Any, cluster: Any, read: Callable[..., Any], topic: str
+) -> None:
+    """Theirs leaves it out, and takes the time of the writing."""
+    for connector in (JVM, OURS):
+        query = f"select '{connector}' as value, timestamp_millis({T0}) as timestamp"
+        write(connector, query, spark, cluster, topic=topic)
+
+    stamps = {
+        bytes(row.value).decode(): row.timestamp.timestamp() * 1000
+        for row in read(JVM, subscribe=topic).collect()
+    }
+    assert stamps[OURS] == T0
+    assert stamps[JVM] > T0
+
+
+def test_a_mode_has_to_be_named(spark: Any, cluster: Any, topic: str) -> None:
+    """Spark refuses its default, "errorifexists", for sources in Python."""
+    from pyspark.errors import PySparkException
+
+    for connector in (JVM, OURS):
+        writer = spark.sql("select 'v' as value").write.format(connector)
+        writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        writer = writer.option("topic", topic)
+        if connector == JVM:
+            writer.save()
+        else:
+            with pytest.raises(PySparkException, match="append"):
+                writer.save()
