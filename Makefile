@@ -38,7 +38,7 @@ with_symbols := -Ccmake.build-type=RelWithDebInfo -Cinstall.strip=false
 release := -Cbuild-dir=build/release
 
 ##@ Use
-.PHONY: help demo test build wheel bench bench-quick
+.PHONY: help demo test build wheel bench bench-quick bench-spark
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ bench: ## the benchmarks against C and other clients, on the mock and on Kafka (
 bench-quick: $(call bench_needs,mock)
 bench-quick: ## a look at all of them in two minutes, on the mock (BROKER=1: on real Kafka)
 	$(bin)/python benchmarks/bench_client.py --quick --broker $(call bench_broker,mock) $(ARGS)
+
+bench-spark: $(stamps)/install $(stamps)/group-bench $(stamps)/group-spark $(stamps)/kafka
+bench-spark: ## Spark's source and sink beside its own Kafka connector (ARGS="--quick": a look)
+	$(bin)/python benchmarks/bench_spark.py $(ARGS)
 
 ##@ Check
 .PHONY: lint asan tsan valgrind check-memory clean

@@ -64,8 +64,8 @@ def draw_run(run: SparkRun, path: Path) -> None:
         (
             f"Spark {about['Spark']}, local[2]; {about['JVM connector']}; {about['broker']}; "
             f"{about['CPU']}; Python {about['Python']}",
-            f"{about['rows']}; medians of {run.rounds} rounds, the whiskers from the lowest to the "
-            "highest; cykafka by Unix domain sockets unless TCP is named",
+            f"{about['rows']}; medians of {run.rounds} rounds, the whiskers from the lowest to "
+            "the highest; cykafka by Unix domain sockets unless TCP is named",
         )
     ):
         place = 1 - (0.5 + 0.16 * number) / height

@@ -48,7 +48,7 @@ class FakeConsumer:
 
 
 def plan_ms(kind: str, partitions: int) -> Result:
-    """Milliseconds from what brokers answer to tasks, of a batch or of a micro-batch; the median."""
+    """Milliseconds from the brokers' answers to tasks, of a batch or micro-batch; the median."""
     fake = FakeConsumer(partitions)
     given = {
         "kafka.bootstrap.servers": "nowhere:9092",

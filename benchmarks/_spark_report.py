@@ -124,8 +124,8 @@ def run_lines(run: SparkRun) -> list[str]:
     """Everything about a run, as it is printed."""
     lines = [f"{what}: {value}" for what, value in run.about.items()]
     lines.append(
-        f"{run.rounds} rounds after a warm-up; median (lowest..highest); ratios and differences are "
-        "paired by round; CPU is that of Java and Python's workers together"
+        f"{run.rounds} rounds after a warm-up; median (lowest..highest); ratios and differences "
+        "are paired by round; CPU is Java's and Python's together"
     )
     for case in run.cases:
         lines += case_lines(case, run)

@@ -2,8 +2,8 @@
 
     python _spark_session.py CONFIGURATION
 
-CONFIGURATION is a JSON object of Spark's settings. Commands are JSON lines on the standard input, each
-answered by one line on the standard output: what was measured, or ``{"error": ...}``.
+CONFIGURATION is a JSON object of Spark's settings. Commands are JSON lines on the standard input,
+each answered by one line on the standard output: what was measured, or ``{"error": ...}``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,12 +101,8 @@ class Worker:
             frame.write.option("compression", codec).mode("overwrite").parquet(path)
         return {**result, **self._remove(path)}
 
-    def archive_job(self, config: dict[str, Any]) -> Any:
-        """The job `archive`, as the command runs it."""
-        raise NotImplementedError
-
     def stream(self, source: str, options: dict[str, str], batches: int) -> Any:
-        """Median durations of micro-batches to nowhere, in ms, as Spark's progress reports them."""
+        """Median durations of micro-batches to nowhere, in ms, as Spark reports them."""
         checkpoint = self.folder / "checkpoint"
         query = (
             self.spark.readStream.format(source)
@@ -186,8 +182,6 @@ def cpu_seconds() -> float:
         family |= more
     return sum(used[pid] for pid in family) / os.sysconf("SC_CLK_TCK")
 
-
-Command = Callable[..., Any]
 
 if __name__ == "__main__":
     main()

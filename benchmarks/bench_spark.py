@@ -1,8 +1,8 @@
 """What Kafka in Spark costs: cykafka beside Spark's own connector, on one broker.
 
-Sessions of Spark run in processes of their own, two cores with and without Unix domain sockets and one
-core; one of them works at a time, in interleaved rounds. Prints a table for each case and whether
-cykafka meets its targets; writes a record and a chart into benchmarks/results.
+Sessions of Spark run in processes of their own: two cores with and without Unix domain sockets,
+and one core. One of them works at a time, in interleaved rounds. Prints a table for each case and
+whether cykafka meets its targets; writes a record and a chart into benchmarks/results.
 
     python benchmarks/bench_spark.py                     the whole
     python benchmarks/bench_spark.py --quick             a look

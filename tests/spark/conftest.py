@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def jvm_jars() -> Any:
-    """Paths of the jars of Spark's own Kafka connector, or the error that says why there are none."""
+    """Paths of the jars of Spark's own Kafka connector, or the error why there are none."""
     from cykafka.testing import NoBrokerError
     from cykafka.testing._artifacts import Jars
 

@@ -66,8 +66,8 @@ class Topics:
     stamped : str
         One partition; the times are those of the broker.
     committed : str
-        One partition: a transaction, plain records, an aborted transaction, another one, and at the
-        end an aborted one.
+        One partition: a transaction, plain records, an aborted transaction, another one, and at
+        the end an aborted one.
     pending : str
         One partition: 5 records, and 5 more of a transaction that is never ended.
     prefix : str
@@ -178,7 +178,7 @@ COMPACTED = {
 
 
 def odd_record(partition: int, number: int) -> dict[str, Any]:
-    """A record; five kinds of keys, seven of values and six of headers come in all combinations."""
+    """A record; five kinds of keys, seven of values, six of headers, in all combinations."""
     keys = (None, b"", b"\x00\xff", b"key", f"k{number}".encode())
     values = (None, b"", bytes(range(256)), b"value", "\u043c\u0438\u0440".encode(), b"x" * 5000)
     headers: Sequence[Any] = (

@@ -1,4 +1,4 @@
-"""Where ours differs from Spark's own Kafka connector on purpose; docs/spark.md has the same list."""
+"""Where ours differs from Spark's own Kafka connector on purpose, as docs/spark.md has it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Difference(NamedTuple):
     ours: int | None
 
 
-# TOPIC stands for one with 121 records, SHRUNK for one with 30, PREFIX for what the names begin with.
+# SHRUNK stands for a topic with 30 records, PREFIX for what the names of topics begin with.
 BATCHES = (
     Difference(
         "a pattern fits whole names; theirs may fit any part of a name",
@@ -67,7 +67,7 @@ def asked(options: dict[str, Any], topics: Any) -> dict[str, Any]:
     def fill(text: Any) -> Any:
         if not isinstance(text, str):
             return text
-        names = {"TOPIC": topics.mixed, "SHRUNK": topics.shrunk, "PREFIX": topics.prefix}
+        names = {"SHRUNK": topics.shrunk, "PREFIX": topics.prefix}
         for name, value in names.items():
             text = text.replace(name, value)
         return text
