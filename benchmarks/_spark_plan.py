@@ -43,6 +43,9 @@ class FakeConsumer:
     def watermarks(self, asked: list[TopicPartition], timeout: float = -1) -> dict[Any, Any]:
         return {each: self._ends[each.topic, each.partition] for each in asked}
 
+    def __len__(self) -> int:
+        return len(self._ends)
+
     def close(self) -> None:
         pass
 
@@ -73,7 +76,7 @@ def _batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
 
 def _micro_batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
     """With the JSON that Spark hands to and fro, and a limit."""
-    limit = len(fake.names) * RECORDS
+    limit = len(fake) * RECORDS // 10
     plan = StreamPlan(ReadOptions.of({**given, "maxOffsetsPerTrigger": str(limit)}, "stream"))
     plan.planner._consumer = fake  # type: ignore[assignment]
     start = json.dumps(plan.initial())

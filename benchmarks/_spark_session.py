@@ -48,6 +48,7 @@ class Worker:
     def __init__(self, settings: dict[str, str], folder: Path) -> None:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = "120"
         from pyspark.sql import SparkSession
 
         self.folder = folder

@@ -26,6 +26,8 @@ BASE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Longer than a busy machine takes to start a process.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 

@@ -21,6 +21,9 @@ OWN = (
     "_published",
     "_runner",
     "_report",
+    "_spark_suite",
+    "_spark_report",
+    "_spark_plan",
     "clients",
 )
 
@@ -225,3 +228,52 @@ def test_run_without_the_subject_is_not_complete() -> None:
 
     assert not run.complete
     assert "not judged: cykafka publish: failed: it broke" in "\n".join(run_lines(run))
+
+
+def spark_run(**rates: float) -> Any:
+    """A run of the case `read`, in which everybody has one round; thousand rows/s by contender."""
+    from _spark_report import SparkRun
+    from _spark_suite import CASES
+
+    case = next(case for case in CASES if case.name == "read")
+    rows = {
+        each.name: [{"rows": 1000 * rates[each.name], "wall": 1.0, "cpu": 1.0}]
+        if each.name in rates
+        else []
+        for each in case.contenders
+    }
+    return SparkRun({}, 1, [case], {"read": rows}, {"read": {}})
+
+
+@pytest.mark.parametrize(("rate", "result"), [(2100, "met"), (1900, "MISSED")])
+def test_spark_target_is_a_rate_at_least(rate: float, result: str) -> None:
+    run = spark_run(**{"cykafka": rate, "JVM connector": 1000})
+
+    [(target, figure), _] = run.judged(run.cases[0])
+    assert figure.median == rate / 1000
+    assert target.verdict(figure) == result
+
+
+def test_spark_target_without_results_is_not_judged() -> None:
+    run = spark_run(cykafka=1)
+
+    assert run.judged(run.cases[0])[0][1] is None
+
+
+def test_spark_record_is_read_back(tmp_path: Path) -> None:
+    run = spark_run(**{"cykafka": 2000, "JVM connector": 1000})
+    run.write(tmp_path / "spark.json")
+
+    from _spark_report import run_lines
+
+    assert run_lines(type(run).read(tmp_path / "spark.json")) == run_lines(run)
+
+
+@pytest.mark.parametrize("kind", ["batch", "micro-batch"])
+def test_planning_plans_what_there_is(kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    import _spark_plan
+
+    result = _spark_plan.plan_ms(kind, 100)
+    assert result["tasks"] >= 50
+    assert result["plan_ms"] > 0

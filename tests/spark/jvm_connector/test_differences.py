@@ -109,7 +109,7 @@ def test_stream(stream: Callable[..., Any], topics: Any, difference: Difference)
 
 
 def test_small_ranges_share_a_task(read: Callable[..., Any], topics: Any) -> None:
-    """Theirs has a task for each range; a task of Python's costs more than some thousand records."""
+    """Theirs has one for each range; a task in Python costs more than some thousand records."""
     tasks = [
         read(by, subscribe=f"{topics.mixed},{topics.shrunk}").rdd.getNumPartitions()
         for by in (JVM, OURS)
