@@ -1,0 +1,249 @@
+"""What the driver makes of brokers' answers, with a consumer that is made up."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cykafka import OFFSET_END, KafkaError, KafkaException, TopicPartition, Watermarks
+from cykafka.spark import planner as module
+from cykafka.spark.offsets import PartitionRange
+from cykafka.spark.options import ReadOptions
+from cykafka.spark.planner import GroupMirror, Planner, tasks_of
+from cykafka.spark.worker import DataLossError, consumer_config
+
+
+class MadeUp:
+    """Answers as the test has them; `troubles` of them fail first."""
+
+    def __init__(self, partitions: dict[str, int], high: int = 10) -> None:
+        self.partitions = partitions
+        self.high = high
+        self.troubles: list[Any] = []
+        self.asked = 0
+        self.errors: dict[str, int] = {}
+
+    def trouble(self) -> Any:
+        self.asked += 1
+        return self.troubles.pop(0) if self.troubles else None
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = None) -> Any:
+        if self.trouble() is not None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        names = [topic] if topic is not None else list(self.partitions)
+        topics = {}
+        for name in names:
+            code = self.errors.get(name)
+            if name not in self.partitions:
+                code = KafkaError.UNKNOWN_TOPIC_OR_PART
+            numbers = {} if code else dict.fromkeys(range(self.partitions[name]))
+            topics[name] = SimpleNamespace(
+                error=KafkaError(code) if code else None, partitions=numbers
+            )
+        return SimpleNamespace(topics=topics)
+
+    def watermarks(self, asked: Any, timeout: float) -> Any:
+        trouble = self.trouble()
+        high = trouble if isinstance(trouble, int) else self.high
+        answers = {}
+        for each in asked:
+            key = SimpleNamespace(topic=each.topic, partition=each.partition, error=None)
+            if isinstance(trouble, KafkaError):
+                key.error = trouble
+            answers[Key(key)] = Watermarks(0, high)
+        return answers
+
+    def offsets_for_times(self, asked: Any, timeout: float) -> Any:
+        return [
+            SimpleNamespace(
+                topic=each.topic,
+                partition=each.partition,
+                error=None,
+                offset=each.offset if each.offset < self.high else OFFSET_END,
+            )
+            for each in asked
+        ]
+
+
+class Key(SimpleNamespace):
+    """A partition with an error, as a key."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(**vars(given))
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition))
+
+
+@pytest.fixture(autouse=True)
+def no_sleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    return slept
+
+
+def planned(made_up: MadeUp, mode: Any = "batch", **options: str) -> Planner:
+    given = {key.lower().replace("_", "."): value for key, value in options.items()}
+    if not {"subscribe", "assign", "subscribepattern"} & given.keys():
+        given["subscribe"] = "a"
+    planner = Planner(ReadOptions.of({"kafka.bootstrap.servers": "h:1", **given}, mode))
+    planner._consumer = made_up  # type: ignore[assignment]
+    return planner
+
+
+def test_answers_that_fail_are_asked_for_again(no_sleep: list[float]) -> None:
+    made_up = MadeUp({"a": 2})
+    made_up.troubles = [True, True]
+    planner = planned(made_up, fetchOffset_numRetries="2", fetchOffset_retryIntervalMs="30")
+    assert planner.partitions() == [("a", 0), ("a", 1)]
+    assert no_sleep == [0.03, 0.03]
+
+    made_up.troubles = [True, True, True]
+    with pytest.raises(KafkaException):
+        planner.partitions()
+
+
+def test_ends_that_fail_are_asked_for_again_and_then_named() -> None:
+    made_up = MadeUp({"a": 1})
+    leaderless = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    made_up.troubles = [leaderless] * 3
+    planner = planned(made_up)
+    assert planner.ends([("a", 0)]).latest == {("a", 0): 10}
+
+    made_up.troubles = [leaderless] * 4
+    with pytest.raises(RuntimeError, match=r"a \[0\].*Do they have leaders") as caught:
+        planner.ends([("a", 0)])
+    assert not isinstance(caught.value, DataLossError)  # not even with failOnDataLoss=false
+    made_up.troubles = [leaderless] * 4
+    with pytest.raises(RuntimeError):
+        planned(made_up, failOnDataLoss="false").ends([("a", 0)])
+
+
+def test_partitions_that_vanish_meanwhile_are_a_loss() -> None:
+    made_up = MadeUp({"a": 1})
+    gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    made_up.troubles = [gone] * 8
+    with pytest.raises(DataLossError, match=r"a \[0\]"):
+        planned(made_up).ends([("a", 0)])
+    assert planned(made_up, failOnDataLoss="false").ends([("a", 0)]).latest == {}
+
+
+def test_an_end_before_what_was_there_is_asked_for_again() -> None:
+    made_up = MadeUp({"a": 1}, high=10)
+    made_up.troubles = [7]
+    planner = planned(made_up, "stream")
+    assert planner.ends([("a", 0)], {("a", 0): 9}).latest == {("a", 0): 10}
+    assert made_up.asked == 2
+    # If it stays it is given out: the topic was made anew.
+    assert planner.ends([("a", 0)], {("a", 0): 11}).latest == {("a", 0): 10}
+
+
+def test_missing_topic_is_asked_for_again_and_then_named() -> None:
+    made_up = MadeUp({"b": 1})
+    with pytest.raises(RuntimeError, match="option subscribe: topic a does not exist"):
+        planned(made_up).partitions()
+    assert made_up.asked == 4
+    planner = planned(made_up, subscribe="a,b", failOnDataLoss="false")
+    assert planner.partitions() == [("b", 0)]
+
+
+def test_assigned_partitions_that_are_not_there_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    planner = planned(MadeUp({"a": 2}), assign='{"a":[1,5]}')
+    assert planner.partitions() == [("a", 1)]
+    assert "option assign: there is no a [5]" in caplog.text
+
+
+def test_pattern_passes_over_the_brokers_own_topics() -> None:
+    planner = planned(MadeUp({"a": 1, "ab": 2, "__consumer_offsets": 50}), subscribePattern=".*")
+    assert planner.partitions() == [("a", 0), ("ab", 0), ("ab", 1)]
+
+
+def test_known_topic_without_metadata_is_not_gone() -> None:
+    made_up = MadeUp({"a": 1, "b": 1})
+    made_up.errors["b"] = KafkaError.LEADER_NOT_AVAILABLE
+    planner = planned(made_up, "stream", subscribePattern=".*")
+    assert planner.partitions() == [("a", 0)]  # a new one comes when it is ready
+    with pytest.raises(KafkaException):
+        planner.partitions([("a", 0), ("b", 0)])
+
+
+def test_times_without_records_begin_at_the_end_or_fail() -> None:
+    made_up = MadeUp({"a": 1})
+    with pytest.raises(ValueError, match=r"startingTimestamp: a \[0\] has no record"):
+        planned(made_up, startingTimestamp="99").batch_ranges()
+    late = planned(made_up, startingTimestamp="99", startingOffsetsByTimestampStrategy="latest")
+    assert late.batch_ranges() == []
+    ended = planned(made_up, startingTimestamp="3", endingTimestamp="99")
+    assert ended.batch_ranges() == [PartitionRange("a", 0, 3, 10)]
+
+
+def test_tasks_follow_the_options() -> None:
+    ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
+
+    def sizes(**options: str) -> list[int]:
+        read = planned(MadeUp({}), **options).options
+        return [sum(each.size for each in task) for task in tasks_of(ranges, read)]
+
+    assert sizes() == [6_000] * 4
+    assert sizes(maxRecordsPerPartition="2000") == [2_000] * 12
+    assert sizes(minPartitions="8") == [3_000] * 8
+    small = [PartitionRange("a", number, 0, 10) for number in range(40)]
+    assert len(tasks_of(small, planned(MadeUp({})).options)) == 1
+    assert len(tasks_of(small, planned(MadeUp({}), minPartitions="4").options)) == 4
+    capped = planned(MadeUp({}), maxRecordsPerPartition="100").options
+    assert len(tasks_of(small, capped)) == 4
+
+
+def test_consumers_never_commit_and_keep_to_offsets() -> None:
+    kafka = planned(MadeUp({})).options.kafka
+    made = consumer_config(kafka, "mine")
+    assert made["group.id"] == "mine"
+    assert made["enable.auto.commit"] == "false"
+    assert made["auto.offset.reset"] == "error"
+    assert made["enable.partition.eof"] == "true"
+    assert made["fetch.wait.max.ms"] == "10"
+
+    given = planned(MadeUp({}), kafka_group_id="theirs", kafka_fetch_max_wait_ms="70")
+    made = consumer_config(given.options.kafka, "mine")
+    assert (made["group.id"], made["fetch.wait.max.ms"]) == ("theirs", "70")
+
+
+def test_planners_and_mirrors_are_pickled_without_clients() -> None:
+    planner = planned(MadeUp({"a": 1}))
+    assert pickle.loads(pickle.dumps(planner))._consumer is None
+    mirror = GroupMirror(planner.options.kafka, "lag")
+    mirror._consumer = MadeUp({})  # type: ignore[assignment]
+    again = pickle.loads(pickle.dumps(mirror))
+    assert again._consumer is None
+    assert again.config["group.id"] == "lag"
+
+
+def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
+    commits: list[list[tuple[str, int, int]]] = []
+
+    class Committing(MadeUp):
+        def poll(self, timeout: float) -> None: ...
+
+        def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+            commits.append([(at.topic, at.partition, at.offset) for at in offsets])
+            if self.trouble() is not None:
+                raise KafkaException(KafkaError(KafkaError._STATE))
+
+    made_up = Committing({})
+    mirror = GroupMirror(planned(made_up).options.kafka, "lag")
+    mirror._consumer = made_up  # type: ignore[assignment]
+    mirror.commit({("a", 0): 1, ("a", 1): 1})
+    mirror.commit({("a", 0): 1, ("a", 1): 2})
+    mirror.commit({("a", 0): 1, ("a", 1): 2})
+    assert commits == [[("a", 0, 1), ("a", 1, 1)], [("a", 1, 2)]]
+
+    made_up.troubles = [True]
+    mirror.commit({("a", 0): 5, ("a", 1): 2})
+    assert "could not be written into group lag" in caplog.text
+    mirror.commit({("a", 0): 5, ("a", 1): 2})
+    assert commits[-1] == [("a", 0, 5), ("a", 1, 2)]
