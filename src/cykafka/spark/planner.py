@@ -33,6 +33,8 @@ _log = logging.getLogger("cykafka.spark")
 # Ranges of several partitions share a task up to so many offsets: a task costs more than these.
 PER_TASK = 10_000
 REQUEST_S = 60.0
+# Partitions whose ends are asked for at once: what librdkafka needs grows with their square.
+AT_ONCE = 500
 
 # Made by brokers for themselves; a pattern does not mean them.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -169,12 +171,14 @@ class Planner:
         earliest: Offsets = {}
         latest: Offsets = {}
         failed = []
-        for each, ends in self.consumer.watermarks(asked, REQUEST_S).items():
-            if each.error is not None:
-                failed.append(each)
-            else:
-                earliest[each.topic, each.partition] = ends.low
-                latest[each.topic, each.partition] = ends.high
+        for first in range(0, len(asked), AT_ONCE):
+            part = asked[first : first + AT_ONCE]
+            for each, ends in self.consumer.watermarks(part, REQUEST_S).items():
+                if each.error is not None:
+                    failed.append(each)
+                else:
+                    earliest[each.topic, each.partition] = ends.low
+                    latest[each.topic, each.partition] = ends.high
         return earliest, latest, failed
 
     def _unknown(self, failed: Sequence[TopicPartition]) -> None:

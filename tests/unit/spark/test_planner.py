@@ -122,6 +122,13 @@ def test_ends_that_fail_are_asked_for_again_and_then_named() -> None:
         planned(made_up, failOnDataLoss="false").ends([("a", 0)])
 
 
+def test_ends_of_many_partitions_are_asked_for_in_parts() -> None:
+    made_up = MadeUp({"a": 1200})
+    many = [("a", number) for number in range(1200)]
+    assert planned(made_up).ends(many).latest == dict.fromkeys(many, 10)
+    assert made_up.asked == 3
+
+
 def test_partitions_that_vanish_meanwhile_are_a_loss() -> None:
     made_up = MadeUp({"a": 1})
     gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
