@@ -226,6 +226,13 @@ def test_end_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -> 
     ]
 
 
+def test_start_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -> None:
+    start = {"subscribe": pair, "startingOffsets": offsets(pair, 10, 11)}
+    with pytest.raises(PySparkException, match="would begin at 11, but the partition ends at 10"):
+        batch(**start).collect()
+    assert found(batch(failOnDataLoss="false", **start)) == []
+
+
 def test_secrets_are_in_no_error(batch: Load, unique: Any) -> None:
     with pytest.raises(PySparkException) as caught:
         batch(

@@ -96,8 +96,10 @@ def parse_offsets(value: object, what: str, *, lowest: int = EARLIEST) -> Offset
         if not isinstance(partitions, Mapping):
             raise ValueError(f"{what}: {expected}, got {partitions!r} for topic {topic!r}")
         for text, offset in partitions.items():
-            partition = _partition(text, f"{what}: {expected}, topic {topic!r}")
-            if isinstance(offset, bool) or not isinstance(offset, int):
+            partition = _partition(text)
+            if partition < 0:
+                raise ValueError(f"{what}: {expected}, got partition {text!r} of topic {topic!r}")
+            if type(offset) is not int:
                 raise ValueError(f"{what}: {expected}, got {offset!r} for {topic} [{partition}]")
             if not lowest <= offset <= _MAX:
                 raise ValueError(
@@ -115,9 +117,10 @@ def parse_partitions(value: object, what: str) -> tuple[Partition, ...]:
         if not isinstance(partitions, list):
             raise ValueError(f"{what}: {expected}, got {partitions!r} for topic {topic!r}")
         for partition in partitions:
-            if isinstance(partition, bool) or not isinstance(partition, int | str):
+            number = -1 if isinstance(partition, bool) else _partition(str(partition))
+            if number < 0:
                 raise ValueError(f"{what}: {expected}, got {partition!r} for topic {topic!r}")
-            found.add((topic, _partition(str(partition), f"{what}: {expected}, topic {topic!r}")))
+            found.add((topic, number))
     if not found:
         raise ValueError(f"{what}: {expected}, got no partitions")
     return tuple(sorted(found))
@@ -134,10 +137,13 @@ def _object(value: object, what: str, expected: str) -> Mapping[str, Any]:
     return value
 
 
-def _partition(text: str, what: str) -> int:
-    if text.isascii() and text.isdigit() and int(text) <= _MAX_PARTITION:
-        return int(text)
-    raise ValueError(f"{what}: {text!r} is no number of a partition")
+def _partition(text: str) -> int:
+    """The number of a partition, or -1."""
+    if text.isascii() and text.isdigit() and len(text) <= 10:
+        number = int(text)
+        if number <= _MAX_PARTITION:
+            return number
+    return -1
 
 
 # -- the start of the first batch, carried in its end

@@ -266,6 +266,11 @@ class Planner:
         for each in sorted(start.keys() & end.keys()):
             low, high = ends.earliest[each], ends.latest[each]
             first, behind = start[each], end[each]
+            if first > high:
+                self.lose(
+                    f"{_name(each)}: the read would begin at {first}, but the partition "
+                    f"ends at {high}"
+                )
             if first < behind and first < low:
                 self.lose(
                     f"{_name(each)}: offsets {first} to {min(low, behind) - 1} are gone: "

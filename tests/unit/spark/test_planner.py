@@ -189,6 +189,15 @@ def test_times_without_records_begin_at_the_end_or_fail() -> None:
     assert ended.batch_ranges() == [PartitionRange("a", 0, 3, 10)]
 
 
+def test_start_behind_the_end_of_a_partition_is_a_loss() -> None:
+    start = '{"a":{"0":11}}'
+    with pytest.raises(DataLossError, match=r"a \[0\]: the read would begin at 11"):
+        planned(MadeUp({"a": 1}), startingOffsets=start).batch_ranges()
+    lenient = planned(MadeUp({"a": 1}), startingOffsets=start, failOnDataLoss="false")
+    assert lenient.batch_ranges() == []
+    assert planned(MadeUp({"a": 1}), startingOffsets='{"a":{"0":10}}').batch_ranges() == []
+
+
 def test_tasks_follow_the_options() -> None:
     ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
 
