@@ -231,8 +231,8 @@ def test_signals_ask_the_job_to_stop(job: list[Any]) -> None:
 
 
 PYTHON = """\
-[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: \
-Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 (TID 1) (host executor driver): \
+[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage \
+failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 (TID 1) (driver): \
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/a/worker.py", line 1, in main
     process()
@@ -250,7 +250,8 @@ Caused by: java.io.FileNotFoundException: /p/a.parquet (Permission denied)
 \tat java.base/java.io.FileOutputStream.open0(Native Method)
 """
 ANALYSIS = """\
-[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 7
+[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703; \
+line 1 pos 7
 """
 
 

@@ -256,10 +256,10 @@ def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None
 
 
 def test_secrets_are_taken_out_of_what_others_say() -> None:
-    jaas = 'x required username="u" password="geheim1";'
+    jaas = ' required username="u" password="geheim1";'
     config = loaded(
         "profile",
-        kafka__sasl__jaas__config=f"org.apache.kafka.common.security.plain.PlainLoginModule {jaas[2:]}",
+        kafka__sasl__jaas__config=f"org.apache.kafka.common.security.plain.PlainLoginModule{jaas}",
         kafka__sasl__mechanism="PLAIN",
         kafka__ssl__key__password="geheim2",
         kafka__client__id="public",

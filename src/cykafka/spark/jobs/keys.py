@@ -193,7 +193,8 @@ def instant(value: Any) -> int:
         )
     if value.tzinfo is None:
         value = value.replace(tzinfo=datetime.UTC)
-    return int(round(value.timestamp() * 1000))
+    since: float = value.timestamp()
+    return round(since * 1000)
 
 
 def pattern(value: Any) -> str:
