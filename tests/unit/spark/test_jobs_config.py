@@ -145,6 +145,15 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         ("mirror", {"dead_letter_topic": "b"}, 'it is the same as "to"'),
         ("mirror", {"sink.topic": "b"}, 'use the key "to"'),
         ("mirror", {"sink.transactionl": "true"}, 'did you mean "transactional"'),
+        (
+            "mirror",
+            {
+                "sink.transactional": True,
+                "transform": "SELECT value FROM records",
+                "schema": "a INT",
+            },
+            'key "sink.transactional"',
+        ),
         ("redrive", {"parking_topic": "a.dlq"}, "records would go round"),
         ("redrive", {"max_attempts": 0}, "expected a whole number of at least 1"),
         ("profile", {"output": "chart.pdf"}, "ends with .svg, .html or .json"),
@@ -244,6 +253,7 @@ def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None
         kafka__sasl__jaas__config=jaas,
         kafka__sasl__mechanism="PLAIN",
         spark__hadoop__fs__s3a__secret__key="env:PASSWORD",
+        schema={"properties": {"a": {"type": "string"}}},
     )
 
     text = config.toml()
@@ -252,6 +262,7 @@ def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None
     document = tomllib.loads(text)
     assert document["path"] == '/odd "\\ path'
     assert document["checkpoint"] == "/${PLACE}"
+    assert document["schema"] == {"properties": {"a": {"type": "string"}}}
     assert document["spark"]["hadoop.fs.s3a.secret.key"] == "********"
 
 

@@ -187,6 +187,7 @@ def _schema(config: Config) -> Iterator[str]:
 
     if config["schema"] is not None:
         try:
+            config.written.setdefault("schema", config["schema"])
             config.values["schema"] = read_schema(config["schema"])
         except ValueError as error:
             yield f'key "schema": {error}'
@@ -203,6 +204,12 @@ def _mirror(config: Config) -> Iterator[str]:
     if not config["to"] and not config["transform"]:
         yield 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
     yield from _schema(config)
+    transactional = config.sink_options().get("transactional") == "true"
+    if transactional and config["transform"] and (config["schema"] or config["decode"] != "none"):
+        yield (
+            'key "sink.transactional" = \'true\': with "transform" and "schema" or "decode" '
+            "micro-batches are sent as batches, which have no transactions"
+        )
     if _same_cluster(config):
         for name in ("to", "dead_letter_topic"):
             if config[name] and config[name] in (config["topics"] or []):

@@ -77,15 +77,15 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
     stop = Stop()
     summary: Summary | None = None
     try:
-        with stop.on_signals():
-            progress.show(f"{name}: starting Spark")
-            with session(config, arguments.verbose) as spark:
-                run = Run(spark, config, progress, stop)
-                try:
-                    summary = module.run(run)
-                finally:
-                    progress.clear()
-                    summary = summary or run.summary
+        progress.show(f"{name}: starting Spark")
+        # Twice: Spark takes Ctrl-C for itself when it starts.
+        with stop.on_signals(), session(config, arguments.verbose) as spark, stop.on_signals():
+            run = Run(spark, config, progress, stop)
+            try:
+                summary = module.run(run)
+            finally:
+                progress.clear()
+                summary = summary or run.summary
         _tell(summary, config)
         return 0
     except ConfigError as error:

@@ -51,14 +51,15 @@ class ConfigError(Exception):
 class Config:
     """A job's checked configuration.
 
-    ``config["topics"]`` is a key's value; `tables` has the options for the clients and for Spark.
+    ``config["topics"]`` is a key's value; `tables` has the options for the clients and for Spark;
+    `written` what was written where the value is another one.
     """
 
     job: Job
     values: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     secrets: frozenset[str] = frozenset()
-    _written: dict[str, Any] = field(default_factory=dict)
+    written: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -95,7 +96,7 @@ class Config:
         """The configuration as TOML, defaults included, secrets hidden."""
         lines = [f'job = "{self.job.name}"']
         for key in _keys(self.job):
-            value = self._written.get(key.name, self.values[key.name])
+            value = self.written.get(key.name, self.values[key.name])
             if value is None:
                 lines.append(f"# {key.name}: {key.help}")
             else:
@@ -104,7 +105,7 @@ class Config:
             lines += ["", f"[{table}] # {TABLES[table]}"]
             for name, value in self.tables.get(table, {}).items():
                 full = f"{table}.{name}"
-                shown = HIDDEN if is_secret(full) else self._written.get(full, value)
+                shown = HIDDEN if is_secret(full) else self.written.get(full, value)
                 lines.append(f'"{name}" = {_toml(shown)}')
         return "\n".join(lines) + "\n"
 
@@ -155,7 +156,7 @@ def load(
         for name, value in filled.items()
         if is_secret(name) and isinstance(value, str) and len(value) >= _SHORTEST_SECRET
     ) | _jaas_passwords(filled)
-    config._written = {
+    config.written = {
         name: value for name, value in entries.items() if filled.get(name, value) != value
     }
     _take(config, filled, problems)

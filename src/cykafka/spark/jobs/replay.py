@@ -13,6 +13,7 @@ from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.records import HEADERS
+from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def run(run: Run) -> Summary:
             run.summary.add(0, 0, 0, {"sent": 0})
         else:
             _send(run, records)
-    except BaseException:
-        run.summary.outcome = "failed"
+    except BaseException as error:
+        run.summary.outcome = "stopped" if isinstance(error, Stopped) else "failed"
         raise
     finally:
         run.summary.seconds = time.monotonic() - began
@@ -152,6 +153,8 @@ def _send(run: Run, records: DataFrame) -> None:
     steps = -(-total // config["step"]) if config["checkpoint"] else min(total, 1)
     run.summary.add(0, 0, 0, {"sent": 0})
     for number in range(steps):
+        if run.stop.asked:
+            raise Stopped("stopped before all was sent")
         # Offsets are all but dense: equal shares of them are about equal shares of the records.
         step = [
             _Part(part.topic, part.partition, low, high, 0, 0)

@@ -99,6 +99,7 @@ class Summary:
 
     def write(self, path: str) -> None:
         """Write it as JSON; whoever waits for the file sees it whole."""
+        path = os.path.expanduser(path)
         beside = f"{path}.{os.getpid()}"
         with open(beside, "w", encoding="utf-8") as file:
             json.dump(self.as_dict(), file, indent=2)

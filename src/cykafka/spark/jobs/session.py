@@ -142,8 +142,6 @@ class Run:
         finally:
             done.set()
             watcher.join()
-        if self.stop.asked:
-            raise Stopped(f"{what}: stopped")
         return result
 
     def _tasks(self) -> str:
@@ -173,8 +171,10 @@ def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
     RuntimeError
         No Java, or Spark does not start.
     """
-    master, conf = _settings(config, verbose)
-    _find_java(master)
+    conf = _settings(config, verbose)
+    from cykafka.spark.java import find_java
+
+    os.environ["JAVA_HOME"] = str(find_java())
     with tempfile.TemporaryFile("w+b") as log:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -216,7 +216,7 @@ def _first_cause(said: str) -> str:
     return lines[0] if lines else ""
 
 
-def _settings(config: Config, verbose: bool) -> tuple[str, dict[str, str]]:
+def _settings(config: Config, verbose: bool) -> dict[str, str]:
     given = config.spark_options()
     master = config["master"] or given.get("spark.master") or os.environ.get("SPARK_MASTER", "")
     master = master or "local[*]"
@@ -241,10 +241,4 @@ def _settings(config: Config, verbose: bool) -> tuple[str, dict[str, str]]:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf.update(given)
     conf["spark.master"] = master
-    return master, conf
-
-
-def _find_java(master: str) -> None:
-    from cykafka.spark.java import find_java
-
-    os.environ["JAVA_HOME"] = str(find_java())
+    return conf
