@@ -22,14 +22,17 @@ RATE = "tasksrate"
 
 
 def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordBatch]:
-    """Batches, each of which comes when those before it have had their time at `rate`."""
-    began, sent = time.monotonic(), 0
+    """Batches, each of which comes when the one before it has had its time at `rate`.
+
+    Time that was lost is not made up for: it would be sent faster than `rate` then.
+    """
+    due = time.monotonic()
     for batch in batches:
-        ahead = sent / rate - (time.monotonic() - began)
-        if ahead > 0:
-            time.sleep(ahead)
+        now = time.monotonic()
+        if now < due:
+            time.sleep(due - now)
+        due = max(now, due) + batch.num_rows / rate
         yield batch
-        sent += batch.num_rows
 
 
 class PacedSource(CyKafkaDataSource):
