@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.folders import Folder
@@ -109,6 +109,10 @@ class _File:
     end: int  # the last offset
 
 
+# Names, first and last offsets of files, by topic and partition.
+_Found: TypeAlias = dict[tuple[str, int], list[tuple[str, int, int]]]
+
+
 class Files:
     """Writes micro-batches as files with names that tell their offsets.
 
@@ -137,7 +141,7 @@ class Files:
         )
         self._staging.delete()  # what a crash has left
         self._made: set[str] = set()
-        self._looked: set[str] = set()
+        self._found: dict[str, _Found] = {}
 
     def write(self, batch: DataFrame, _number: int) -> None:
         """Write a micro-batch."""
@@ -188,29 +192,38 @@ class Files:
     def _clear(self, files: set[_File]) -> None:
         """Delete what an attempt that was not committed has left in the way of these files.
 
-        Only the first batch to reach a folder in a run can find any.
+        What a run finds in a folder is remembered: what it adds is never in its own way.
         """
+        for folder in {file.folder for file in files}:
+            if folder not in self._found:
+                self._found[folder] = self._look(folder)
+        spans: dict[tuple[str, str, int], tuple[int, int]] = {}
+        for file in files:
+            place = file.folder, file.topic, file.partition
+            low, high = spans.get(place, (file.start, file.end))
+            spans[place] = min(low, file.start), max(high, file.end)
         names = {(file.folder, file.name) for file in files}
-        for folder in {file.folder for file in files} - self._looked:
-            self._looked.add(folder)
-            mine: dict[tuple[str, int], tuple[int, int]] = {}
-            for file in files:
-                if file.folder == folder:
-                    at = file.topic, file.partition
-                    low, high = mine.get(at, (file.start, file.end))
-                    mine[at] = min(low, file.start), max(high, file.end)
-            for name in list(self._folder.names(folder)):
-                found = _NAME.fullmatch(name)
-                if found is None or (folder, name) in names:
-                    continue
-                span = mine.get((found["topic"], int(found["partition"])))
-                start, end = int(found["start"]), int(found["end"])
-                if span is None or end < span[0] or start > span[1]:
-                    continue
-                if start < span[0] or end > span[1]:
+        for (folder, topic, partition), (low, high) in spans.items():
+            left = []
+            for name, first, last in self._found[folder].get((topic, partition), ()):
+                if last < low or first > high:
+                    left.append((name, first, last))
+                elif first < low or last > high:
                     raise RuntimeError(
                         f"{folder}/{name} holds offsets that this run would write again "
-                        f"({span[0]} to {span[1]}): was the checkpoint lost, or is this another "
-                        "one? Take the checkpoint this archive was made with, or another path"
+                        f"({low} to {high}): was the checkpoint lost, or is this another one? "
+                        "Take the checkpoint this archive was made with, or another path"
                     )
-                self._folder.delete(f"{folder}/{name}")
+                elif (folder, name) not in names:
+                    self._folder.delete(f"{folder}/{name}")
+            self._found[folder][topic, partition] = left
+
+    def _look(self, folder: str) -> _Found:
+        found: _Found = {}
+        for name in self._folder.names(folder):
+            match = _NAME.fullmatch(name)
+            if match is not None:
+                place = match["topic"], int(match["partition"])
+                span = name, int(match["start"]), int(match["end"])
+                found.setdefault(place, []).append(span)
+        return found
