@@ -43,19 +43,21 @@ def draw_run(run: SparkRun, path: Path) -> None:
             )
             axes = figure.add_axes(box)
             (draw_curves if case.curve else draw_bars)(axes, case, run)
-            axes.set_title(
-                case.name, fontsize=9.5, fontweight="bold", color=INK, loc="left", pad=16
-            )
-            axes.annotate(
-                f"{case.title}  [{case.unit}]",
-                (0, 1),
-                xytext=(0, 5),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                fontsize=7.5,
-                color=FAINT,
-                annotation_clip=False,
-            )
+            # From the left edge of the labels, so that there is room.
+            left = -72 * (labels - 0.1)
+            for text, up, style in (
+                (case.name, 16, {"fontsize": 9.5, "fontweight": "bold", "color": INK}),
+                (f"{case.title}  [{case.unit}]", 5, {"fontsize": 7.5, "color": FAINT}),
+            ):
+                axes.annotate(
+                    text,
+                    (0, 1),
+                    xytext=(left, up),
+                    xycoords="axes fraction",
+                    textcoords="offset points",
+                    annotation_clip=False,
+                    **style,
+                )
         top = bottom
     about = run.about
     title = "Kafka in Spark: cykafka beside Spark's own connector"

@@ -91,13 +91,13 @@ class Sessions:
     def __init__(self, names: Iterable[str]) -> None:
         with ExitStack() as stack:
             self._by_name: dict[str, Session] = {}
-            for name in sorted(names):
+            for name in sorted(set(names) & set(SESSIONS)):
                 self._by_name[name] = Session({**BASE, **SESSIONS[name]})
                 stack.callback(self._by_name[name].close)
             self._closing = stack.pop_all()
         from importlib.metadata import version
 
-        spark = {session.version for session in self._by_name.values()}
+        spark = {session.version for session in self._by_name.values()} or {version("pyspark")}
         connector = next(CONNECTOR.fetch().glob(CONNECTOR.needed)).stem
         self.versions = {
             "Spark": ", ".join(spark),

@@ -9,13 +9,13 @@ from typing import Any
 from _figures import Result, Spread, differences, ratios
 
 JVM, OURS = "kafka", "cykafka"
-TCP, UNIX, ONE = "TCP", "Unix sockets", "one core"
+TCP, UNIX, ONE, NONE = "TCP", "Unix sockets", "one core", "none"
 SESSIONS: dict[str, dict[str, str]] = {
     TCP: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "false"},
     UNIX: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "true"},
     ONE: {"spark.master": "local[1]", "spark.python.unix.domain.socket.enabled": "true"},
 }
-"""Settings of the sessions. All of them run during the whole benchmark, one at a time."""
+"""Settings of the sessions, by name. All of them run during the whole benchmark, one at a time."""
 
 BASE = {
     "spark.app.name": "cykafka-benchmark",
@@ -84,7 +84,7 @@ class Contender:
     ----------
     name : str
     session : str
-        Of SESSIONS.
+        Of SESSIONS, or NONE.
     command : callable
         Makes what the session is told; ``TOPIC`` in it becomes a fresh topic.
     source : str
@@ -336,7 +336,7 @@ CASES: tuple[Case, ...] = (
         "offsets to tasks on the driver, by the number of partitions (brokers simulated)",
         "ms",
         tuple(
-            Contender(f"{kind}, {count}", UNIX, _plan(kind, count), source)
+            Contender(f"{kind}, {count}", NONE, _plan(kind, count), source)
             for kind, source in (("batch", "empty"), ("micro-batch", OURS))
             for count in PLANNED_PARTITIONS
         ),

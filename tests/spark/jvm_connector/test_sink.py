@@ -137,6 +137,16 @@ def test_value_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None
     assert len(same_records(twins, write, stored, frame, 1)) == 2
 
 
+def test_columns_of_the_source_are_left_alone(
+    spark: Any, twins: Make, write: Make, stored: Make, read: Make, topics: Any
+) -> None:
+    frame = read(JVM, subscribe=topics.shrunk).drop("partition")
+
+    rows = same_records(twins, write, stored, frame)
+    assert len(rows) == 30
+    assert {row[-1] for row in rows} == {0}
+
+
 def test_no_rows(spark: Any, twins: Make, write: Make, stored: Make) -> None:
     assert same_records(twins, write, stored, spark.createDataFrame([], "value binary")) == []
 
