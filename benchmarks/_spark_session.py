@@ -102,6 +102,31 @@ class Worker:
             frame.write.option("compression", codec).mode("overwrite").parquet(path)
         return {**result, **self._remove(path)}
 
+    def archive_job(self, servers: str, topic: str, codec: str) -> Any:
+        """The job `archive` in this session: a stream until all is done, headers included."""
+        from cykafka.spark.jobs import archive
+        from cykafka.spark.jobs.config import load
+        from cykafka.spark.jobs.keys import JOBS
+        from cykafka.spark.jobs.report import Progress
+        from cykafka.spark.jobs.session import Run
+
+        path = str(self.folder / "archive-job")
+        checkpoint = f"{path}.checkpoint"
+        given = {
+            "bootstrap_servers": servers,
+            "topics": topic,
+            "path": path,
+            "checkpoint": checkpoint,
+            "compression": codec,
+        }
+        config = load(JOBS["archive"], None, given)
+        try:
+            with measured() as result:
+                archive.run(Run(self.spark, config, Progress(0)))
+            return {**result, **self._remove(path)}
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
     def stream(self, source: str, options: dict[str, str], batches: int) -> Any:
         """Median durations of micro-batches to nowhere, in ms, as Spark reports them."""
         checkpoint = self.folder / "checkpoint"

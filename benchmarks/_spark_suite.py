@@ -186,6 +186,11 @@ def _rows_alone(place: Place) -> Command:
     return {"do": "rows_alone", "rows": place.rows, "tasks": 2}
 
 
+def _archive_job(place: Place) -> Command:
+    topic = place.topics[PARTITIONS]
+    return {"do": "archive_job", "servers": place.servers, "topic": topic, "codec": CODEC}
+
+
 def _stream(source: str) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
         options = {**_source(place, place.stream_topic), "maxOffsetsPerTrigger": str(BATCH_ROWS)}
@@ -279,13 +284,23 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "archive",
-        f"a topic to Parquet ({CODEC}), all columns, df.write.parquet",
+        f"a topic to Parquet ({CODEC}), all columns",
         "thousand rows/s",
-        _three(lambda source: _read("archive", source, codec=CODEC)),
+        (
+            *_three(lambda source: _read("archive", source, codec=CODEC)),
+            Contender("cykafka, job archive", UNIX, _archive_job, OURS),
+        ),
         rate,
         (
             times("rate to the JVM connector's", "cykafka", "JVM connector", 1.3),
             times("the same by TCP", "cykafka, TCP", "JVM connector", 1.3, judged=False),
+            times(
+                "by the job, with headers, exactly once",
+                "cykafka, job archive",
+                "JVM connector",
+                1.3,
+                judged=False,
+            ),
         ),
     ),
     Case(
