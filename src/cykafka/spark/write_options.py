@@ -187,10 +187,11 @@ def _columns(schema: StructType, topic: str | None) -> set[str]:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f'there are several columns "{name}": one is expected')
-        if name not in _COLUMNS and name not in _READ_ONLY:
+        meant = None if name in _COLUMNS or name in _READ_ONLY else _near_miss(name)
+        if meant is not None:
             raise ValueError(
-                f'the column "{name}" cannot be written; columns are {", ".join(_COLUMNS)}'
-                f"{_near_miss(name)}: drop it, or put it into value or headers"
+                f'the column "{name}" cannot be written (did you mean "{meant}"?); columns are '
+                f"{', '.join(_COLUMNS)}: rename it, drop it, or put it into value or headers"
             )
     if "value" not in names:
         raise ValueError(f"there is no column value, which is required; columns: {_told(names)}")
@@ -236,9 +237,10 @@ def _are_headers(kind: DataType) -> bool:
     )
 
 
-def _near_miss(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), _COLUMNS, 1, 0.7)
-    return f' (did you mean "{close[0]}"?)' if close else ""
+def _near_miss(name: str) -> str | None:
+    """The column that may have been meant by one that would be left alone."""
+    close = difflib.get_close_matches(name.lower(), _COLUMNS, 1, 0.8)
+    return close[0] if close else None
 
 
 def _told(names: list[str]) -> str:

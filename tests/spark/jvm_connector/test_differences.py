@@ -123,15 +123,15 @@ def write(connector: str, query: str, spark: Any, cluster: Any, **options: str) 
     writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
 
 
-def test_a_column_that_is_none_of_the_sinks_is_refused(
+def test_a_column_that_is_nearly_one_of_the_sinks_is_refused(
     spark: Any, cluster: Any, topic: str
 ) -> None:
     """Theirs leaves it out."""
     from pyspark.errors import PySparkException
 
-    query = "select 'v' as value, 'x' as sort_of_key"
+    query = "select 'v' as value, 'x' as keys"
     write(JVM, query, spark, cluster, topic=topic)
-    with pytest.raises(PySparkException, match="sort_of_key"):
+    with pytest.raises(PySparkException, match="did you mean .key"):
         write(OURS, query, spark, cluster, topic=topic)
 
 

@@ -137,10 +137,10 @@ def test_value_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None
     assert len(same_records(twins, write, stored, frame, 1)) == 2
 
 
-def test_columns_of_the_source_are_left_alone(
+def test_other_columns_are_left_alone(
     spark: Any, twins: Make, write: Make, stored: Make, read: Make, topics: Any
 ) -> None:
-    frame = read(JVM, subscribe=topics.shrunk).drop("partition")
+    frame = read(JVM, subscribe=topics.shrunk).drop("partition").selectExpr("*", "1.5 as amount")
 
     rows = same_records(twins, write, stored, frame)
     assert len(rows) == 30

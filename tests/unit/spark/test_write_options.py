@@ -87,6 +87,11 @@ def test_what_only_brokers_give_is_passed_over() -> None:
     made(schema(value=STRING, offset=LONG, timestampType=INT))
 
 
+def test_other_columns_are_left_alone() -> None:
+    options = made(schema(value=STRING, customer=STRING, amount=t.DoubleType()))
+    assert (options.key, options.partition, options.headers) == (None, None, None)
+
+
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -95,7 +100,7 @@ def test_what_only_brokers_give_is_passed_over() -> None:
         (schema(Value=STRING), 'the column "Value" cannot be written'),
         (schema(Value=STRING), 'did you mean "value"?'),
         (schema(value=STRING, header=STRING), 'did you mean "headers"?'),
-        (schema(value=STRING, customer=STRING), "columns are key, value, topic,"),
+        (schema(value=STRING, topics=STRING), "columns are key, value, topic,"),
         (schema(value=INT), "the column value is of type int; expected string or binary"),
         (schema(value=STRING, key=LONG), "the column key is of type bigint"),
         (schema(value=STRING, topic=BINARY), "column topic is of type binary; expected string"),
