@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,8 +12,6 @@ from cykafka._config import _property_names
 from cykafka.spark.security import security_properties
 
 __all__ = ["ClientConfig", "client_config"]
-
-Role = Literal["source", "sink", "admin"]
 
 _PREFIX = "kafka."
 
@@ -135,7 +132,7 @@ def is_secret(key: str) -> bool:
 def client_config(
     options: Mapping[str, str],
     *,
-    role: Role,
+    role: Literal["source", "sink", "admin"],
     defaults: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """librdkafka's properties of Spark's options.
@@ -191,7 +188,7 @@ def client_config(
     return config
 
 
-def _translated(given: dict[str, str], role: Role) -> tuple[dict[str, str], list[str]]:
+def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[str]]:
     """librdkafka's properties, and the keys that were left out."""
     rest, config = security_properties(given)
     dropped = []
@@ -246,14 +243,19 @@ def _may_be_idempotent(given: Mapping[str, str]) -> bool:
     )
 
 
-@functools.cache
+_known: frozenset[str] = frozenset()
+
+
 def _properties() -> frozenset[str]:
-    # Callbacks and the like are no text.
-    return frozenset(
-        name
-        for name in _property_names()
-        if not name.endswith(("_cb", "_callback_data")) and name not in _NO_TEXT
-    )
+    """Those of librdkafka whose values are text."""
+    global _known
+    if not _known:
+        _known = frozenset(
+            name
+            for name in _property_names()
+            if not name.endswith(("_cb", "_callback_data")) and name not in _NO_TEXT
+        )
+    return _known
 
 
 # Properties that are no text: objects, and what this package sets itself.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyarrow import RecordBatch
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -18,7 +19,6 @@ from cykafka.spark.producers import Borrowed, keeping, take
 from cykafka.spark.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
 __all__ = ["KafkaWriteError", "Written", "batch_writer", "stream_writer", "write_batches"]

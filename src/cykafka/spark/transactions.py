@@ -18,15 +18,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+from pyarrow import RecordBatch
 
 from cykafka import Consumer, KafkaError, KafkaException, TopicPartition
 from cykafka.spark.producers import Borrowed, keeping, take
 from cykafka.spark.sink import KafkaWriteError, Written, write_batches
 from cykafka.spark.write_options import WriteOptions
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
 
 __all__ = ["Mark", "Place", "write_in_transaction"]
 
@@ -254,8 +253,6 @@ class _Counted:
         return self._count(chain([first], self._batches))
 
     def _count(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        import pyarrow.compute as pc
-
         for batch in batches:
             self.records += batch.num_rows
             for name in self._columns:

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 import cykafka
-from cykafka.spark.client import ClientConfig, Role, client_config, is_secret
+from cykafka.spark.client import ClientConfig, client_config, is_secret
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -19,19 +19,19 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def config(
-    options: Mapping[str, str] | None = None, role: Role = "source", **defaults: str
+    options: Mapping[str, str] | None = None, role: Any = "source", **defaults: str
 ) -> ClientConfig:
     return client_config({**BROKERS, **(options or {})}, role=role, defaults=defaults)
 
 
-def only(options: Mapping[str, str], role: Role = "admin") -> dict[str, str]:
+def only(options: Mapping[str, str], role: Any = "admin") -> dict[str, str]:
     """What options add to the brokers."""
     found = dict(config(options, role))
     del found["bootstrap.servers"]
     return found
 
 
-def refusal(options: Mapping[str, str], role: Role = "source") -> str:
+def refusal(options: Mapping[str, str], role: Any = "source") -> str:
     with pytest.raises(ValueError, match=r"kafka\.") as info:
         config(options, role)
     return str(info.value)
@@ -118,7 +118,7 @@ def test_what_is_no_text_is_unknown(key: str) -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["source", "sink", "admin"])
-def test_what_cannot_be_had_is_refused_with_what_to_do(key: str, words: str, role: Role) -> None:
+def test_what_cannot_be_had_is_refused_with_what_to_do(key: str, words: str, role: Any) -> None:
     told = refusal({f"kafka.{key}": "x.y.Z"}, role)
     assert told.startswith(f"option kafka.{key} is not supported: ")
     assert words in told
