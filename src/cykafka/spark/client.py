@@ -221,7 +221,7 @@ def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[
     return config, dropped
 
 
-def _defaults(role: Role, given: Mapping[str, str]) -> dict[str, str]:
+def _defaults(role: str, given: Mapping[str, str]) -> dict[str, str]:
     """What the JVM client does, where librdkafka's defaults are others."""
     if role == "source":
         return {"isolation.level": "read_uncommitted"}

@@ -154,8 +154,9 @@ def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
         if done.returncode != 0 or not any(fetched.glob(wanted.needed)):
             said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
             raise NoBrokerError(
-                f"Maven could not fetch the jars of {wanted.title} (is its repository reachable? see "
-                f"~/.m2/settings.xml for mirrors and proxies): {' '.join(said[:3]) or done.stdout}"
+                f"Maven could not fetch the jars of {wanted.title} (is its repository reachable? "
+                "see ~/.m2/settings.xml for mirrors and proxies): "
+                f"{' '.join(said[:3]) or done.stdout}"
             )
         os.rename(fetched, jars)
 

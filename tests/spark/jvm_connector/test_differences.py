@@ -131,7 +131,7 @@ def test_a_column_that_is_nearly_one_of_the_sinks_is_refused(
 
     query = "select 'v' as value, 'x' as keys"
     write(JVM, query, spark, cluster, topic=topic)
-    with pytest.raises(PySparkException, match="did you mean .key"):
+    with pytest.raises(PySparkException, match=r"did you mean .key"):
         write(OURS, query, spark, cluster, topic=topic)
 
 
