@@ -62,6 +62,15 @@ FIXES = (
         "rd_kafka_cgrp_set_join_state(rkcg, RD_KAFKA_CGRP_JOIN_STATE_WAIT_UNASSIGN_CALL); "
         "rd_kafka_cgrp_unassign(rkcg); }",
     ),
+    # An admin client that is told of another coordinator when it asks for a group's offsets: it is
+    # no member of a group, and what it would have look for the coordinator is NULL.
+    Fix(
+        "no crash of an admin client when a group's offsets are at another coordinator",
+        "src/rdkafka_request.c",
+        r"\nrd_kafka_handle_OffsetFetch\(rd_kafka_t \*rk,",
+        "rd_kafka_cgrp_op(rkb->rkb_rk->rk_cgrp,",
+        "if (rkb->rkb_rk->rk_cgrp) rd_kafka_cgrp_op(rkb->rkb_rk->rk_cgrp,",
+    ),
 )
 
 

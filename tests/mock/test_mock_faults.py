@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
+from cykafka.admin import AdminClient
 from cykafka.testing import MockCluster, MockRequest
 
 pytestmark = pytest.mark.ours
@@ -308,6 +315,20 @@ def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
         time.sleep(0.7)  # nothing tells that the assignment has come, but to poll
         with pytest.warns(ResourceWarning):
             del consumer  # librdkafka 2.14 would not come back from here
+
+
+def test_offsets_asked_of_the_wrong_coordinator_are_an_error(
+    mock_cluster_factory: Factory,
+) -> None:
+    cluster = mock_cluster_factory()
+    cluster.push_request_errors("OffsetFetch", [KafkaError.NOT_COORDINATOR])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]).values()
+    # librdkafka 2.14 crashes here: what it would have look for the coordinator is NULL.
+    with pytest.raises(KafkaException) as caught:
+        future.result(WAIT_S)
+    assert caught.value.args[0].code() == KafkaError.NOT_COORDINATOR
+    admin.close()
 
 
 def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
