@@ -27,7 +27,9 @@ def ranges(reader: Any, kafka: Any) -> Callable[..., Any]:
 
     def make(*each: tuple[str, int, int, int]) -> Any:
         made = Ranges(each)
-        reader.assign([kafka.TopicPartition(name, number, at) for name, number, at, _ in each])
+        reader.assign(
+            [kafka.TopicPartition(name, number, at) for name, number, at, end in each if at < end]
+        )
         return made
 
     return make

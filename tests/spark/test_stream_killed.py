@@ -64,8 +64,9 @@ class Driver:
         return [each for each, parent in found.items() if parent in found]
 
     def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -97,8 +98,7 @@ def start(
 
     yield start
     for driver in drivers:
-        if driver.process.poll() is None:
-            driver.kill()
+        driver.kill()
 
 
 def kill_often(
