@@ -123,8 +123,8 @@ def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> 
     (tmp_path / "file").write_text("not a folder")
 
     done, summary = run("archive", bench, tmp_path, "--topics", topic,
-                        "--path", str(tmp_path / "file" / "a"),
-                        "--checkpoint", str(tmp_path / "c"))  # fmt: skip
+                        "--path", str(tmp_path / "a"),
+                        "--checkpoint", str(tmp_path / "file" / "c"))  # fmt: skip
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -249,6 +249,11 @@ An error occurred while calling o1.save.
 Caused by: java.io.FileNotFoundException: /p/a.parquet (Permission denied)
 \tat java.base/java.io.FileOutputStream.open0(Native Method)
 """
+CALL = """\
+An error occurred while calling o136.start.
+: org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: file:/p
+\tat org.apache.hadoop.fs.FileContext.mkdir(FileContext.java:1)
+"""
 ANALYSIS = """\
 [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703; \
 line 1 pos 7
@@ -260,6 +265,7 @@ line 1 pos 7
     [
         (PYTHON, "orders [3] from 5 to 9: nothing came within 120 s (ReadTimeoutError)"),
         (JAVA, "/p/a.parquet (Permission denied) (FileNotFoundException)"),
+        (CALL, "Parent path is not a directory: file:/p (ParentNotDirectoryException)"),
         (ANALYSIS, "A column with name `x` cannot be resolved.; line 1 pos 7"),
         ("simple", "simple"),
         ("", "RuntimeError"),
