@@ -83,9 +83,13 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
             run = Run(spark, config, progress, stop)
             try:
                 summary = module.run(run)
+            except BaseException as error:
+                summary = run.summary
+                if summary.outcome == "finished":
+                    summary.outcome = "stopped" if isinstance(error, Stopped) else "failed"
+                raise
             finally:
                 progress.clear()
-                summary = summary or run.summary
         _tell(summary, config)
         return 0
     except ConfigError as error:

@@ -10,7 +10,8 @@ _PYTHON = re.compile(
     r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)): (?P<words>.+?)$", re.MULTILINE
 )
 _JAVA = re.compile(
-    r"(?:Caused by: |^:? ?)(?P<kind>(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)?): (?P<words>[^\n]+)",
+    r"(?:Caused by: |^:? ?)(?P<kind>(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)?): "
+    r"(?P<words>[^\n]+)",
     re.MULTILINE,
 )
 _UNINFORMATIVE = ("SparkException", "StreamingQueryException", "Py4JJavaError", "PythonException",
