@@ -162,11 +162,12 @@ def run_rounds(
     place: Place,
     rounds: int,
     progress: Callable[[str], None],
+    done: Callable[[Measured], None] = lambda _: None,
 ) -> Measured:
     """Every contender does every case once a round, one at a time, in shuffled order.
 
     Before the first round each does it once unmeasured: Java compiles what runs often, classes are
-    loaded and workers started.
+    loaded and workers started. After each round `done` gets what there is.
     """
     measured = Measured(
         {case.name: {each.name: [] for each in case.contenders} for case in cases},
@@ -196,6 +197,8 @@ def run_rounds(
                 else:
                     if number:
                         rows[contender.name].append(result)
+        if number:
+            done(measured)
     return measured
 
 

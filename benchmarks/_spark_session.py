@@ -113,7 +113,7 @@ class Worker:
         path = str(self.folder / "archive-job")
         checkpoint = f"{path}.checkpoint"
         given = {
-            "bootstrap_servers": servers,
+            "kafka.bootstrap.servers": servers,
             "topics": topic,
             "path": path,
             "checkpoint": checkpoint,

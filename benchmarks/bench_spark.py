@@ -22,7 +22,7 @@ from pathlib import Path
 from _brokers import RealBroker
 from _floor import BenchmarkError
 from _spark_report import SparkRun, run_lines
-from _spark_runner import Sessions, fill, run_rounds
+from _spark_runner import Measured, Sessions, fill, run_rounds
 from _spark_suite import CASES, STREAM_BATCHES, Place, partitions_of
 from cykafka.testing import KafkaCluster, NoBrokerError
 
@@ -132,7 +132,14 @@ def measure(args: argparse.Namespace) -> SparkRun:
             fill(broker, topic, count, args.rows)
         if any(case.name == "micro_batch" for case in cases):
             fill(broker, place.stream_topic, 1, 100_000)
-        measured = run_rounds(cases, sessions, broker, place, args.rounds, show_progress)
+        args.output.mkdir(parents=True, exist_ok=True)
+
+        def keep(measured: Measured) -> None:
+            """What a run that is broken off leaves behind."""
+            so_far = SparkRun(about, args.rounds, cases, measured.rows, measured.missing)
+            so_far.write(args.output / "spark.json")
+
+        measured = run_rounds(cases, sessions, broker, place, args.rounds, show_progress, keep)
         show_progress("")
     return SparkRun(about, args.rounds, cases, measured.rows, measured.missing)
 
