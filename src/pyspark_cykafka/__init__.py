@@ -14,7 +14,10 @@ __all__ = ["DefaultSource"]
 
 def __getattr__(name: str) -> object:
     if name == "DefaultSource":
-        from cykafka.spark.source import CyKafkaDataSource
-
+        try:
+            from cykafka.spark.source import CyKafkaDataSource
+        except ImportError as error:
+            # Spark's lookup expects nothing but this, and would find no other source either.
+            raise AttributeError(str(error)) from error
         return CyKafkaDataSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from guides import blocks
 
 from cykafka import DeliveryError, KafkaError
 
 pytestmark = pytest.mark.ours
 
-ROOT = Path(__file__).parents[2]
 WAIT_S = 10.0
-
-
-def blocks(page: str) -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 class Reading:
@@ -88,7 +82,7 @@ def test_readme(cluster: Any) -> None:
     for block in blocks("README.md"):
         if "KafkaCluster" in block or "admin" in block:  # not for the mock: see tests/broker
             continue
-        if "pip_services4" in block:
+        if "pip_services4" in block or "spark" in block:  # see tests/broker, tests/spark
             continue
         reading = "subscribe(" in block
         readers += reading

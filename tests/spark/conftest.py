@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = os.path.dirname(__file__) + os.sep
     for item in items:
         if str(item.path).startswith(here):
-            # A session is slow to start, and five people may share the machine.
+            # A session is slow to start, the more so on a busy machine.
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
             # py4j leaves sockets to the collector.

@@ -70,6 +70,19 @@ def test_range_ends_exactly_at_its_end(read: Read, topic: str, fill: Any) -> Non
     assert read(topic, (2, 0, 0)) == []
 
 
+def test_partition_that_was_done_early_is_read_by_the_next_task(
+    read: Read, topic: str, fill: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "BATCH_ROWS", 10)
+    fill(topic, 20, 0)
+    fill(topic, 200, 1)
+    assert len(read(topic, (0, 0, 10), (1, 0, 200))) == 210
+
+    assert read(topic, (0, 10, 20), **{"kafkaConsumer.pollTimeoutMs": "10000"}) == [
+        (0, offset) for offset in range(10, 20)
+    ]
+
+
 def test_consumer_stays_open_between_tasks(read: Read, topic: str, fill: Any) -> None:
     fill(topic, 10, 0)
     read(topic, (0, 0, 5))

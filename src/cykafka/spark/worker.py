@@ -105,9 +105,9 @@ def _held(config: ClientConfig) -> Iterator[_Held]:
         held = _Held(Consumer(dict(config)))
     try:
         yield held
-        held.consumer.unassign()
+        _unassign(held.consumer)
     except GeneratorExit:  # nobody wants the rest
-        held.consumer.unassign()
+        _unassign(held.consumer)
     except BaseException:
         held.consumer.close()
         raise
@@ -119,6 +119,12 @@ def _held(config: ClientConfig) -> Iterator[_Held]:
         (pid, _), old = _kept.popitem(last=False)
         if pid == os.getpid():
             old.consumer.close()
+
+
+def _unassign(consumer: Consumer) -> None:
+    """Give up what is assigned; librdkafka would keep what is paused so for the next task."""
+    consumer.resume(consumer.assignment())
+    consumer.unassign()
 
 
 def close_consumers() -> None:
@@ -237,6 +243,7 @@ class _Task:
     def _assign(self) -> None:
         left = self.wanted.left()
         self.running = len(left)
+        _unassign(self.consumer)
         self.consumer.assign([TopicPartition(at.topic, at.partition, at.next) for at in left])
 
     def _pause_done(self) -> None:

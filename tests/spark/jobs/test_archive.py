@@ -152,6 +152,35 @@ def test_an_archive_of_another_checkpoint_is_not_overwritten_in_part(
     assert offsets_by_listing(places["path"]) == once(topic, 20)
 
 
+def test_a_new_checkpoint_for_an_archive_by_sparks_log_is_refused(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    """Spark would take the new query's batches for done, by their numbers, and write nothing."""
+    bench.fill(topic, 5)
+    bench.run("archive", topics=topic, **places)
+    other = {**places, "checkpoint": places["checkpoint"] + "-2"}
+
+    with pytest.raises(ConfigError, match="was archived with another one"):
+        bench.run("archive", topics=topic, **other)
+
+    bench.fill(topic, 5)
+    bench.run("archive", topics=topic, **places)
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
+
+
+def test_what_else_is_in_the_staging_folder_stays(
+    bench: Bench, topic: str, places: dict[str, str], tmp_path: Path
+) -> None:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    (staging / "others.txt").write_text("important")
+    bench.fill(topic, 5)
+
+    bench.run("archive", topics=topic, file_names="deterministic", staging=str(staging), **places)
+
+    assert [each.name for each in staging.iterdir()] == ["others.txt"]
+
+
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]])
 def test_a_folder_of_the_other_kind_is_refused(
     bench: Bench, topic: str, places: dict[str, str], kinds: tuple[str, str]

@@ -65,6 +65,16 @@ def test_what_overlaps_a_batch_in_part_is_an_error(name: str) -> None:
     assert folder.there == {name}
 
 
+def test_a_refusal_leaves_the_archive_as_it_is() -> None:
+    there = {"d/t-1-0-10-14.parquet", "d/t-1-0-15-30.parquet"}
+    folder = Memory(*there)
+
+    with pytest.raises(RuntimeError, match="holds offsets"):
+        files(folder)._clear(batch((10, 19)))
+
+    assert folder.there == there
+
+
 def test_a_later_batch_heeds_what_was_there_before_the_run() -> None:
     folder = Memory("d/t-1-0-0-9.parquet", "d/t-1-0-10-12.parquet", "d/t-1-1-0-3.parquet")
     made = files(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ def begin(run: Run) -> StreamingQuery:
         files = Files(run, folder, folders)
         return start(run, records, lambda writer: writer.foreachBatch(files.write))
     _check_kind(folder, True, config["path"])
+    _check_checkpoint(run, folder)
     return start(
         run,
         records,
@@ -99,6 +101,20 @@ def _check_kind(folder: Folder, by_log: bool, path: str) -> None:
         )
 
 
+def _check_checkpoint(run: Run, folder: Folder) -> None:
+    """Refuse a new checkpoint for an archive by Spark's log, which knows batches by their numbers:
+    those of the new query would be taken for done, and not be written."""
+    config = run.config
+    if folder.exists(_LOG) and not any(Folder(run.spark, config["checkpoint"]).names("offsets")):
+        raise ConfigError(
+            [
+                f'key "checkpoint" = {config["checkpoint"]!r}: it is new, and "path" = '
+                f"{config['path']!r} was archived with another one, without which nothing more "
+                "would be written there; take that checkpoint, or another path"
+            ]
+        )
+
+
 @dataclass(frozen=True)
 class _File:
     folder: str
@@ -136,9 +152,10 @@ class Files:
         self._folder = folder
         self._folders = folders
         self._compression = config["compression"]
-        self._staging = Folder(
-            run.spark, config["staging"] or folder.address.rstrip("/") + ".unfinished"
-        )
+        # A folder of this job's own: others may keep things beside it.
+        staging = config["staging"] or folder.address.rstrip("/") + ".unfinished"
+        job = hashlib.sha256(str(config["checkpoint"]).encode()).hexdigest()[:16]
+        self._staging = Folder(run.spark, f"{staging.rstrip('/')}/cykafka-{job}")
         self._staging.delete()  # what a crash has left
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
@@ -159,7 +176,7 @@ class Files:
                 self._folder.make(file.folder)
                 self._made.add(file.folder)
             self._folder.take(self._staging, f"{place}/{source}", f"{file.folder}/{file.name}")
-        self._staging.delete(place)
+        self._staging.delete()
 
     def _staged(self, staged: str) -> list[tuple[str, _File]]:
         """The files of a batch, and what they will be called.
@@ -203,8 +220,11 @@ class Files:
             low, high = spans.get(place, (file.start, file.end))
             spans[place] = min(low, file.start), max(high, file.end)
         names = {(file.folder, file.name) for file in files}
+        # Nothing is deleted before all has been looked at: a refusal leaves the archive as it is.
+        gone: list[str] = []
+        left_of: dict[tuple[str, str, int], list[tuple[str, int, int]]] = {}
         for (folder, topic, partition), (low, high) in spans.items():
-            left = []
+            left = left_of[folder, topic, partition] = []
             for name, first, last in self._found[folder].get((topic, partition), ()):
                 if last < low or first > high:
                     left.append((name, first, last))
@@ -215,7 +235,10 @@ class Files:
                         "Take the checkpoint this archive was made with, or another path"
                     )
                 elif (folder, name) not in names:
-                    self._folder.delete(f"{folder}/{name}")
+                    gone.append(f"{folder}/{name}")
+        for name in gone:
+            self._folder.delete(name)
+        for (folder, topic, partition), left in left_of.items():
             self._found[folder][topic, partition] = left
 
     def _look(self, folder: str) -> _Found:

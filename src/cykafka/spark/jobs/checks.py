@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cykafka.spark.jobs.keys import near_miss
+from cykafka.spark.offsets import parse_partitions
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Config
@@ -175,8 +176,10 @@ def _archive(config: Config) -> Iterator[str]:
     if config["staging"]:
         if config["file_names"] != "deterministic":
             yield 'key "staging": only file_names = "deterministic" has a use for it'
-        elif config["path"] and _inside(config["staging"], config["path"]):
-            yield f'key "staging" = {config["staging"]!r}: it must not be inside "path"'
+        else:
+            for name in ("path", "checkpoint"):
+                if config[name] and _inside(config["staging"], config[name]):
+                    yield f'key "staging" = {config["staging"]!r}: it must not be inside "{name}"'
     if not config["keep_raw"] and config["decode"] == "none" and config["schema"] is None:
         yield 'key "keep_raw" = False: without "decode" or "schema" there is little else'
     yield from _schema(config)
@@ -212,19 +215,31 @@ def _mirror(config: Config) -> Iterator[str]:
         )
     if _same_cluster(config):
         for name in ("to", "dead_letter_topic"):
-            if config[name] and config[name] in (config["topics"] or []):
-                yield (
-                    f'key "{name}" = {config[name]!r}: it is one of "topics": records would go '
-                    "round"
-                )
+            if config[name] and _reads(config, config[name]):
+                yield f'key "{name}" = {config[name]!r}: it is read, too: records would go round'
     if config["to"] and config["to"] == config["dead_letter_topic"]:
         yield f'key "dead_letter_topic" = {config["to"]!r}: it is the same as "to"'
 
 
 def _redrive(config: Config) -> Iterator[str]:
     parking = config["parking_topic"]
-    if parking and parking in (config["topics"] or []) and _same_cluster(config):
-        yield f'key "parking_topic" = {parking!r}: it is one of "topics": records would go round'
+    if parking and _reads(config, parking) and _same_cluster(config):
+        yield f'key "parking_topic" = {parking!r}: it is read, too: records would go round'
+
+
+def _reads(config: Config, topic: str) -> bool:
+    """Whether the job reads a topic, by its name, by the pattern or by partitions."""
+    if topic in (config["topics"] or ()):
+        return True
+    pattern = config["topic_pattern"]
+    if pattern and re.fullmatch(pattern, topic):
+        return True
+    assign = config.source_options().get("assign")
+    try:
+        partitions = parse_partitions(assign, "assign") if assign else ()
+    except ValueError:  # told by itself
+        return False
+    return any(name == topic for name, _ in partitions)
 
 
 def _same_cluster(config: Config) -> bool:
