@@ -245,7 +245,11 @@ class Planner:
                 f"{times[each]} ms{more}; set startingOffsetsByTimestampStrategy to latest, to "
                 "begin behind the last record then"
             )
-        return {each: ends.latest[each] if at == OFFSET_END else at for each, at in found.items()}
+        # Records that came since the ends were asked for are behind them, like those to come.
+        return {
+            each: ends.latest[each] if at == OFFSET_END else min(at, ends.latest[each])
+            for each, at in found.items()
+        }
 
     def _ask_times(self, asked: list[TopicPartition]) -> Offsets:
         found: Offsets = {}

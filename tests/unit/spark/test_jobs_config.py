@@ -291,7 +291,8 @@ def test_a_secret_that_is_wrong_is_not_told() -> None:
 
 @pytest.mark.parametrize(
     "name", ["kafka.sasl.password", "source.kafka.sasl.jaas.config", "kafka.ssl.key.pem",
-             "kafka.ssl.keystore.key", "spark.hadoop.fs.s3a.access.key"],
+             "kafka.ssl.keystore.key", "spark.hadoop.fs.s3a.access.key",
+             "spark.hadoop.fs.azure.account.key.a.blob", "spark.hadoop.fs.azure.sas.c.a.blob"],
 )  # fmt: skip
 def test_secrets_are_known_by_their_names(name: str) -> None:
     assert is_secret(name)

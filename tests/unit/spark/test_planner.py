@@ -263,3 +263,10 @@ def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFi
     assert "could not be written into group lag" in caplog.text
     mirror.commit({("a", 0): 5, ("a", 1): 2})
     assert commits[-1] == [("a", 0, 5), ("a", 1, 2)]
+
+
+def test_records_that_came_since_the_ends_were_asked_for_are_behind_them() -> None:
+    made_up = MadeUp({"a": 1}, high=20)
+    made_up.troubles = [None, 10]  # topics; then the ends, as they were a moment before
+    planner = planned(made_up, endingTimestamp="15", startingTimestamp="5")
+    assert [(each.start, each.end) for each in planner.batch_ranges()] == [(5, 10)]

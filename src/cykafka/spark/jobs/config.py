@@ -23,7 +23,7 @@ HIDDEN = "********"
 
 _SECRET = re.compile(
     r"password|passphrase|secret|jaas|token|credential|private\.?key|key\.pem|keystore\.key"
-    r"|access[._]?key|oauthbearer\.config",
+    r"|access[._]?key|account[._]?key|signature|[._]sas([._]|$)|oauthbearer\.config",
     re.IGNORECASE,
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"

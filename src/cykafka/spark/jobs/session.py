@@ -30,8 +30,8 @@ _POLL_S = 0.25
 
 # Options of sources and sinks whose values Spark must not show, in plans or on its pages.
 _REDACTED = (
-    "(?i)secret|password|passphrase|token|access[.]?key|jaas|private[.]?key|key[.]pem"
-    "|keystore[.]key"
+    "(?i)secret|password|passphrase|token|credential|access[._]?key|account[._]?key|signature"
+    "|[._]sas([._]|$)|jaas|private[.]?key|key[.]pem|keystore[.]key|oauthbearer[.]config"
 )
 
 
