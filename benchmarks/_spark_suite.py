@@ -158,6 +158,14 @@ def times(text: str, own: str, other: str, limit: float, judged: bool = True) ->
     return Target(text, own, other, ratios, limit, least=True, unit="x", judged=judged)
 
 
+def _to_jvm(limit: float) -> tuple[Target, Target]:
+    """The rate to the JVM connector's, and by TCP as that one has it."""
+    return (
+        times("rate to the JVM connector's", "cykafka", "JVM connector", limit),
+        times("the same by TCP", "cykafka, TCP", "JVM connector", limit, judged=False),
+    )
+
+
 def _source(place: Place, topic: str) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": place.servers,
@@ -234,10 +242,7 @@ CASES: tuple[Case, ...] = (
             Contender("cykafka, value alone", UNIX, _read("noop", OURS, schema=VALUE_ONLY), OURS),
         ),
         rate,
-        (
-            times("rate to the JVM connector's", "cykafka", "JVM connector", 2.0),
-            times("the same by TCP", "cykafka, TCP", "JVM connector", 2.0, judged=False),
-        ),
+        _to_jvm(2.0),
     ),
     Case(
         "sum",
@@ -249,8 +254,7 @@ CASES: tuple[Case, ...] = (
         ),
         rate,
         (
-            times("rate to the JVM connector's", "cykafka", "JVM connector", 2.0),
-            times("the same by TCP", "cykafka, TCP", "JVM connector", 2.0, judged=False),
+            *_to_jvm(2.0),
             times(
                 "with .schema() as projection",
                 "cykafka, value alone",
@@ -271,8 +275,7 @@ CASES: tuple[Case, ...] = (
         ),
         rate,
         (
-            times("rate to the JVM connector's", "cykafka", "JVM connector", 1.3),
-            times("the same by TCP", "cykafka, TCP", "JVM connector", 1.3, judged=False),
+            *_to_jvm(1.3),
             times(
                 "to the JVM connector's with batches of 1 MB",
                 "cykafka",
@@ -292,8 +295,7 @@ CASES: tuple[Case, ...] = (
         ),
         rate,
         (
-            times("rate to the JVM connector's", "cykafka", "JVM connector", 1.3),
-            times("the same by TCP", "cykafka, TCP", "JVM connector", 1.3, judged=False),
+            *_to_jvm(1.3),
             times(
                 "by the job, with headers, exactly once",
                 "cykafka, job archive",

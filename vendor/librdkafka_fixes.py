@@ -71,6 +71,15 @@ FIXES = (
         "rd_kafka_cgrp_op(rkb->rkb_rk->rk_cgrp,",
         "if (rkb->rkb_rk->rk_cgrp) rd_kafka_cgrp_op(rkb->rkb_rk->rk_cgrp,",
     ),
+    # A broker's thread sleeps through the whole wait between two connections, which grows to
+    # reconnect.backoff.max.ms, and looks for messages that have timed out only after it.
+    Fix(
+        "messages of a broker that is away time out on time",
+        "src/rdkafka_broker.c",
+        r"backoff =\s*rd_kafka_broker_reconnect_backoff\(rkb, rd_clock\(\)\);",
+        "rd_kafka_broker_serve(rkb, (int)backoff)",
+        "rd_kafka_broker_serve(rkb, RD_MIN((int)backoff, rd_kafka_max_block_ms))",
+    ),
 )
 
 

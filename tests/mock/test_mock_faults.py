@@ -349,6 +349,27 @@ def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
     client.close()
 
 
+def test_message_times_out_while_its_broker_is_not_even_asked(
+    mock_cluster_factory: Factory,
+) -> None:
+    """librdkafka 2.14 looks for late messages of a broker only when it tries to connect again."""
+    cluster = mock_cluster_factory()
+    cluster.create_topic("t", partitions=1)
+    client = producer(
+        cluster,
+        message_timeout_ms=1000,
+        reconnect_backoff_ms=60_000,
+        reconnect_backoff_max_ms=60_000,
+    )
+    assert outcomes(client, "t") == [None]
+    cluster.broker_down()
+    began = time.monotonic()
+    (error,) = outcomes(client, "t")
+    assert error.code() == KafkaError._MSG_TIMED_OUT
+    assert time.monotonic() - began < WAIT_S
+    client.close()
+
+
 def test_set_rtt(mock_cluster: MockCluster) -> None:
     mock_cluster.create_topic("t", partitions=1)
     client = producer(mock_cluster)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from pip_services4_commons.errors import BadRequestException, InvalidStateException
@@ -330,8 +331,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         columns = columns_of(messages, self.__settings.write_partition)
         if columns is None:
             return
+        began = time.monotonic()
         delivery = send(producer, topic, columns, self._timeout())
-        self._settle(delivery, topic)
+        self._settle(delivery, topic, began)
 
     def _publisher(self, acks: int | str | None = None) -> Producer:
         """The producer for a value of acks, None for the configured; made at its first use."""
@@ -344,9 +346,11 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         """A new producer of transactions; the caller closes it."""
         return self._open_clients().make_transactional(name)
 
-    def _settle(self, delivery: Delivery, topic: str, context: AnyContext = None) -> None:
-        """Wait until every message has its outcome; raise what :meth:`publish` raises."""
-        settle(delivery, topic, self._timeout(), context)
+    def _settle(
+        self, sent: Delivery, topic: str, began: float, context: AnyContext = None
+    ) -> None:
+        """Wait for every outcome, until ``request_timeout`` after `began`, in s."""
+        settle(sent, topic, began, self._timeout(), context)
 
     # -- receiving
 

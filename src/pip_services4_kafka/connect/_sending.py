@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pip_services4_commons.errors import ConnectionException
@@ -10,9 +11,14 @@ from cykafka import Delivery, DeliveryError, KafkaException, Producer
 from pip_services4_kafka._context import AnyContext, trace_id_of
 from pip_services4_kafka._errors import typed, undelivered, with_cause
 
-# librdkafka looks for messages that have timed out about once a second; without a broker its
-# reports come up to 2 s late.
-_REPORT_DELAY_S = 2.5
+# librdkafka looks for messages that have timed out about once a second, and then reports them.
+_REPORT_DELAY_MS = 2500
+
+
+def message_timeout(request_timeout: int) -> int:
+    """How long librdkafka may try to send a message, in ms, so that what became of it is known
+    within `request_timeout`, in ms. Half of that at least is for sending."""
+    return request_timeout - min(_REPORT_DELAY_MS, request_timeout // 2)
 
 
 def send(producer: Producer, topic: str, columns: dict[str, Any], timeout: float) -> Delivery:
@@ -23,8 +29,10 @@ def send(producer: Producer, topic: str, columns: dict[str, Any], timeout: float
         raise typed(error, f"topic {topic}: publish", topic=topic) from error
 
 
-def settle(delivery: Delivery, topic: str, timeout: float, context: AnyContext = None) -> None:
-    """Wait until every message has its outcome.
+def settle(
+    delivery: Delivery, topic: str, began: float, timeout: float, context: AnyContext = None
+) -> None:
+    """Wait until every message has its outcome, at most for `timeout` since `began` (monotonic).
 
     Raises
     ------
@@ -32,7 +40,7 @@ def settle(delivery: Delivery, topic: str, timeout: float, context: AnyContext =
         Messages were not stored, or what became of them is not known in time.
     """
     try:
-        delivery.wait(timeout + _REPORT_DELAY_S)
+        delivery.wait(max(0.0, began + timeout - time.monotonic()))
     except DeliveryError as error:
         raise undelivered(error, topic, context) from error
     except TimeoutError as error:

@@ -14,6 +14,7 @@ from cykafka._config import _OWN, _property_names
 from pip_services4_kafka._errors import misconfigured
 from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
 from pip_services4_kafka.connect._security import security_properties
+from pip_services4_kafka.connect._sending import message_timeout
 
 # Log levels of the documents (none, error, warn, info, debug) in syslog's.
 LOG_LEVELS = (0, 3, 4, 6, 7)
@@ -169,7 +170,7 @@ class Settings:
                 **self._common(resolved),
                 "acks": acks,
                 "retries": self.max_retries,
-                "message.timeout.ms": self.request_timeout,
+                "message.timeout.ms": message_timeout(self.request_timeout),
                 "request.timeout.ms": min(self.request_timeout, 900000),
                 # Whoever sends one message waits for it; batches fill requests anyway.
                 "linger.ms": 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -63,12 +64,13 @@ class DeadLetters:
         """
         self._prepare()
         producer = self._connection._publisher(-1)
+        began = time.monotonic()
         try:
             delivery = self._publish(producer, message, error, attempts)
         except RuntimeError as raised:  # the connection is being closed
             told = f"topic {self.topic}: moving a dead letter"
             raise typed(raised, told, topic=self.topic) from raised
-        self._connection._settle(delivery, self.topic)
+        self._connection._settle(delivery, self.topic, began)
 
     def send_and_commit(
         self, message: Message, error: str, attempts: int, position: int, group: bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,6 +97,7 @@ class Sending(QueueLife):
             ]
             connection.publish(topic, messages, {"acks": self._acks})
         else:
+            began = time.monotonic()
             try:
                 delivery = self._codec.publish(
                     connection._publisher(self._acks),
@@ -106,7 +108,7 @@ class Sending(QueueLife):
                 )
             except (KafkaException, RuntimeError, TypeError, ValueError) as error:
                 raise typed(error, f"topic {topic}: send", context, topic=topic) from error
-            connection._settle(delivery, topic, context)
+            connection._settle(delivery, topic, began, context)
         self._measures.sent(len(envelopes))
         self._measures.debug(context, "Sent %s messages via %s", len(envelopes), self)
 

@@ -61,7 +61,7 @@ def test_acks_client_id_retry_timeout_and_log_level_reach_the_client(
 
     assert sent["acks"] == "1"
     assert sent["retries"] == "7"
-    assert sent["message.timeout.ms"] == "6000"
+    assert sent["message.timeout.ms"] == "3500"
     for one in (sent, read):
         assert one["client.id"] == "me"
         assert one["log_level"] == "4"
