@@ -63,7 +63,8 @@ FIXES = (
         "rd_kafka_cgrp_unassign(rkcg); }",
     ),
     # An admin client that is told of another coordinator when it asks for a group's offsets: it is
-    # no member of a group, and what it would have look for the coordinator is NULL.
+    # no member of a group, and what it would have look for the coordinator is NULL. It is for
+    # AdminClient.list_consumer_group_offsets(), which the queues of pip_services4_kafka call, too.
     Fix(
         "no crash of an admin client when a group's offsets are at another coordinator",
         "src/rdkafka_request.c",

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["OLDEST", "JavaError", "find_java"]
+__all__ = ["OLDEST", "JavaError", "find_java", "java_version"]
 
 # What Spark 4 wants at least.
 OLDEST = 17
+# What it is tried with: of several Javas one of these, or else the oldest that is new enough.
+_TRIED = (17, 21)
 
 _TIMEOUT_S = 60
 # Where packages put their Javas, apart from PATH; `*` is one of several.
@@ -45,8 +47,8 @@ class JavaError(RuntimeError):
 def find_java() -> Path:
     """The home of a Java that is new enough for Spark, for JAVA_HOME.
 
-    JAVA_HOME's if it is, else the one on PATH, else the oldest of those in the usual places that
-    is.
+    JAVA_HOME's if it is; else, of the one on PATH and those in the usual places, the first that
+    Spark is tried with (17 and 21); else the one on PATH, or the oldest of the others.
 
     Raises
     ------
@@ -54,17 +56,22 @@ def find_java() -> Path:
         There is none. The message tells what was found, and how to get one.
     """
     seen: dict[Path, str] = {}
+    too_new = None
     for name, home in _nearest():
-        version = None if home is None else _version(home)
+        version = None if home is None else java_version(home)
         if home is not None and version is not None and version >= OLDEST:
-            return home
-        if home is not None:
+            if name == "JAVA_HOME" or version <= max(_TRIED):
+                return home
+            too_new = home
+        elif home is not None:
             what = "no Java that runs" if version is None else f"Java {version}"
             seen.setdefault(home, f"{name}: {home}, {what}")
-    found = [(version, home) for home in _usual() if (version := _version(home)) is not None]
-    fit = [(version, home) for version, home in found if version >= OLDEST]
-    if fit:
-        return min(fit)[1]
+    found = [(version, home) for home in _usual() if (version := java_version(home)) is not None]
+    fit = [(version not in _TRIED, version, home) for version, home in found if version >= OLDEST]
+    if fit and (too_new is None or not min(fit)[0]):
+        return min(fit)[2]
+    if too_new is not None:
+        return too_new
     for version, home in found:
         seen.setdefault(home, f"{home}, Java {version}")
     told = "; ".join(seen.values()) or "none at all"
@@ -87,8 +94,8 @@ def _usual() -> list[Path]:
     return [home for home in homes if (home / "bin" / "java").is_file()]
 
 
-def _version(home: Path) -> int | None:
-    """The major version; None: it does not run."""
+def java_version(home: Path) -> int | None:
+    """The major version of the Java there; None: there is none that runs."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None

@@ -66,6 +66,34 @@ def test_one_in_the_usual_places_comes_last(machine: Path) -> None:
     assert find_java() == home
 
 
+def test_of_several_one_that_spark_is_tried_with_is_taken(machine: Path) -> None:
+    on_path(machine, install(machine / "new", "26"))
+    install(machine / "usual" / "a", "18.0.2")
+    home = install(machine / "usual" / "b", "21.0.2")
+    install(machine / "usual" / "c", "25.0.1")
+
+    assert find_java() == home
+
+
+def test_the_one_on_the_path_may_be_newer_than_what_spark_is_tried_with(machine: Path) -> None:
+    home = install(machine / "new", "26")
+    on_path(machine, home)
+    install(machine / "usual" / "a", "25")
+
+    assert find_java() == home
+
+
+def test_java_home_may_be_any_that_is_new_enough(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = install(machine / "new", "26")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    install(machine / "usual" / "a", "17")
+
+    assert find_java() == home
+    assert java.java_version(home) == 26
+
+
 def test_a_conda_environment_has_its_own(machine: Path) -> None:
     home = install(machine / "venv" / "lib" / "jvm", "21.0.1")
     assert find_java() == home
