@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from cykafka._config import _property_names
+from cykafka.spark.redaction import is_secret
 from cykafka.spark.security import security_properties
 
 __all__ = ["ClientConfig", "client_config"]
 
 _PREFIX = "kafka."
-
-# Properties, Java's or librdkafka's, that nobody wants to find in a log.
-_SECRET = re.compile(
-    r"password|passphrase|secret|jaas|private\.key|key\.pem|keystore\.key|sasl\.username"
-    r"|oauthbearer\.config"
-)
 
 # What nobody may set, and what to do instead.
 _REJECTED: dict[str, str] = {
@@ -116,17 +110,34 @@ _SAME = {
 
 
 class ClientConfig(dict[str, str]):
-    """librdkafka's properties; a dict whose secrets are not printed."""
+    """librdkafka's properties; a dict whose secrets are not printed.
+
+    Copies, and what ``|`` makes of it and other dicts, are such dicts as well; ``dict(config)``
+    and ``{**config}`` are not.
+    """
 
     def __repr__(self) -> str:
-        return repr({key: "[redacted]" if is_secret(key) else self[key] for key in self})
+        return repr({key: "[redacted]" if _is_hidden(key) else self[key] for key in self})
 
     __str__ = __repr__
 
+    def copy(self) -> ClientConfig:
+        return ClientConfig(self)
 
-def is_secret(key: str) -> bool:
-    """Whether the value of a property, Java's or librdkafka's, is nobody's business."""
-    return _SECRET.search(key) is not None
+    def __or__(self, other: Any) -> ClientConfig:  # type: ignore[override]
+        if not isinstance(other, dict):
+            return NotImplemented
+        return ClientConfig({**self, **other})
+
+    def __ror__(self, other: Any) -> ClientConfig:  # type: ignore[override]
+        if not isinstance(other, dict):
+            return NotImplemented
+        return ClientConfig({**other, **self})
+
+
+def _is_hidden(key: str) -> bool:
+    # Who logs in is no secret in an error, but often the half of a key.
+    return is_secret(key) or key == "sasl.username"
 
 
 def client_config(

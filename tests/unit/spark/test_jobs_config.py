@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.config import Config, ConfigError, is_secret, load
+from cykafka.spark.jobs.config import Config, ConfigError, load
 from cykafka.spark.jobs.keys import JOBS, seconds
 from cykafka.spark.jobs.values import Schema
 
@@ -287,16 +287,6 @@ def test_a_secret_that_is_wrong_is_not_told() -> None:
 
     assert "geheim" not in told
     assert 'key "kafka.sasl.password"' in told
-
-
-@pytest.mark.parametrize(
-    "name", ["kafka.sasl.password", "source.kafka.sasl.jaas.config", "kafka.ssl.key.pem",
-             "kafka.ssl.keystore.key", "spark.hadoop.fs.s3a.access.key",
-             "spark.hadoop.fs.azure.account.key.a.blob", "spark.hadoop.fs.azure.sas.c.a.blob"],
-)  # fmt: skip
-def test_secrets_are_known_by_their_names(name: str) -> None:
-    assert is_secret(name)
-    assert not is_secret("kafka.bootstrap.servers")
 
 
 # -- values

@@ -16,16 +16,12 @@ from typing import Any
 
 from cykafka.spark.jobs import checks
 from cykafka.spark.jobs.keys import COMMON, TABLES, Job, Key, near_miss
+from cykafka.spark.redaction import is_secret
 
-__all__ = ["Config", "ConfigError", "is_secret", "load"]
+__all__ = ["Config", "ConfigError", "load"]
 
 HIDDEN = "********"
 
-_SECRET = re.compile(
-    r"password|passphrase|secret|jaas|token|credential|private\.?key|key\.pem|keystore\.key"
-    r"|access[._]?key|account[._]?key|signature|[._]sas([._]|$)|oauthbearer\.config",
-    re.IGNORECASE,
-)
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _VARIABLE = re.compile(r"\$(\$?)\{(" + _NAME + r")\}")
 _WHOLE = re.compile(r"env:(" + _NAME + r")")
@@ -108,11 +104,6 @@ class Config:
                 shown = HIDDEN if is_secret(full) else self.written.get(full, value)
                 lines.append(f'"{name}" = {_toml(shown)}')
         return "\n".join(lines) + "\n"
-
-
-def is_secret(key: str) -> bool:
-    """Whether the value of a key is nobody's business."""
-    return _SECRET.search(key) is not None
 
 
 def load(

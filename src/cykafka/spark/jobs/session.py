@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cykafka.spark.jobs.config import is_secret
 from cykafka.spark.jobs.report import Summary
+from cykafka.spark.redaction import REDACTED, is_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +27,6 @@ __all__ = ["Run", "Stop", "Stopped", "session"]
 T = TypeVar("T")
 
 _POLL_S = 0.25
-
-# Options of sources and sinks whose values Spark must not show, in plans or on its pages.
-_REDACTED = (
-    "(?i)secret|password|passphrase|token|credential|access[._]?key|account[._]?key|signature"
-    "|[._]sas([._]|$)|jaas|private[.]?key|key[.]pem|keystore[.]key|oauthbearer[.]config"
-)
 
 
 class Stopped(Exception):
@@ -224,8 +218,9 @@ def _settings(config: Config, verbose: bool) -> dict[str, str]:
         "spark.app.name": config["app_name"] or f"cykafka {config.job.name}",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN" if verbose else "ERROR",
-        "spark.redaction.regex": _REDACTED,
-        "spark.sql.redaction.options.regex": _REDACTED,
+        # Spark must not show them in plans or on its pages.
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
         # Dates of folders, and times in conditions.
         "spark.sql.session.timeZone": "UTC",
         # Many small micro-batches between two looks at them must not be missed.

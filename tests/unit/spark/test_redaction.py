@@ -1,0 +1,75 @@
+"""Which options are secrets, of Kafka's clients and of the rest of a Spark program."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cykafka._config import _property_names
+from cykafka.spark.redaction import REDACTED, is_secret
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.jaas.config",
+        "SASL.JAAS.CONFIG",
+        "kafka.sasl.password",
+        "source.kafka.sasl.jaas.config",
+        "ssl.truststore.password",
+        "ssl.keystore.key",
+        "kafka.ssl.key.pem",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "kafka.sasl.oauthbearer.config",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.session.token",
+        "spark.hadoop.fs.azure.account.key.a.blob.core.windows.net",
+        "spark.hadoop.fs.azure.sas.container.a.blob.core.windows.net",
+        "spark.hadoop.fs.azure.sas.fixed.token",
+        "spark.hadoop.fs.gs.auth.service.account.private.key",
+        "fs.cosn.userinfo.accessKey",
+        "aws_access_key_id",
+        "credentials",
+    ],
+)
+def test_secrets_are_known_by_their_names(name: str) -> None:
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.bootstrap.servers",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "sasl.mechanism",
+        "key",
+        "partitioner",
+        "topic",
+        "spark.sql.session.timeZone",
+        "sas",
+        "path",
+    ],
+)
+def test_others_are_shown(name: str) -> None:
+    assert not is_secret(name)
+
+
+def test_every_property_of_librdkafka_with_a_password_is_one() -> None:
+    # Whoever adds a property with a secret in it finds it hidden.
+    words = re.compile(r"password|secret|passphrase|\bpem$")
+    shown = {name for name in _property_names() if words.search(name) and not is_secret(name)}
+    assert shown == {"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem"}
+
+
+def test_java_reads_the_expression_as_python_does() -> None:
+    # Nothing of what only one of the two knows; a flag stands at its beginning.
+    assert REDACTED.startswith("(?i)")
+    assert not re.search(r"\(\?(?!i\)$)", REDACTED[4:])
+    assert not re.search(r"\\[AZzQE]|\[\[|&&|(?<!\\)\{", REDACTED)
