@@ -234,6 +234,18 @@ cdef extern from "ck_column.h" nogil:
     ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
     int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
 
+cdef extern from "ck_checksum.h" nogil:
+    ctypedef struct ck_checksum_t:
+        size_t cnt
+        ck_column_t topics
+        ck_column_t keys
+        ck_column_t values
+        ck_numbers_t partitions
+        ck_numbers_t timestamps
+        const ck_headers_t *headers
+
+    uint64_t ck_checksum(const ck_checksum_t *records, uint64_t *size)
+
 cdef extern from "ck_pack.h" nogil:
     int CK_PACK_MESSAGES
 

@@ -34,7 +34,12 @@ def task(cluster: Any) -> Callable[..., Written]:
     servers = cluster.bootstrap_servers
 
     def task(*batches: Any, **options: str) -> Written:
-        kinds = {"string": t.StringType(), "binary": t.BinaryType(), "int32": t.IntegerType()}
+        kinds = {
+            "string": t.StringType(),
+            "binary": t.BinaryType(),
+            "int32": t.IntegerType(),
+            "timestamp[us, tz=UTC]": t.TimestampType(),
+        }
         columns = [t.StructField(each.name, kinds[str(each.type)]) for each in batches[0].schema]
         given = {
             "kafka.bootstrap.servers": servers,
@@ -102,14 +107,37 @@ def test_a_partition_the_topic_has_not_is_told(task: Any, topic: str) -> None:
 
 
 def test_a_partition_that_is_none_is_told(task: Any, topic: str) -> None:
-    with pytest.raises(ValueError, match="partition"):
-        task(batch([b"a"], partition=([-2], pa.int32())), topic=topic)
+    told = refusal(
+        task,
+        batch([b"a"] * 3, partition=([0, 1, 2], pa.int32())),
+        batch([b"a"] * 4, partition=([0, None, -2, -1], pa.int32())),
+        topic=topic,
+    )
+
+    assert "the partition of row 5 of the task is -2: expected 0 or more; null and -1" in told
+
+
+def test_a_time_that_is_none_is_told(task: Any, topic: str) -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    told = refusal(
+        task,
+        batch([b"a"] * 3, timestamp=([None, 1_000, -2_000_000], kind)),
+        topic=topic,
+        includeTimestamp="true",
+    )
+
+    assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in told
+    assert "expected a time after 1970-01-01; null is now" in told
 
 
 def test_a_null_topic_is_told(task: Any, topic: str) -> None:
-    told = refusal(task, batch([b"a", b"b"], topic=([topic, None], pa.string())))
+    told = refusal(
+        task,
+        batch([b"a", b"b"], topic=([topic, topic], pa.string())),
+        batch([b"a", b"b", b"c"], topic=([topic, None, None], pa.string())),
+    )
 
-    assert "the topic of a row is null: give the option topic" in told
+    assert "the topic of row 3 of the task is null: give the option topic" in told
 
 
 def test_each_place_that_fails_is_told_once(

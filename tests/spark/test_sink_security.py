@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow as pa
 from pyspark.sql import types as t
+from spark_tasks import rows, write_task
 
+import cykafka
 from cykafka.admin import (
     AclBinding,
     AclOperation,
@@ -33,23 +36,42 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
     return kafka_cluster_factory(
         listeners=("sasl_plain", "sasl_scram_sha_256_tls", "mtls"),
-        users=("alice", "mallory"),
-        properties={"auto.create.topics.enable": "false"},
+        users=("alice", "mallory", "wanda"),
+        properties={
+            "auto.create.topics.enable": "false",
+            # How often brokers look for transactions that take too long, ms.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+        },
     )
 
 
 @pytest.fixture
-def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
+def allow(secured: KafkaCluster) -> Callable[..., None]:
+    """Give a user rights on what has a name, or on all that begins with it."""
+
+    def allow(
+        user: str, kind: ResourceType, name: str, *operations: AclOperation, prefix: bool = False
+    ) -> None:
+        pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
+        rules = [
+            AclBinding(
+                kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+            )
+            for operation in operations
+        ]
+        with AdminClient({"bootstrap.servers": secured.bootstrap_servers}) as admin:
+            for future in admin.create_acls(rules).values():
+                future.result(WAIT_S)
+
+    return allow
+
+
+@pytest.fixture
+def own(secured: KafkaCluster, unique: Callable[[str], str], allow: Any) -> str:
     """A topic that only alice may write to."""
     name = unique("own")
     secured.create_topic(name, 1)
-    rule = AclBinding(
-        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:alice", "*",
-        AclOperation.ALL, AclPermissionType.ALLOW,
-    )  # fmt: skip
-    with AdminClient({"bootstrap.servers": secured.bootstrap_servers}) as admin:
-        for future in admin.create_acls([rule]).values():
-            future.result(WAIT_S)
+    allow("alice", ResourceType.TOPIC, name, AclOperation.ALL)
     return name
 
 
@@ -151,3 +173,107 @@ def test_a_topic_that_is_not_there_is_told(
         write(options, name)
 
     assert f'topic "{name}"' in str(info.value)
+
+
+# -- rights, one by one
+
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+
+
+def test_write_is_all_that_an_idempotent_producer_needs(
+    secured: KafkaCluster, unique: Callable[[str], str], allow: Any
+) -> None:
+    name = unique("own")
+    secured.create_topic(name, 1)
+    allow("wanda", ResourceType.TOPIC, name, WRITE)
+
+    assert write(jaas(secured.client_config("sasl_plain", "wanda"), PLAIN), name) == 2
+
+
+@pytest.mark.parametrize(
+    ("missing", "code", "words"),
+    [
+        (None, "", ""),
+        ("read", "TOPIC_AUTHORIZATION_FAILED", "needs Read on the topics as well as Write"),
+        ("groups", "GROUP_AUTHORIZATION_FAILED", "needs Read on the groups whose names begin"),
+        ("ids", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "needs Write and Describe on the trans"),
+    ],
+)
+def test_transactions_need_rights_of_their_own(
+    secured: KafkaCluster,
+    unique: Callable[[str], str],
+    allow: Any,
+    missing: str | None,
+    code: str,
+    words: str,
+) -> None:
+    name, prefix = unique("own"), unique("tx") + "."  # so that no other one begins with it
+    secured.create_topic(name, 1)
+    allow("wanda", ResourceType.TOPIC, name, WRITE, *([READ] if missing != "read" else []))
+    # What nobody has a right on, everybody has with these brokers.
+    reader = "wanda" if missing != "groups" else "alice"
+    allow(reader, ResourceType.GROUP, prefix, READ, prefix=True)
+    writer = "wanda" if missing != "ids" else "alice"
+    allow(writer, ResourceType.TRANSACTIONAL_ID, prefix, WRITE, DESCRIBE, prefix=True)
+    options = {
+        **jaas(secured.client_config("sasl_plain", "wanda"), PLAIN),
+        "topic": name,
+        "transactional": "true",
+        "transactionalIdPrefix": prefix,
+    }
+
+    if missing is None:
+        assert write_task(options, [rows(["x", "y"])]).records == 2
+        producers._pool.close()
+        assert write_task(options, [rows(["x", "y"])]).skipped is True
+        assert write_task(options, [rows(["z"])], batch=1).records == 1
+        return
+    with pytest.raises(KafkaWriteError) as info:
+        write_task(options, [rows(["x", "y"])])
+    assert code in str(info.value)
+    assert words in str(info.value)
+
+
+def test_a_task_that_takes_longer_than_its_transaction_may_is_told(
+    secured: KafkaCluster, unique: Callable[[str], str], make_consumer: Callable[..., Any]
+) -> None:
+    name, prefix = unique("long"), unique("tx")
+    secured.create_topic(name, 1)
+    options = {
+        "kafka.bootstrap.servers": secured.bootstrap_servers,
+        "kafka.transaction.timeout.ms": "1000",
+        "topic": name,
+        "transactional": "true",
+        "transactionalIdPrefix": prefix,
+    }
+    config = {
+        "bootstrap.servers": secured.bootstrap_servers,
+        "isolation.level": "read_uncommitted",
+    }
+    arrived = make_consumer(config)
+    ends = make_consumer(
+        {**config, "isolation.level": "read_committed", "enable.partition.eof": True}
+    )
+    for consumer in (arrived, ends):
+        consumer.assign([cykafka.TopicPartition(name, 0, 0)])
+
+    def slow() -> Iterator[Any]:
+        yield rows(["a"])
+        message = arrived.poll(WAIT_S)
+        assert message is not None
+        assert message.value() == b"a"
+        # What is read committed goes beyond the record when the brokers have aborted it.
+        while True:
+            end = ends.poll(WAIT_S)
+            assert end is not None
+            assert end.error() is not None
+            assert end.error().code() == cykafka.KafkaError._PARTITION_EOF
+            if end.offset() > 0:
+                break
+        yield rows(["b"])
+
+    with pytest.raises(KafkaWriteError, match=r"the task took \d+ s") as info:
+        write_task(options, slow())
+    assert "kafka.transaction.timeout.ms (1 s)" in str(info.value)
+    assert "has taken over" not in str(info.value)
+    assert write_task(options, [rows(["a", "b"])], attempt=1).skipped is False

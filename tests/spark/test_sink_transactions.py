@@ -5,35 +5,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
-import pyarrow as pa
 import pyspark
-from pyspark.sql import types as t
+from spark_tasks import QUERY, rows, write_task
 
 import cykafka
-from cykafka.spark import producers
-from cykafka.spark.sink import KafkaWriteError, Written, stream_writer
+from cykafka.spark import producers, transactions
+from cykafka.spark.sink import KafkaWriteError, Written
 
 WAIT_S = 30.0
-COLUMNS = t.StructType(
-    [
-        t.StructField("value", t.StringType()),
-        t.StructField("topic", t.StringType()),
-        t.StructField("partition", t.IntegerType()),
-    ]
-)
 
 
 @pytest.fixture(autouse=True)
 def pool() -> Iterator[producers.ProducerPool]:
     yield producers._pool
     producers._pool.close()
+    transactions._had_nothing.clear()
+
+
+@pytest.fixture
+def marked(cluster: Any, topic: str, prefix: str) -> Callable[..., None]:
+    """Write the mark of a task by hand: its offset, and its text."""
+
+    def marked(offset: int, text: str) -> None:
+        with cykafka.Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"{prefix}-{QUERY}-0"}
+        ) as consumer:
+            place = cykafka.TopicPartition(topic, 0, offset, metadata=text)
+            consumer.commit(offsets=[place], asynchronous=False)
+
+    return marked
 
 
 @pytest.fixture
@@ -64,23 +70,11 @@ def prefix(unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def task(
-    cluster: Any, topic: str, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Any]:
+def task(cluster: Any, topic: str, prefix: str) -> Callable[..., Any]:
     """Run one task of a micro-batch in this process, as Spark's workers do."""
-    here: dict[str, Any] = {}
-
-    def local_property(key: str) -> Any:
-        return {
-            "streaming.sql.batchId": here.get("batch"),
-            "sql.streaming.queryId": "query",
-        }.get(key)
-
-    context = SimpleNamespace(partitionId=lambda: here["task"], getLocalProperty=local_property)
-    monkeypatch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: context))
 
     def task(values: Any, batch: int = 0, task: int = 0, **options: Any) -> Written:
-        here.update(batch=str(batch), task=task)
+        place = {key: options.pop(key) for key in ("run", "attempt") if key in options}
         given = {
             "kafka.bootstrap.servers": cluster.bootstrap_servers,
             "topic": topic,
@@ -89,23 +83,11 @@ def task(
             **options,
         }
         batches = values
-        if isinstance(values, list):
-            batches = iter([rows(values[:1]), rows(values[1:])])
-        written = stream_writer(given, COLUMNS, False).write(batches)
-        assert isinstance(written, Written)
-        return written
+        if isinstance(values, list) and all(isinstance(value, str) for value in values):
+            batches = [rows(values[:1]), rows(values[1:])]
+        return write_task(given, batches, batch=batch, task=task, **place)
 
     return task
-
-
-def rows(values: list[str], partition: int = 0, topic: str | None = None) -> Any:
-    return pa.record_batch(
-        {
-            "value": pa.array(values, pa.string()),
-            "topic": pa.array([topic] * len(values), pa.string()),
-            "partition": pa.array([partition] * len(values), pa.int32()),
-        }
-    )
 
 
 def test_batches_are_written_in_transactions(task: Any, topic: str, committed: Any) -> None:
@@ -254,6 +236,95 @@ def test_a_batch_partitioned_otherwise_is_refused(
     assert committed(topic) == ["a", "b", "c"]
 
 
+def test_a_batch_of_other_rows_of_the_same_size_is_refused(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    """Rows that are all of one size, and tasks that have changed places."""
+    task(["a1", "a2"], 0, 0)
+    for kept in (True, False):
+        if not kept:
+            pool.close()
+        with pytest.raises(KafkaWriteError, match="it has other ones of the same size"):
+            task(["b1", "b2"], 0, 0)
+        # The same values in another partition of the topic.
+        with pytest.raises(KafkaWriteError, match="it has other ones of the same size"):
+            task([rows(["a1", "a2"], 1)], 0, 0)
+    assert committed(topic) == ["a1", "a2"]
+
+
+def test_the_same_rows_in_another_order_are_skipped(task: Any, topic: str, committed: Any) -> None:
+    # A shuffle gives them as they come.
+    task([rows(["a", "b", "c"]), rows(["d", "dd"])], 0)
+    assert task([rows(["dd"]), rows(["c", "a"]), rows(["b", "d"])], 0).skipped is True
+    assert committed(topic) == ["a", "b", "c", "d", "dd"]
+
+
+def test_a_task_that_had_rows_and_has_none_now_is_refused(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    """Its rows would be another task's now, which would write them again."""
+    task(["a", "b"], 0)
+    for kept in (True, False):
+        if not kept:
+            pool.close()
+        with pytest.raises(KafkaWriteError, match=r"had 2 record\(s\) .*; now it has 0 of 0"):
+            task([], 0, run="again")
+    with pytest.raises(KafkaWriteError, match="now it has 0"):
+        task([], 0, run=None)
+    assert committed(topic) == ["a", "b"]
+
+
+def test_a_task_without_rows_fences_who_might_still_write_them(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    def zombie() -> Iterator[Any]:
+        yield rows(["zombie"])
+        assert task([], 0, run="again").records == 0
+        yield rows(["zombie"])
+
+    with pytest.raises(KafkaWriteError, match=r"(?i)fenced"):
+        task(zombie(), 0)
+    assert committed(topic) == []
+    task(["a"], 1, run="again")
+    assert committed(topic) == ["a"]
+
+
+def test_a_task_without_rows_looks_once_in_a_run(
+    task: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    began = transactions._begun
+    monkeypatch.setattr(
+        transactions, "_begun", lambda *args: begun.append(args[2].batch) or began(*args)
+    )
+    for batch in (3, 4):
+        task([], batch)
+    task([], 5, attempt=1)
+    task([], 4, run="again")
+    task([], 5, run="again")
+    task([], 5, 1, run="again")
+    assert begun == [3, 5, 4, 5]
+
+
+def test_a_mark_without_a_checksum_is_read(
+    task: Any, topic: str, committed: Any, marked: Any
+) -> None:
+    # As they were before marks had one.
+    marked(7, '{"batch": 7, "records": 2, "bytes": 3}')
+    with pytest.raises(KafkaWriteError, match="now it has 2 of 2"):
+        task(["a", "b"], 7)
+    assert task(["a", "bb"], 7).skipped is True
+    assert task(["c"], 8).skipped is False
+    assert committed(topic) == ["c"]
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[]", "7", '{"records": 1}', '{"bytes": null}'])
+def test_a_mark_that_is_none_is_refused(task: Any, marked: Any, text: str) -> None:
+    marked(0, text)
+    with pytest.raises(KafkaWriteError, match="has offsets that this sink has not written"):
+        task(["a"], 1)
+
+
 def test_an_old_checkpoint_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
@@ -274,7 +345,53 @@ def test_a_task_without_rows_writes_nothing(
     assert len(pool) == 0
     assert task(iter([rows([])]), 1).records == 0
     task(["a"], 2)
-    assert committed(topic) == ["a"]
+    assert task([], 3, run="again").records == 0
+    assert len(pool) == 1
+    task(["b"], 3)
+    assert committed(topic) == ["a", "b"]
+
+
+def test_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
+    task: Any, topic: str, committed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers commit, and their answer is lost."""
+    real = transactions.take
+
+    class Deaf:
+        def __init__(self, producer: Any) -> None:
+            self._producer = producer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._producer, name)
+
+        def commit_transaction(self) -> None:
+            self._producer.commit_transaction()
+            raise cykafka.KafkaException(cykafka.KafkaError(cykafka.KafkaError._TIMED_OUT))
+
+    def take(config: Any) -> Any:
+        borrowed = real(config)
+        borrowed.producer = Deaf(borrowed.producer)
+        return borrowed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "take", take)
+        with pytest.raises(KafkaWriteError, match="_TIMED_OUT"):
+            task(["a", "b"], 0)
+    assert task(["a", "b"], 0, attempt=1).skipped is True
+    assert committed(topic) == ["a", "b"]
+
+
+def test_more_tasks_than_producers_that_stay_open(
+    task: Any, topic: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    tasks = producers.MAX_OPEN + 3
+    for batch in range(2):
+        for number in range(tasks):
+            assert task([f"{batch}-{number}"], batch, number).skipped is False
+    for number in range(tasks):
+        assert task([f"1-{number}"], 1, number).skipped is True
+    assert len(pool) == producers.MAX_OPEN
+    assert committed(topic) == sorted(f"{b}-{number}" for b in range(2) for number in range(tasks))
 
 
 def test_topics_by_the_column_have_their_marks_too(
@@ -293,10 +410,9 @@ def test_topics_by_the_column_have_their_marks_too(
     assert committed(other) == ["1", "3"]
 
 
-def test_without_sparks_context_there_is_no_batch(task: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: None))
+def test_without_sparks_context_there_is_no_batch() -> None:
     with pytest.raises(KafkaWriteError, match="does not tell the number of the micro-batch"):
-        task(["a"], 0)
+        transactions.Place.here()
 
 
 # -- with Spark

@@ -32,11 +32,14 @@ class Borrowed:
         Of the connections, during this task.
     notes : object
         What whoever borrows it wants to know the next time; None at first.
+    spent : bool
+        It is to be closed, though all went well.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.complaint: KafkaError | None = None
         self.notes: object = None
+        self.spent = False
         self._armed = False
         self.producer = Producer({**config, "error_cb": self._complain})
 
@@ -89,6 +92,9 @@ class ProducerPool:
         except BaseException:
             borrowed.discard(wait=_abort(borrowed, config))
             raise
+        if borrowed.spent:
+            borrowed.discard()
+            return
         for old in self._give_back(frozenset(config.items()), borrowed):
             old.discard()
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import RecordBatch
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -157,7 +159,7 @@ def write_batches(
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            pending.append(_Sent(_publish(producer, options, batch), batch, rows))
+            pending.append(_Sent(_publish(producer, options, batch, rows), batch, rows))
             rows += batch.num_rows
             while pending and pending[0].delivery.done:
                 if pending[0].delivery.failed:
@@ -181,19 +183,26 @@ class _Sent:
     first: int  # the number of its first row in the task
 
 
-def _publish(producer: Producer, options: WriteOptions, batch: RecordBatch) -> Delivery:
+def _publish(
+    producer: Producer, options: WriteOptions, batch: RecordBatch, first: int
+) -> Delivery:
     if options.topic is None and batch.column("topic").null_count:
+        row = first + pc.index(pc.is_null(batch.column("topic")), True).as_py()
         raise KafkaWriteError(
-            "the topic of a row is null: give the option topic, or leave such rows out"
+            f"the topic of row {row} of the task is null: give the option topic, or leave such "
+            "rows out"
         )
-    return producer.publish_arrow(
-        options.topic,
-        batch,
-        key=options.key,
-        headers=options.headers,
-        timestamp=options.timestamp,
-        partition=options.partition,
-    )
+    try:
+        return producer.publish_arrow(
+            options.topic,
+            batch,
+            key=options.key,
+            headers=options.headers,
+            timestamp=options.timestamp,
+            partition=options.partition,
+        )
+    except ValueError as error:
+        raise _unfit(options, batch, first, error) from error
 
 
 # -- what went wrong
@@ -227,6 +236,27 @@ def _failure(
         f"{sum(counts.values())} of the last {rows} records could not be written to Kafka: "
         + "; ".join(lines)
     )
+
+
+def _unfit(
+    options: WriteOptions, batch: RecordBatch, first: int, error: ValueError
+) -> KafkaWriteError:
+    """What is no partition, or no time: which row has it, and what to do."""
+    for name, words in (
+        (options.partition, "expected 0 or more; null and -1 leave the choice to the partitioner"),
+        (options.timestamp, "expected a time after 1970-01-01; null is now"),
+    ):
+        column = None if name is None else batch.column(name)
+        low = 0 if name == options.timestamp else -1
+        if column is not None and pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        bad = None if column is None else pc.index(pc.less(column, low), True).as_py()
+        if bad is not None and bad >= 0:
+            found = batch.column(name)[bad].as_py()
+            return KafkaWriteError(
+                f"the {name} of row {first + bad} of the task is {found}: {words}"
+            )
+    return KafkaWriteError(f"rows {first} and later of the task cannot be written: {error}")
 
 
 def _place(topic: str, partition: int) -> str:

@@ -36,6 +36,9 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 # As the JVM's producer; librdkafka would take 5 minutes.
 _DELIVERY_TIMEOUT_MS = 120_000
+# What a task's records may take while they wait: librdkafka's own default, 1 GiB, is more than
+# clusters leave to Python beside the JVM.
+_QUEUE_KBYTES = 65_536
 # How long a task may take: its records are read by nobody longer than this after a crash.
 _TRANSACTION_TIMEOUT_MS = 300_000
 
@@ -93,7 +96,10 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     topic = _topic(given)
     transaction = _transaction(given, stream)
     columns = _columns(schema, topic)
-    defaults = {"delivery.timeout.ms": str(_DELIVERY_TIMEOUT_MS)}
+    defaults = {
+        "delivery.timeout.ms": str(_DELIVERY_TIMEOUT_MS),
+        "queue.buffering.max.kbytes": str(_QUEUE_KBYTES),
+    }
     config = client_config(given, role="sink", defaults=defaults)
     if transaction is not None:
         _transactional_config(config, given)

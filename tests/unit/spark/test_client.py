@@ -482,3 +482,16 @@ def test_copies_of_a_configuration_do_not_print_its_secrets_either() -> None:
     assert "client.id" not in found
     with pytest.raises(TypeError):
         found | [("client.id", "me")]  # type: ignore[operator]
+
+
+def test_another_client_of_the_same_user_gets_all_that_logging_in_takes() -> None:
+    # Who adds a property of TLS or SASL to librdkafka finds it here.
+    from cykafka._config import _property_names
+    from cykafka.spark.client import _properties
+    from cykafka.spark.transactions import _shared
+
+    names = {name for name in _properties() if any(w in name for w in ("ssl", "sasl", "https"))}
+    assert len(names) > 30
+    assert names < set(_property_names())
+    found = _shared(dict.fromkeys([*names, "linger.ms", "transactional.id", "acks"], "x"))
+    assert found.keys() == names

@@ -172,6 +172,14 @@ def test_producers_are_like_the_jvm_connectors() -> None:
     assert made(kafka__message__timeout__ms="5").config["delivery.timeout.ms"] == "5"
 
 
+def test_a_worker_keeps_64_mib_of_records_unless_told_otherwise() -> None:
+    assert made().config["queue.buffering.max.kbytes"] == "65536"
+    assert (
+        made(kafka__queue__buffering__max__kbytes="7").config["queue.buffering.max.kbytes"] == "7"
+    )
+    assert made(kafka__buffer__memory="9216").config["queue.buffering.max.kbytes"] == "9"
+
+
 def test_options_of_the_client_are_checked() -> None:
     assert "kafka.bootstrap.servers" in refusal(kafka__bootstrap__servers=None)
     assert "kafka.linger.mss" in refusal(kafka__linger__mss="1")

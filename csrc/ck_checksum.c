@@ -1,0 +1,76 @@
+#include "ck_checksum.h"
+
+#define CK_CHECKSUM_SEED UINT64_C(0x5bd1e9955bd1e995)
+/* Odd, so that multiplying loses nothing, with bits all over. */
+#define CK_CHECKSUM_FACTOR UINT64_C(0xd6e8feb86659fd93)
+
+static inline uint64_t ck_checksum_mix(uint64_t hash, uint64_t word) {
+        hash = (hash ^ word) * CK_CHECKSUM_FACTOR;
+        return hash ^ (hash >> 32);
+}
+
+/* The length goes first: "ab", "c" is not "a", "bc", and a null is not an empty string. */
+static uint64_t ck_checksum_bytes(uint64_t hash, ck_bytes_t bytes) {
+        const char *at = bytes.ptr, *end;
+        uint64_t word;
+
+        if (!at)
+                return ck_checksum_mix(hash, UINT64_MAX);
+        end = at + bytes.len;
+        hash = ck_checksum_mix(hash, bytes.len);
+        for (; end - at >= (ptrdiff_t)sizeof(word); at += sizeof(word)) {
+                memcpy(&word, at, sizeof(word));
+                hash = ck_checksum_mix(hash, word);
+        }
+        if (at < end) {
+                word = 0;
+                memcpy(&word, at, (size_t)(end - at));
+                hash = ck_checksum_mix(hash, word);
+        }
+        return hash;
+}
+
+/* No list and an empty one are the same record. */
+static uint64_t ck_checksum_headers(uint64_t hash, const ck_headers_t *headers, size_t i) {
+        int64_t at = headers->first + (int64_t)i, k = 0, end = 0;
+
+        if (ck_column_valid(headers->validity, at)) {
+                if (headers->starts32) {
+                        k = headers->starts32[at];
+                        end = headers->starts32[at + 1];
+                } else if (headers->starts64) {
+                        k = headers->starts64[at];
+                        end = headers->starts64[at + 1];
+                }
+        }
+        hash = ck_checksum_mix(hash, (uint64_t)(end - k));
+        for (; k < end; k++) {
+                hash = ck_checksum_bytes(hash, ck_column_get(&headers->keys, (size_t)k));
+                hash = ck_checksum_bytes(hash, ck_column_get(&headers->values, (size_t)k));
+        }
+        return hash;
+}
+
+uint64_t ck_checksum(const ck_checksum_t *records, uint64_t *size) {
+        uint64_t sum = 0;
+        size_t i;
+
+        *size = 0;
+        for (i = 0; i < records->cnt; i++) {
+                ck_bytes_t key = ck_column_get(&records->keys, i);
+                ck_bytes_t value = ck_column_get(&records->values, i);
+                uint64_t hash = CK_CHECKSUM_SEED;
+
+                *size += key.len + value.len;
+                hash = ck_checksum_bytes(hash, key);
+                hash = ck_checksum_bytes(hash, value);
+                hash = ck_checksum_bytes(hash, ck_column_get(&records->topics, i));
+                hash = ck_checksum_mix(hash, (uint64_t)ck_numbers_get(&records->partitions, i));
+                hash = ck_checksum_mix(hash, (uint64_t)ck_numbers_get(&records->timestamps, i));
+                if (records->headers)
+                        hash = ck_checksum_headers(hash, records->headers, i);
+                /* The last word has not reached all bits yet. */
+                sum += ck_checksum_mix(hash, CK_CHECKSUM_SEED);
+        }
+        return sum;
+}

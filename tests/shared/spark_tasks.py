@@ -1,0 +1,62 @@
+"""Tasks of micro-batches in this process, as Spark's workers run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import types as t
+
+from cykafka.spark.sink import Written, stream_writer
+
+QUERY = "query"
+COLUMNS = t.StructType(
+    [
+        t.StructField("value", t.StringType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+    ]
+)
+
+
+def write_task(
+    options: Mapping[str, Any],
+    batches: Iterable[Any],
+    *,
+    batch: int = 0,
+    task: int = 0,
+    run: str | None = "run",
+    attempt: int = 0,
+) -> Written:
+    """Run a task of the sink: which one, of which batch, in which run of the query."""
+    properties = {
+        "streaming.sql.batchId": str(batch),
+        "sql.streaming.queryId": QUERY,
+        "spark.jobGroup.id": run,
+    }
+    context = SimpleNamespace(
+        partitionId=lambda: task,
+        attemptNumber=lambda: attempt,
+        getLocalProperty=properties.get,
+    )
+    writer = stream_writer(options, COLUMNS, False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: context))
+        written = writer.write(iter(batches))
+    assert isinstance(written, Written)
+    return written
+
+
+def rows(values: list[str], partition: int = 0, topic: str | None = None) -> Any:
+    """An Arrow batch of the columns `COLUMNS`."""
+    return pa.record_batch(
+        {
+            "value": pa.array(values, pa.string()),
+            "topic": pa.array([topic] * len(values), pa.string()),
+            "partition": pa.array([partition] * len(values), pa.int32()),
+        }
+    )
