@@ -19,6 +19,7 @@ DEFAULT_PORT = 9092
 
 _PROTOCOLS = ("tcp", "kafka")
 # Several servers follow a comma, and so may whole URIs.
+_SCHEME = re.compile(r"([A-Za-z][\w+.-]*)://(.*)", re.DOTALL)
 _NEXT_URI = re.compile(r",(?=\s*\w+://)")
 _ALIASES = {"user": "username", "pass": "password"}
 
@@ -198,8 +199,11 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         brokers = []
         for uri in _NEXT_URI.split(uris):
             for piece in uri.partition("?")[0].split(","):
-                scheme, found, rest = piece.strip().rpartition("://")
-                if found:
+                # A password may have the same signs, and is not to be told as a protocol.
+                rest = piece.strip()
+                with_scheme = _SCHEME.fullmatch(rest)
+                if with_scheme is not None:
+                    scheme, rest = with_scheme.groups()
                     self._check_protocol(scheme, context)
                 identity, found, server = rest.rpartition("@")
                 if found:

@@ -62,6 +62,8 @@ _OPTIONS = (
     "max_pending",
     "dead_letter_topic",
 )
+# Those of them that a queue has for a connection of its own only.
+_OF_CONNECTIONS = (*_OPTIONS[: _OPTIONS.index("acks")], "kafka")
 _CONNECTION = ("discovery_key", "protocol", "host", "ip", "port", "uri", "ssl")
 _CREDENTIAL = (
     "store_key",
@@ -263,25 +265,47 @@ def near_miss(key: str, known: Iterable[str], prefix: str = "") -> str:
 
 def unknown_keys(config: Iterable[str]) -> list[str]:
     """A warning for each key that neither a connection nor a queue knows. No values are told."""
+    return [warning for key in config if (warning := _unknown(key)) is not None]
+
+
+def _unknown(key: str) -> str | None:
+    section, dot, rest = key.partition(".")
+    if section in _FOREIGN or key.startswith(_RAW):
+        return None
+    if not dot:
+        known, name, prefix = (*_TOP, *_SECTIONS), key, ""
+    elif section not in _SECTIONS:
+        known, name, prefix = (*_TOP, *_SECTIONS), section, ""
+    else:
+        known, name, prefix = _SECTIONS[section], rest, f"{section}."
+        number, found, inner = rest.partition(".")
+        if found and section in ("connections", "credentials"):
+            name, prefix = inner, f"{section}.{number}."
+        elif found and section == "options":
+            name = number  # a list: options.readable_partitions.0
+    if name in known:
+        return None
+    return f'"{key}" is no key of a Kafka component{near_miss(name, known, prefix)}'
+
+
+def keys_for_shared(config: ConfigParams) -> list[str]:
+    """A warning for each key of a queue that does nothing when its connection is shared.
+
+    Raises
+    ------
+    ConfigException
+        UNKNOWN_PROPERTY: as the connection itself would say.
+    """
+    check_properties((key[len(_RAW) :] for key in config if key.startswith(_RAW)), _RAW)
     warnings = []
     for key in config:
-        section, dot, rest = key.partition(".")
-        if section in _FOREIGN or key.startswith(_RAW):
-            continue
-        if not dot:
-            known, name, prefix = (*_TOP, *_SECTIONS), key, ""
-        elif section not in _SECTIONS:
-            known, name, prefix = (*_TOP, *_SECTIONS), section, ""
-        else:
-            known, name, prefix = _SECTIONS[section], rest, f"{section}."
-            number, found, inner = rest.partition(".")
-            if found and section in ("connections", "credentials"):
-                name, prefix = inner, f"{section}.{number}."
-            elif found and section == "options":
-                name = number  # a list: options.readable_partitions.0
-        if name in known:
-            continue
-        warnings.append(f'"{key}" is no key of a Kafka component{near_miss(name, known, prefix)}')
+        warning = _unknown(key)
+        section, _, rest = key.partition(".")
+        ours = section == "options" and rest.partition(".")[0] not in _OF_CONNECTIONS
+        if warning is None and section in ("client_id", *_SECTIONS) and not ours:
+            warning = f'"{key}" has no effect here: it belongs to the shared connection'
+        if warning is not None:
+            warnings.append(warning)
     return warnings
 
 

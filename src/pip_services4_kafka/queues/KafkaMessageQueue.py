@@ -22,6 +22,7 @@ from ._consuming import Consuming, Settings
 from ._finishing import Finishing
 from ._life import is_overridden
 from ._listening import Listening
+from ._waiting import Waiting
 
 _WAIT_MS = 10_000
 
@@ -79,10 +80,10 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
 
     # -- hooks
 
-    def _subscribe(self, context: AnyContext = None) -> None:
+    def _subscribe(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
         """Join the group, unless that was done. For subclasses."""
         if not self._inbox.subscribed():
-            self._check_open(to_context(context))
+            self._check_open(to_context(context or correlation_id))
             self._inbox.subscribe(
                 self._get_topic(),
                 self._group_id,
@@ -141,6 +142,11 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
     def on_message(self, topic: str, partition: int, message: Message) -> None:
         """Put a record into the local queue; called by nobody unless a subclass overrides it.
 
+        A record that an overriding method does not put into the local queue is finished, as far as
+        the queue is concerned, under autocommit; without, it is to be completed. When the method
+        raises, that is logged and counted, and with ``options.max_attempts`` or
+        ``options.dead_letter_topic`` the record becomes a dead letter.
+
         Parameters
         ----------
         topic : str
@@ -152,7 +158,10 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
             raise EnvelopeError("_to_message returned None", message)
         if envelope.get_reference() is None:
             envelope.set_reference(message)
-        self._inbox.receiving().put(partition, message.offset(), envelope)
+        self.__put(partition, message.offset(), envelope)
+
+    def __put(self, partition: int, offset: int | None, envelope: MessageEnvelope) -> None:
+        self._inbox.receiving().put(partition, offset, envelope)
 
     # -- receiving
 
@@ -251,9 +260,9 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
 
     @property
     def _messages(self) -> list[MessageEnvelope]:
-        """The messages that wait in the local queue."""
+        """The messages that wait in the local queue. For subclasses, which may append to it."""
         consuming = self._inbox.consuming()
-        return consuming.buffer.peek(1 << 40) if consuming is not None else []
+        return Waiting(consuming.buffer.peek(1 << 40) if consuming is not None else (), self.__put)
 
     @_messages.setter
     def _messages(self, messages: list[MessageEnvelope]) -> None:

@@ -207,10 +207,17 @@ class Consuming:
         except Exception as error:  # the subclass's: the message failed, others go on
             if self.buffer.is_closed():  # it may be why; skip() does nothing now
                 return
-            self._measures.failed()
             self._measures.fail(None, error, f"on_message of queue {self._name()} failed")
-        # Unless it called on_message of the base class, it has dealt with the message.
-        self.buffer.skip(subscription, number, offset)
+            if self.settings.bury_unreadable:
+                taken = self.buffer.skip(subscription, number, offset, finished=False)
+                if taken is not None:
+                    told = f"on_message raised {type(error).__name__}: {error}"
+                    self._unreadable.add(taken, EnvelopeError(told, message))
+                    return
+            self._measures.failed()
+        # Unless it called on_message of the base class, it has dealt with the message; without
+        # autocommit it says when.
+        self.buffer.skip(subscription, number, offset, finished=self.settings.auto_commit)
 
     def put(self, number: int, offset: int | None, envelope: Any) -> None:
         """One message, by on_message of the base class."""

@@ -121,16 +121,24 @@ class Incoming(Room):
         with self._lock:
             self._known(subscription, number, offset)
 
-    def skip(self, subscription: Any, number: int, offset: int) -> None:
-        """A message that is dealt with already, without being handed over."""
+    def skip(self, subscription: Any, number: int, offset: int, *, finished: bool) -> Taken | None:
+        """A message that a subclass has dealt with, unless it is in the local queue already.
+
+        When it is not finished it counts as handed over, and is returned.
+        """
         with self._lock:
             partition = self._partitions.get(number)
             if self._closed or partition is None or partition.subscription is not subscription:
-                return
+                return None
             run = partition.see((offset,), [None])
-            if run is not None:
-                run.next = 1
+            if run is None:
+                return None
+            run.next = 1
+            if finished:
                 partition.finish(run, 0)
+                return None
+            run.state[0] = HANDED
+            return Taken(partition, run, 0, None)
 
     def hold(self, subscription: Any, number: int, offset: int) -> Taken | None:
         """A message that is not handed over but not finished either (it could not be read)."""

@@ -21,7 +21,6 @@ from pip_services4_components.refer import (
 from pip_services4_components.run import IOpenable
 from pip_services4_messaging.queues import (
     IMessageReceiver,
-    MessageEnvelope,
     MessageQueue,
     MessagingCapabilities,
 )
@@ -32,13 +31,14 @@ from cykafka._envelope import EnvelopeCodec
 from .._closing import Closing
 from .._context import AnyContext, to_context, trace_id_of
 from .._errors import misconfigured, not_opened, with_cause
-from ..connect._settings import acks_of
+from ..connect._settings import acks_of, keys_for_shared
 from ..connect.KafkaConnection import KafkaConnection
 from ..connect.KafkaSubscription import KafkaSubscription
 from ._beginning import begin_at_the_end, ensure_topic
 from ._inbox import Inbox
 from ._measures import Measures
 from ._options import MOST_WORKERS, Options, name_in
+from .KafkaMessageEnvelope import KafkaMessageEnvelope
 
 _SHARED_CONNECTION = Descriptor("*", "connection", "kafka", "*", "1.0")
 DEFAULT_GROUP = "default"
@@ -72,13 +72,14 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         self._receiver: IMessageReceiver | None = None
 
         self._extra = Options()
-        self._codec = EnvelopeCodec(MessageEnvelope)
+        self._codec = EnvelopeCodec(KafkaMessageEnvelope)
         self._measures = Measures(self.get_name, self._counters, self._logger)
         self._inbox = Inbox(self, self._measures)
         # Guards opening; held neither while receivers run nor while threads are joined.
         self.__lock = threading.RLock()
         self._active: KafkaConnection | None = None  # the connection since open()
         self.__closing = Closing()
+        self.__idle: list[str] = []  # warnings of keys that have no effect on a shared connection
 
     # -- configuration
 
@@ -113,7 +114,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         self._acks = acks_of(options.get_as_nullable_string("acks"), self._acks)
         self._extra.configure(config)
         self._codec = EnvelopeCodec(
-            MessageEnvelope, self._extra.envelope, traceparent=self._extra.traceparent
+            KafkaMessageEnvelope, self._extra.envelope, traceparent=self._extra.traceparent
         )
         self._name = name_in(config, self._name)
         with self.__lock:
@@ -148,7 +149,9 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             )
             if shared is not None:
                 self._local_connection = False
+                self.__idle = keys_for_shared(config)
                 return shared
+        self.__idle = []
         connection = KafkaConnection()
         connection.configure(config)
         if self._references is not None:
@@ -214,9 +217,9 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
                 self.__prepare(known, connection)
             except BaseException as error:
                 self.__close_down(known, connection)
-                if isinstance(error, Exception):
-                    raise _not_opened(known, error) from error
-                raise
+                if not isinstance(error, Exception) or _says_why(error):
+                    raise
+                raise _not_opened(known, error) from error
             return True
 
     def __prepare(self, context: IContext | None, connection: KafkaConnection) -> None:
@@ -227,7 +230,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
                 "the shared connection to Kafka is not open: open it before its queues; in a "
                 "container's configuration it stands before them",
             )
-        for warning in self._extra.warnings:
+        for warning in (*self._extra.warnings, *self.__idle):
             self._measures.warn(context, f"Queue {self.get_name()}: {warning}")
         topic = self._get_topic()
         ensure_topic(connection, topic)
@@ -301,7 +304,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             raise misconfigured("NO_TOPIC", told, keys=["topic", "name"])
         return self._topic or str(self._name)
 
-    def _subscribe(self, context: AnyContext = None) -> None:
+    def _subscribe(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
         raise NotImplementedError
 
     # -- the connection calls these, in its reader's thread
@@ -345,9 +348,14 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             self._subscribed = False  # somebody else closed the connection
 
 
+def _says_why(error: Exception) -> bool:
+    """Whether open() may raise it as it is."""
+    if isinstance(error, ConnectionException):
+        return bool(error.code == "CONNECT_FAILED")
+    return isinstance(error, ConfigException)
+
+
 def _not_opened(context: IContext | None, error: Exception) -> ApplicationException:
-    if isinstance(error, (ConfigException, ConnectionException)):
-        return error
     exception = ConnectionException(
         trace_id_of(context), "CONNECT_FAILED", f"the queue could not be opened: {error}"
     )

@@ -15,6 +15,7 @@ from cykafka import KafkaException
 from .._context import AnyContext, to_context, trace_id_of
 from .._errors import typed, with_cause
 from ._life import QueueLife, is_overridden
+from .KafkaMessageEnvelope import KafkaMessageEnvelope
 
 
 class Sending(QueueLife):
@@ -58,7 +59,13 @@ class Sending(QueueLife):
             raise BadRequestException(None, "NO_MESSAGE", "send: there is no message")
         self.__send(to_context(context or correlation_id), (envelope,))
 
-    def send_batch(self, context: AnyContext, envelopes: Sequence[MessageEnvelope]) -> None:
+    def send_batch(
+        self,
+        context: AnyContext = None,
+        envelopes: Sequence[MessageEnvelope] = (),
+        *,
+        correlation_id: AnyContext = None,
+    ) -> None:
         """Send messages in one go, and return when the brokers have all of them.
 
         Parameters
@@ -73,7 +80,7 @@ class Sending(QueueLife):
             As of :meth:`send`. The details ``failed`` and ``indices`` say how many were not stored
             and which; the others are.
         """
-        known = to_context(context)
+        known = to_context(context or correlation_id)
         try:
             given = tuple(envelopes)
         except TypeError as error:
@@ -124,7 +131,14 @@ class Sending(QueueLife):
         )
         raise BadRequestException(trace_id_of(context), "INVALID_MESSAGE", told)
 
-    def send_as_object(self, context: AnyContext, message_type: str | None, message: Any) -> None:
+    def send_as_object(
+        self,
+        context: AnyContext = None,
+        message_type: str | None = None,
+        message: Any = None,
+        *,
+        correlation_id: AnyContext = None,
+    ) -> None:
         """Send an object as JSON; bytes are sent as they are, a str as UTF-8.
 
         Parameters
@@ -139,9 +153,5 @@ class Sending(QueueLife):
         ApplicationException
             As of :meth:`send`.
         """
-        known = to_context(context)
-        is_bytes = isinstance(message, (bytes, bytearray, memoryview))
-        envelope = MessageEnvelope(known, message_type, None if is_bytes else message)
-        if is_bytes:  # which its constructor would have as JSON
-            envelope.message = bytes(message)
-        self.send(known, envelope)
+        known = to_context(context or correlation_id)
+        self.send(known, KafkaMessageEnvelope(known, message_type, message))

@@ -147,6 +147,16 @@ def test_what_is_missing_is_named(
     assert "secret" not in str(exception)
 
 
+def test_a_password_with_the_signs_of_a_protocol_is_not_told_as_one(
+    resolve: Callable[..., dict[str, Any]], logger: Any
+) -> None:
+    for scheme in ("tcp://", ""):
+        found = resolve({"connection.uri": f"{scheme}me:sec4711://x@one:9092"})
+        assert (found["brokers"], found["username"]) == ("one:9092", "me")
+        assert found["password"] == "sec4711://x"
+    assert logger.lines == []
+
+
 def test_unknown_protocol_only_warns(resolve: Callable[..., dict[str, Any]], logger: Any) -> None:
     assert resolve({"connection.protocol": "amqp", "connection.host": "one"})["brokers"]
     assert '"amqp"' in logger.all()

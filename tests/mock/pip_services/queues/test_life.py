@@ -19,6 +19,7 @@ from pip_services4_components.refer import Descriptor, References
 from pip_services4_messaging.queues import MessageEnvelope
 from pip_services_rig import in_thread
 
+from cykafka import KafkaException
 from cykafka._handle import live_handles
 from pip_services4_kafka.queues import KafkaMessageQueue
 
@@ -44,6 +45,7 @@ def test_a_failed_open_leaves_nothing_open(make_queue: Callable[..., Any]) -> No
     assert raised.value.code == "CONNECT_FAILED"
     assert raised.value.trace_id == "123"
     assert raised.value.cause
+    assert isinstance(raised.value.__cause__, KafkaException)
     assert not queue.is_open()
     assert not queue._connection.is_open()
     assert live_handles() == before
@@ -62,6 +64,29 @@ def test_a_shared_connection_is_opened_before_its_queues(
     with pytest.raises(ConnectionException, match="open it before its queues") as raised:
         make_queue(references=references)
     assert raised.value.code == "CONNECT_FAILED"
+
+
+def test_an_open_whose_shared_connection_reaches_nobody_has_failed_to_connect(
+    make_queue: Callable[..., Any],
+    make_connection: Callable[..., Any],
+    make_references: Callable[..., Any],
+    mock_cluster: Any,
+) -> None:
+    from pip_services4_components.refer import Descriptor
+
+    shared = make_connection(
+        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=1000
+    )
+    references = make_references()
+    references.put(Descriptor("test", "connection", "kafka", "default", "1.0"), shared)
+    queue = make_queue(opened=False, references=references)
+    mock_cluster.broker_down()
+    with pytest.raises(ConnectionException) as raised:
+        queue.open("123")
+    assert raised.value.code == "CONNECT_FAILED"
+    assert raised.value.trace_id == "123"
+    assert raised.value.__cause__ not in (None, raised.value)
+    assert not queue.is_open()
 
 
 def test_an_open_that_fails_after_connecting_closes_the_connection(

@@ -58,13 +58,15 @@ def test_listen_hands_out_what_was_buffered_first(
     assert receiver.wait(6) == ["1", "2", "3", "4", "5", "6"]
 
 
+@pytest.mark.parametrize("autocommit", [False, True])
 def test_a_receiver_may_call_the_queue(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
     envelope: Callable[..., Any],
+    autocommit: bool,
 ) -> None:
-    queue = make_queue(autocommit=False, **ONE)
+    queue = make_queue(autocommit=autocommit, **ONE)
     done = threading.Event()
 
     def then(message: Any, same: Any) -> None:

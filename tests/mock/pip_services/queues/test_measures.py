@@ -52,6 +52,24 @@ def test_gauges_tell_lag_and_messages_in_flight(
     assert counters.value(f"queue.{topic}.errors") == 0
 
 
+def test_the_gauge_of_errors_counts_what_receivers_raise(
+    make_queue: Callable[..., Any],
+    make_references: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    counters: Any,
+    bodies: Callable[..., Any],
+    eventually: Callable[..., Any],
+    topic: str,
+) -> None:
+    def failing(message: Any, queue: Any) -> None:
+        raise ZeroDivisionError
+
+    queue = make_queue(references=make_references(counters=counters), **ONE)
+    queue.send_batch(None, bodies(1))
+    queue.begin_listen(None, make_receiver(failing))
+    eventually(lambda: (counters.value(f"queue.{topic}.errors") or 0) >= 2)
+
+
 def test_counters_and_loggers_that_raise_change_nothing(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],

@@ -29,7 +29,7 @@ def test_a_message_arrives_as_it_was_sent(
     queue.send("123", sent)
 
     got = queue.receive("123")
-    assert type(got) is MessageEnvelope
+    assert isinstance(got, MessageEnvelope)
     assert (got.message_id, got.trace_id, got.message_type) == (sent.message_id, "123", "order")
     assert got.get_message_as_string() == "grüß"
     assert got.sent_time.tzinfo is None
@@ -386,6 +386,109 @@ def test_a_subclass_that_hears_messages_itself_is_heeded(
     assert heard == [(topic, 1, str(n).encode()) for n in range(4)]
     queue.close(None)
     assert committed(topic, group) == {1: 4}
+
+
+def test_a_subclass_that_was_written_for_the_published_package_fills_the_local_queue(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    class Old(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            envelope = self._to_message(message)
+            if message.value() == b"1":
+                self._messages += [envelope]
+            else:
+                self._messages.append(envelope)
+
+    queue = make_queue(Old, **ONE)
+    queue.send_batch(None, bodies(3))
+    assert received(queue, 3) == ["0", "1", "2"]
+    for refused in (
+        lambda: queue._messages.pop(0),
+        lambda: queue._messages.clear(),
+        lambda: queue._messages.append(MessageEnvelope(None, "t", "x")),
+    ):
+        with pytest.raises(AttributeError, match="_messages"):
+            refused()
+
+
+def test_without_autocommit_nothing_a_subclass_hears_is_finished_by_itself(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    kept: list[Any] = []
+
+    class Keeping(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            if message.value() == b"2":
+                super().on_message(topic, partition, message)
+            else:
+                kept.append(self._to_message(message))
+
+    queue = make_queue(Keeping, autocommit=False, **ONE)
+    queue.send_batch(None, bodies(3))
+    envelope = queue.receive(None, 30_000)
+    queue.complete(envelope)
+    assert committed(topic, group) == {}
+    queue.complete(kept[0])
+    assert committed(topic, group) == {1: 1}
+    queue.complete(kept[1])
+    assert committed(topic, group) == {1: 3}
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_what_a_subclass_fails_to_hear_becomes_a_dead_letter(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    committed: Callable[..., Any],
+    eventually: Callable[..., Any],
+    topic: str,
+    group: str,
+    cluster: Any,
+    autocommit: bool,
+) -> None:
+    class Deaf(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            raise ValueError("hard of hearing")
+
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue(Deaf, autocommit=autocommit, options__max_attempts=2, **ONE)
+    queue.send_batch(None, bodies(1))
+    queue.peek()  # which subscribes
+    reader = make_consumer()
+    reader.subscribe([f"{topic}.dlq"])
+    (letter,) = read(reader, 1)
+    assert letter.value() == b"0"
+    assert b"hard of hearing" in dict(letter.headers())["dlq_error"]
+    if not autocommit:
+        eventually(lambda: committed(topic, group) == {1: 1})
+
+
+def test_the_last_attempt_of_a_received_message_makes_it_a_dead_letter(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    topic: str,
+    cluster: Any,
+) -> None:
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue(options__max_attempts=2, **ONE)
+    queue.send_batch(None, bodies(2))
+    for _ in range(2):
+        envelope = queue.receive(None, 30_000)
+        assert envelope.get_message_as_string() == "0"
+        queue.abandon(envelope)
+    assert queue.receive(None, 30_000).get_message_as_string() == "1"
+    reader = make_consumer()
+    reader.subscribe([f"{topic}.dlq"])
+    (letter,) = read(reader, 1)
+    assert (letter.value(), dict(letter.headers())["dlq_attempts"]) == (b"0", b"2")
 
 
 def test_a_subclass_that_chooses_the_topic_is_heeded(

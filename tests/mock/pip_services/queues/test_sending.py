@@ -14,6 +14,7 @@ from pip_services4_commons.errors import (
 )
 from pip_services4_messaging.queues import CallbackMessageReceiver
 
+from cykafka import TopicPartition
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
@@ -107,8 +108,11 @@ def test_the_documents_spellings_of_arguments_work(
     queue.open(correlation_id="123")
     queue.send(correlation_id="123", message=envelope("1"))
     queue.send(context="123", envelop=envelope("2"))
+    queue.send_batch(correlation_id="123", envelopes=[envelope("3")])
+    queue.send_as_object(correlation_id="123", message_type="t", message={"a": 1})
+    queue._subscribe(correlation_id="123")
 
-    for _ in range(2):
+    for _ in range(4):
         message = queue.receive(correlation_id="123", waitTimeout=30000)
         queue.complete("123", message)
         queue.complete(message)
@@ -120,6 +124,49 @@ def test_the_documents_spellings_of_arguments_work(
     queue.endListen("123")
     queue.clear(correlation_id="123")
     queue.close(correlation_id="123")
+
+
+def test_a_trace_id_travels_as_traceparent_too(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    topic: str,
+) -> None:
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    queue = make_queue(options__traceparent=True, options__write_partition=1)
+    message = envelope("1")
+    message.trace_id = trace_id
+    queue.send(None, message)
+    (record,) = records(make_consumer, read, topic, 1)
+    assert trace_id.encode() in dict(record.headers())["traceparent"]
+    assert queue.receive(None, 30_000).trace_id == trace_id
+
+
+def test_a_batch_may_be_larger_than_the_producers_queue(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+) -> None:
+    queue = make_queue(options__write_partition=1)
+    queue.send_batch(None, [envelope("x")] * 150_000)
+    place = TopicPartition(topic, 1)
+    assert make_consumer().get_watermark_offsets(place, 30)[1] == 150_000
+
+
+def test_without_acknowledgements_send_waits_for_nobody(
+    make_queue: Callable[..., Any], envelope: Callable[..., Any], cluster: Any
+) -> None:
+    queue = make_queue(options__acks=0, options__write_partition=1)
+    queue.send(None, envelope("1"))  # who leads the partition is known now
+    cluster.set_rtt(3000)
+    begin = time.monotonic()
+    try:
+        queue.send(None, envelope("2"))
+        assert time.monotonic() - begin < 2.5
+    finally:
+        cluster.set_rtt(0)
 
 
 def test_a_subclass_that_writes_messages_its_own_way_is_heeded(

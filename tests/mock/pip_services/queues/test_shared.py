@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pip_services4_commons.errors import ConfigException
 from pip_services4_components.refer import Descriptor
 from pip_services_rig import in_thread
 
@@ -42,6 +43,56 @@ def test_a_shared_connection_is_found_by_itself_and_stays_open(
     queue.close(None)
     assert connection.is_open()
     assert connection._subscriptions == []
+
+
+def test_keys_that_do_nothing_on_a_shared_connection_are_told(
+    make_queue: Callable[..., Any], shared: Any, logger: Any
+) -> None:
+    references, connection = shared
+    make_queue(
+        references=share(references, connection),
+        autocomit=False,
+        options__max_attemps=3,
+        options__write_partition=1,
+        options__acks=1,
+        client_id="me",
+        **{"options.kafka.compression.type": "zstd"},
+    )
+    told = logger.all()
+    for key, words in (
+        ("autocomit", 'did you mean "autocommit"'),
+        ("options.max_attemps", 'did you mean "options.max_attempts"'),
+        ("options.write_partition", "belongs to the shared connection"),
+        ("options.kafka.compression.type", "belongs to the shared connection"),
+        ("client_id", "belongs to the shared connection"),
+    ):
+        assert any(f'"{key}"' in line and words in line for line in told.splitlines()), key
+    assert '"options.acks"' not in told
+
+
+def test_a_misspelt_property_is_named_on_a_shared_connection_too(
+    make_queue: Callable[..., Any], shared: Any
+) -> None:
+    references, connection = shared
+    with pytest.raises(ConfigException, match=r"options\.kafka\.compression\.type") as raised:
+        make_queue(
+            references=share(references, connection),
+            **{"options.kafka.compresion.type": "zstd"},
+        )
+    assert raised.value.code == "UNKNOWN_PROPERTY"
+
+
+def test_a_queue_may_name_the_connection_it_shares(
+    make_queue: Callable[..., Any], shared: Any, cluster: Any
+) -> None:
+    references, connection = shared
+    references.put(Descriptor("test", "connection", "kafka", "theirs", "1.0"), connection)
+    queue = make_queue(
+        references=references,
+        connection__uri=f"tcp://{cluster.bootstrap_servers}",
+        dependencies__connection="test:connection:kafka:theirs:1.0",
+    )
+    assert queue._connection is connection
 
 
 def test_a_queue_with_a_connection_of_its_own_does_not_share(
@@ -89,8 +140,12 @@ def test_a_closed_queue_is_not_filled_by_its_shared_connection(
     queue = make_queue(references=share(references, connection), **ONE)
     queue.send_batch(None, bodies(1))
     received(queue, 1)
+    readers = [t for t in threading.enumerate() if t.name.startswith("kafka-reader")]
+    assert readers
     queue.close(None)
     connection.publish(queue._get_topic(), [{"value": b"late"}])
+    assert connection._subscriptions == []
+    assert not any(thread.is_alive() for thread in readers)
     assert queue._messages == []
 
 
