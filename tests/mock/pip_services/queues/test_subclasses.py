@@ -1,0 +1,167 @@
+"""Subclasses that override hooks, also those that were written for the published package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pip_services4_messaging.queues import MessageEnvelope
+
+from pip_services4_kafka.queues import KafkaMessageQueue
+
+pytestmark = pytest.mark.ours
+
+ONE = {"options__write_partition": 1}
+
+
+def test_subclasses_that_read_messages_their_own_way_are_heeded(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    class Whispering(KafkaMessageQueue):
+        def _to_message(self, msg: Any) -> Any:
+            if msg.value() == b"1":
+                raise ValueError("not this one")
+            if msg.value() == b"2":
+                return None
+            envelope = super()._to_message(msg)
+            assert envelope is not None
+            envelope.message = b"~" + (envelope.message or b"")
+            return envelope
+
+    queue = make_queue(Whispering, autocommit=False, **ONE)
+    queue.send_batch(None, bodies(4))
+    assert received(queue, 2) == ["~0", "~3"]
+
+
+def test_a_subclass_that_hears_messages_itself_is_heeded(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    heard = []
+
+    class Hearing(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            heard.append((topic, partition, message.value()))
+            if message.value() == b"1":
+                raise ValueError("hard of hearing")
+            if message.value() != b"2":
+                super().on_message(topic, partition, message)
+
+    queue = make_queue(Hearing, **ONE)
+    queue.send_batch(None, bodies(4))
+    assert received(queue, 2) == ["0", "3"]
+    assert heard == [(topic, 1, str(n).encode()) for n in range(4)]
+    queue.close(None)
+    assert committed(topic, group) == {1: 4}
+
+
+def test_a_subclass_that_was_written_for_the_published_package_fills_the_local_queue(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    class Old(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            envelope = self._to_message(message)
+            if message.value() == b"1":
+                self._messages += [envelope]
+            else:
+                self._messages.append(envelope)
+
+    queue = make_queue(Old, **ONE)
+    queue.send_batch(None, bodies(3))
+    assert received(queue, 3) == ["0", "1", "2"]
+    for refused in (
+        lambda: queue._messages.pop(0),
+        lambda: queue._messages.clear(),
+        lambda: queue._messages.append(MessageEnvelope(None, "t", "x")),
+    ):
+        with pytest.raises(AttributeError, match="_messages"):
+            refused()
+
+
+def test_without_autocommit_nothing_a_subclass_hears_is_finished_by_itself(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
+    committed: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    kept: list[Any] = []
+
+    class Keeping(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            if message.value() == b"2":
+                super().on_message(topic, partition, message)
+            else:
+                kept.append(self._to_message(message))
+
+    queue = make_queue(Keeping, autocommit=False, **ONE)
+    queue.send_batch(None, bodies(3))
+    envelope = queue.receive(None, 30_000)
+    queue.complete(envelope)
+    assert committed(topic, group) == {}
+    queue.complete(kept[0])
+    assert committed(topic, group) == {1: 1}
+    queue.complete(kept[1])
+    assert committed(topic, group) == {1: 3}
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_what_a_subclass_fails_to_hear_becomes_a_dead_letter(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., Any],
+    committed: Callable[..., Any],
+    eventually: Callable[..., Any],
+    topic: str,
+    group: str,
+    cluster: Any,
+    autocommit: bool,
+) -> None:
+    class Deaf(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            raise ValueError("hard of hearing")
+
+    cluster.create_topic(f"{topic}.dlq", 1)
+    queue = make_queue(Deaf, autocommit=autocommit, options__max_attempts=2, **ONE)
+    queue.send_batch(None, bodies(1))
+    queue.peek()  # which subscribes
+    reader = make_consumer()
+    reader.subscribe([f"{topic}.dlq"])
+    (letter,) = read(reader, 1)
+    assert letter.value() == b"0"
+    assert b"hard of hearing" in dict(letter.headers())["dlq_error"]
+    if not autocommit:
+        eventually(lambda: committed(topic, group) == {1: 1})
+
+
+def test_a_subclass_that_chooses_the_topic_is_heeded(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    received: Callable[..., Any],
+    unique: Callable[[str], str],
+    cluster: Any,
+) -> None:
+    elsewhere = unique("elsewhere")
+    cluster.create_topic(elsewhere, 4)
+    subscribed = []
+
+    class Elsewhere(KafkaMessageQueue):
+        def _get_topic(self) -> str:
+            return elsewhere
+
+        def _subscribe(self, context: Any = None) -> None:
+            subscribed.append(context)
+            super()._subscribe(context)
+
+    queue = make_queue(Elsewhere)
+    assert elsewhere in queue._connection.read_queue_names()
+    queue.send(None, envelope("x"))
+    assert received(queue, 1) == ["x"]
+    assert subscribed
