@@ -281,3 +281,37 @@ def test_the_output_mode_complete_writes_the_whole_result_again(
     assert query.awaitTermination(120)
 
     assert len({record.value() for record in records(topic, 3)}) == 2
+
+
+def test_secrets_are_in_no_plan(
+    spark: Any, save: Any, stream: Any, cluster: Any, topic: str, tmp_path: Path,
+    stop_queries: None, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Neither in what `explain` prints, nor in the plans that Spark's pages and event log have."""
+    # The listener is plain text: who could be logged in is not asked for.
+    secrets = {
+        "kafka.sasl.password": "do-not-tell-1",
+        "kafka.ssl.key.password": "do-not-tell-2",
+        "kafka.ssl.key.pem": "do-not-tell-3",
+        "kafka.sasl.oauthbearer.config": "principal=do-not-tell-4",
+    }
+    options = {"topic": topic, **secrets}
+    reader = spark.read.format("cykafka").option("subscribe", topic)
+    reader = reader.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    frame = reader.options(**secrets).load()
+    frame.explain(True)
+    save([("x",)], "value string", **options)
+    assert frame.count() == 1
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("a\n")
+    query = stream(lines(spark, tmp_path / "in"), **options)
+    assert query.awaitTermination(120)
+    query.explain(True)
+
+    said = capsys.readouterr().out
+    assert "RelationV2" in said
+    assert "WriteToMicroBatchDataSource" in said
+    found = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [found.apply(i).physicalPlanDescription() for i in range(found.size())]
+    assert any("AppendData" in plan for plan in plans)
+    assert "do-not-tell" not in said + "".join(plans)

@@ -233,15 +233,28 @@ def test_start_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -
     assert found(batch(failOnDataLoss="false", **start)) == []
 
 
-def test_secrets_are_in_no_error(batch: Load, unique: Any) -> None:
+PEM = "-----BEGIN PRIVATE KEY-----\ndo-not-tell\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"security.protocol": "SSL", "ssl.key.pem": PEM}, "ssl.key.pem"),
+        ({"security.protocol": "SSL", "ssl.key.pem": "do-not-tell"}, "ssl.key.pem"),
+        ({"ssl.keystore.type": "PEM", "ssl.keystore.key": PEM}, "ssl.keystore"),
+        ({"sasl.jaas.config": 'x.PlainLoginModule required password="do-not-tell'}, "jaas.config"),
+        ({"sasl.oauthbearer.config": "principal=me do-not-tell=x"}, "sasl.oauthbearer.config"),
+        ({"sasl.password": "do-not-tell", "sasl.mechanism": "NONE"}, "NONE"),
+    ],
+    ids=["key", "no PEM", "key store", "JAAS", "token", "mechanism"],
+)
+def test_secrets_are_in_no_error(
+    batch: Load, pair: str, options: dict[str, str], words: str
+) -> None:
+    """Options that are wrong, so that whoever refuses them has them in hand."""
+    secured = {"security.protocol": "SASL_PLAINTEXT", **options}
+    given = {f"kafka.{key}": value for key, value in secured.items()}
     with pytest.raises(PySparkException) as caught:
-        batch(
-            subscribe=unique("missing"),
-            **{
-                "kafka.sasl.mechanism": "PLAIN",
-                "kafka.sasl.username": "somebody",
-                "kafka.sasl.password": "do-not-tell",
-                "fetchOffset.numRetries": "0",
-            },
-        ).collect()
+        batch(subscribe=pair, **{"fetchOffset.numRetries": "0"}, **given).collect()
+    assert words in str(caught.value)
     assert "do-not-tell" not in str(caught.value)

@@ -41,6 +41,7 @@ def security_properties(given: dict[str, str]) -> tuple[dict[str, str], dict[str
     jaas = rest.pop("sasl.jaas.config", None)
     if jaas is not None:
         config.update(_sasl(jaas, rest))
+    _check_unsecured_token(rest)
     _truststore(rest, config)
     _keystore(rest, config)
     if rest.get("ssl.endpoint.identification.algorithm") == "":
@@ -81,6 +82,30 @@ def _sasl(text: str, rest: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"option {_JAAS}: the login module has no {key}")
         config[f"sasl.{key}"] = options[key]
     return config
+
+
+# What librdkafka makes tokens of that nobody signs.
+_TOKEN_PARTS = ("principalClaimName", "principal", "scopeClaimName", "scope", "lifeSeconds")
+
+
+def _check_unsecured_token(rest: dict[str, str]) -> None:
+    """librdkafka would repeat what it cannot read, in an error of the connection."""
+    key = "sasl.oauthbearer.config"
+    if rest.get("sasl.oauthbearer.method", "default").strip().lower() != "default":
+        return
+    for number, part in enumerate(filter(None, rest.get(key, "").split(" ")), 1):
+        name, _, value = part.partition("=")
+        good = (
+            value
+            and '"' not in value
+            and (name in _TOKEN_PARTS or re.fullmatch("extension_.+", name))
+        )
+        if not good or (name == "lifeSeconds" and not re.fullmatch("0*[1-9][0-9]{0,8}", value)):
+            raise ValueError(
+                f"option kafka.{key}: part {number} is no name=value without quotes, with a space "
+                f"between two of them, where the names are {', '.join(_TOKEN_PARTS)} (a number of "
+                "seconds) and extension_NAME"
+            )
 
 
 # Java's tokenizer: words, quoted text with escapes, comments, and single characters.

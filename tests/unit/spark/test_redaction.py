@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from cykafka._config import _property_names
+from cykafka.spark.client import ClientConfig, client_config
 from cykafka.spark.redaction import REDACTED, is_secret
 
 
@@ -73,3 +77,50 @@ def test_java_reads_the_expression_as_python_does() -> None:
     assert REDACTED.startswith("(?i)")
     assert not re.search(r"\(\?(?!i\)$)", REDACTED[4:])
     assert not re.search(r"\\[AZzQE]|\[\[|&&|(?<!\\)\{", REDACTED)
+
+
+# -- configurations
+
+
+def config(options: Mapping[str, str]) -> ClientConfig:
+    return client_config({"kafka.bootstrap.servers": "localhost:9092", **options}, role="source")
+
+
+def test_a_configuration_does_not_print_its_secrets() -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    found = config(
+        {
+            "kafka.sasl.jaas.config": f'{module} required username="hush" password="hush";',
+            "kafka.ssl.key.password": "hush",
+            "kafka.ssl.key.pem": "hush",
+            "kafka.sasl.oauthbearer.client.secret": "hush",
+            "kafka.client.id": "me",
+        }
+    )
+    assert "hush" not in f"{found} {found!r} {[found]}"
+    assert "me" in repr(found)
+    assert list(found.values()).count("hush") == 5
+    again = pickle.loads(pickle.dumps(found))
+    assert again == found
+    assert "hush" not in repr(again)
+
+
+def test_copies_of_a_configuration_do_not_print_its_secrets_either() -> None:
+    found = config({"kafka.sasl.password": "hush", "kafka.sasl.username": "who"})
+    changed = found.copy()
+    changed |= {"client.id": "me"}
+    more = [
+        found.copy(),
+        copy.copy(found),
+        copy.deepcopy(found),
+        found | {"client.id": "me"},
+        {"client.id": "me"} | found,
+        changed,
+    ]
+    assert "hush" not in f"{more}"
+    assert "who" not in f"{more}"
+    assert [each["sasl.password"] for each in more] == ["hush"] * len(more)
+    assert all(each.get("client.id") == "me" for each in more[3:])
+    assert "client.id" not in found
+    with pytest.raises(TypeError):
+        found | [("client.id", "me")]  # type: ignore[operator]
