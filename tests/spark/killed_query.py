@@ -1,4 +1,8 @@
-"""A driver with one stream, to be killed by test_stream_killed: arguments as JSON."""
+"""A driver with streams, to be killed by test_stream_killed: arguments as JSON.
+
+It says "ready" when Spark is up, and then waits for a line: "go on" starts the streams, "end" lets
+them come to their end.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,24 @@ def main() -> None:
     for name, value in given["config"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    frame = spark.readStream.format("cykafka").options(**given["source"]).load()
-    writer = frame.writeStream.format(given["format"]).options(**given["sink"])
-    if given["available_now"]:
-        writer = writer.trigger(availableNow=True)
-    query = writer.start()
-    while not given["available_now"] and not query.recentProgress:
-        query.awaitTermination(0.1)
+    print("ready", flush=True)
+    end = sys.stdin.readline().strip() == "end"
+    source = dict(given["source"])
+    if end:
+        # All that is left in one batch; only what Spark has planned already stays as it is.
+        del source["maxOffsetsPerTrigger"]
+    queries = []
+    for sink in given["sinks"]:
+        frame = spark.readStream.format("cykafka").options(**source).load()
+        writer = frame.writeStream.format(sink["format"]).options(**sink["options"])
+        trigger = {"availableNow": True} if end else {"processingTime": "200 milliseconds"}
+        queries.append(writer.trigger(**trigger).start())
     print("running", flush=True)
-    query.awaitTermination()
+    if end:
+        for query in queries:
+            query.awaitTermination()
+    else:
+        spark.streams.awaitAnyTermination()
     print("done", flush=True)
     spark.stop()
 

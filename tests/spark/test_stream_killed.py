@@ -1,17 +1,23 @@
 """Drivers and workers that are killed with -9 at any moment: what comes of their streams.
 
-CYKAFKA_TEST_KILLS: how many kills (3; 20 take a quarter of an hour). CYKAFKA_TEST_SEED=... throws
+One driver has three of them, into files, into a topic, and into a topic by transactions, so that
+each kill is for all of them. While it works, the next one starts its JVM, and the kill of a driver
+costs no more than the start of its streams.
+
+CYKAFKA_TEST_KILLS: how many kills (20), a fifth of them the driver's. CYKAFKA_TEST_SEED=... throws
 the same dice again, though the processes' own timing stays what it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,18 +25,25 @@ from typing import Any
 
 import pytest
 
-KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "3"))
+pytest.importorskip("pyarrow", reason="the group spark is not installed")
+
+import pyarrow.parquet as pq
+
+import cykafka
+
+KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "20"))
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 PARTITIONS = 4
-EACH = 1_500
-PER_BATCH = 300
-END_S = 600
+EACH = 150 * max(KILLS, 10)
+PER_BATCH = 400
+MOST_S = 0.6
+WAIT_S = 60.0
 
-pytestmark = pytest.mark.timeout(KILLS * 240 + 600)
+pytestmark = pytest.mark.timeout(KILLS * 30 + 600)
 
 
 class Driver:
-    """A process with a stream, and all that it has started: a group of its own."""
+    """A process with streams, and all that it has started: a session of its own."""
 
     def __init__(self, given: dict[str, Any], log: Path) -> None:
         script = Path(__file__).with_name("killed_query.py")
@@ -38,102 +51,84 @@ class Driver:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, str(script), json.dumps(given)],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 start_new_session=True,
             )
 
-    def said(self) -> str:
+    def go(self, how: str) -> None:
+        """Let it begin; when this returns its streams have been started."""
+        self.expect("ready")
+        assert self.process.stdin is not None
+        self.process.stdin.write(how + "\n")
+        self.process.stdin.flush()
+        self.expect("running")
+
+    def expect(self, words: str) -> None:
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        said = self.process.stdout.readline().strip()
+        assert said == words, f"{self.log.read_text()[-5000:]}\nCYKAFKA_TEST_SEED={SEED}"
+
+    def family(self) -> dict[int, tuple[int, bytes]]:
+        """The processes of its session: their parents and what they were called with."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just ended
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid and fields[0] != "Z":
+                    found[int(entry.name)] = (int(fields[1]), (entry / "cmdline").read_bytes())
+        return found
 
     def workers(self) -> list[int]:
         """The Python workers that run tasks: forked by a daemon of Spark's."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue  # it has just ended
-            if int(fields[2]) == self.process.pid and b"pyspark.daemon" in line:
-                found[int(entry.name)] = int(fields[1])
-        return [each for each, parent in found.items() if parent in found]
+        daemons = {
+            pid: parent for pid, (parent, line) in self.family().items() if b".daemon" in line
+        }
+        return sorted(pid for pid, parent in daemons.items() if parent in daemons)
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        # One after another, but the first is the one that could start others.
+        for pid in [self.process.pid, *self.family()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
 
 
-@pytest.fixture
-def start(
-    cluster: Any, spark_config: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[..., Driver]]:
-    """Start a driver that reads a topic; all of them are gone after the test."""
-    drivers = []
+class Drivers:
+    """The driver that works, and the one that will when it is killed."""
 
-    def start(topic: str, sink: dict[str, str], *, format: str, available_now: bool) -> Driver:
-        given = {
-            # A task of a worker that was killed is tried again.
-            "config": {**spark_config, "spark.master": "local[2,8]", "spark.app.name": "killed"},
-            "source": {
-                "kafka.bootstrap.servers": cluster.bootstrap_servers,
-                "subscribe": topic,
-                "startingOffsets": "earliest",
-                "maxOffsetsPerTrigger": str(PER_BATCH),
-                "maxRecordsPerPartition": "150",
-            },
-            "sink": {**sink, "checkpointLocation": str(tmp_path / "checkpoint")},
-            "format": format,
-            "available_now": available_now,
-        }
-        drivers.append(Driver(given, tmp_path / "log"))
-        return drivers[-1]
+    def __init__(self, given: dict[str, Any], log: Path) -> None:
+        self._given = given
+        self._log = log
+        self._all: list[Driver] = []
+        self.next = self._started()
+        self.killed: Counter[str] = Counter()
 
-    yield start
-    for driver in drivers:
-        driver.kill()
+    def _started(self) -> Driver:
+        self._all.append(Driver(self._given, self._log))
+        return self._all[-1]
 
+    def take(self, how: str = "go on") -> Driver:
+        driver = self.next
+        driver.go(how)
+        if how != "end":
+            self.next = self._started()
+        return driver
 
-def kill_often(
-    start: Callable[..., Driver], topic: str, sink: dict[str, str], format: str
-) -> None:
-    """Kill the stream again and again, then let it come to its end."""
-    dice = random.Random(SEED)
-    driver = None
-    for _ in range(KILLS):
-        if driver is None or driver.process.poll() is not None:
-            driver = start(topic, sink, format=format, available_now=False)
-            if driver.said() != "running":
-                continue  # it did not come up again: the last run tells why
-        moment = dice.uniform(0, 2)
-        try:
-            driver.process.wait(moment)
-        except subprocess.TimeoutExpired:
-            workers = driver.workers()
-            if workers and dice.random() < 0.4:
-                try:
-                    os.kill(dice.choice(sorted(workers)), signal.SIGKILL)
-                except ProcessLookupError:
-                    continue  # it had ended by itself
-            else:
-                driver.kill()
-    if driver is not None and driver.process.poll() is None:
-        driver.kill()
-    driver = start(topic, sink, format=format, available_now=True)
-    said = [driver.said(), driver.said()]
-    assert said == ["running", "done"], driver.log.read_text()[-5000:]
-    driver.process.wait(END_S)
+    def close(self) -> None:
+        for driver in self._all:
+            driver.kill()
 
 
 @pytest.fixture
 def filled(cluster: Any, unique: Callable[[str], str], make_producer: Any) -> str:
+    """A topic whose values are the offsets of their records."""
     name = unique("killed")
     cluster.create_topic(name, PARTITIONS)
     producer = make_producer()
@@ -143,39 +138,134 @@ def filled(cluster: Any, unique: Callable[[str], str], make_producer: Any) -> st
     return name
 
 
-def check(counts: Counter[tuple[int, int]], most: int | None) -> None:
+@pytest.fixture
+def copies(cluster: Any, unique: Callable[[str], str]) -> dict[str, str]:
+    names = {kind: unique(kind) for kind in ("plain", "transactions")}
+    for name in names.values():
+        cluster.create_topic(name, PARTITIONS)
+    return names
+
+
+@pytest.fixture
+def drivers(
+    cluster: Any,
+    spark_config: dict[str, str],
+    filled: str,
+    copies: dict[str, str],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+) -> Iterator[Drivers]:
+    servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    transactional = {"transactional": "true", "transactionalIdPrefix": unique("tx")}
+    sinks = [
+        ("parquet", {"path": str(tmp_path / "out")}),
+        ("cykafka", {**servers, "topic": copies["plain"]}),
+        ("cykafka", {**servers, "topic": copies["transactions"], **transactional}),
+    ]
+    given = {
+        # A task of a worker that was killed is tried again.
+        "config": {**spark_config, "spark.master": "local[2,8]", "spark.app.name": "killed"},
+        "source": {
+            **servers,
+            "subscribe": filled,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(PER_BATCH),
+            # Two tasks a batch.
+            "maxRecordsPerPartition": str(PER_BATCH // PARTITIONS // 2),
+        },
+        "sinks": [
+            {
+                "format": kind,
+                "options": {**options, "checkpointLocation": str(tmp_path / f"checkpoint-{i}")},
+            }
+            for i, (kind, options) in enumerate(sinks)
+        ],
+    }
+    found = Drivers(given, tmp_path / "log")
+    yield found
+    found.close()
+
+
+def kill_often(drivers: Drivers) -> None:
+    """Kill workers and drivers again and again, then let the streams come to their ends."""
+    dice = random.Random(SEED)
+    plan = ["driver"] * (KILLS // 5) + ["worker"] * (KILLS - KILLS // 5)
+    dice.shuffle(plan)
+    driver = drivers.take()
+    for kind in plan:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            driver.process.wait(dice.uniform(0, MOST_S))
+        deadline = time.monotonic() + WAIT_S
+        while kind == "worker" and driver.process.poll() is None:
+            workers = driver.workers()
+            if workers:
+                with contextlib.suppress(ProcessLookupError):  # it had ended by itself
+                    os.kill(dice.choice(workers), signal.SIGKILL)
+                    drivers.killed[kind] += 1
+                    break
+            assert time.monotonic() < deadline, "the driver has no workers"
+            time.sleep(0.02)  # there is no event to wait for
+        if kind == "driver" or driver.process.poll() is not None:
+            # A task that is killed too often ends the stream, and so the driver.
+            drivers.killed["driver"] += 1
+            driver.kill()
+            driver = drivers.take()
+    driver.kill()
+    drivers.take("end").expect("done")
+
+
+def check(counts: Counter[tuple[int, int]], what: str, once: bool = True) -> None:
     expected = {(partition, at) for partition in range(PARTITIONS) for at in range(EACH)}
     missing = sorted(expected - counts.keys())
-    assert not missing, f"{len(missing)} are missing: {missing[:5]}; CYKAFKA_TEST_SEED={SEED}"
+    told = f"in {what}; CYKAFKA_TEST_SEED={SEED}"
+    assert not missing, f"{len(missing)} are missing, {missing[:5]}, {told}"
     assert counts.keys() == expected
-    if most is not None:
-        doubled = sorted(each for each, count in counts.items() if count > most)
-        assert not doubled, f"{len(doubled)} too often: {doubled[:5]}; CYKAFKA_TEST_SEED={SEED}"
+    doubled = sorted(each for each, count in counts.items() if count > 1)
+    assert not (once and doubled), f"{len(doubled)} more than once, {doubled[:5]}, {told}"
 
 
-def test_parquet_has_every_offset_exactly_once(
-    spark: Any, start: Callable[..., Driver], filled: str, tmp_path: Path
+def files_of(out: Path) -> set[Path]:
+    """The files that Spark's file sink says are in a folder."""
+    logs = sorted(
+        (path for path in (out / "_spark_metadata").iterdir() if path.name[0] != "."),
+        key=lambda path: int(path.name.partition(".")[0]),
+    )
+    compact = [number for number, path in enumerate(logs) if path.name.endswith(".compact")]
+    lines = [
+        line for log in logs[compact[-1] if compact else 0 :] for line in log.read_text().split()
+    ]
+    return {out / Path(json.loads(line)["path"]).name for line in lines if line[0] == "{"}
+
+
+def test_streams_that_are_killed_have_every_offset(
+    drivers: Drivers, copies: dict[str, str], make_consumer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    out = str(tmp_path / "out")
-    kill_often(start, filled, {"path": out}, "parquet")
+    """Exactly once in files and, read committed, by transactions; at least once in a topic."""
+    kill_often(drivers)
+    assert drivers.killed["worker"] >= KILLS // 2, drivers.killed
 
-    rows = spark.read.parquet(out).select("partition", "offset").collect()
-    check(Counter((row.partition, row.offset) for row in rows), most=1)
+    def records(topic: str) -> Counter[tuple[int, int]]:
+        consumer = make_consumer(
+            {"isolation.level": "read_committed", "enable.partition.eof": True}
+        )
+        consumer.assign([cykafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        found: Counter[tuple[int, int]] = Counter()
+        ends = 0
+        while ends < PARTITIONS:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, "no end of the partition in time"
+            if message.error() is None:
+                found[message.partition(), int(message.value())] += 1
+            else:
+                assert message.error().code() == cykafka.KafkaError._PARTITION_EOF
+                ends += 1
+        return found
 
-
-def test_topic_has_every_offset_at_least_once(
-    cluster: Any,
-    start: Callable[..., Driver],
-    filled: str,
-    unique: Callable[[str], str],
-    batch: Callable[..., Any],
-) -> None:
-    pytest.importorskip("cykafka.spark.sink")
-    copy = unique("copy")
-    cluster.create_topic(copy, PARTITIONS)
-    # The sink writes value and partition; topic is the option's.
-    sink = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": copy}
-    kill_often(start, filled, sink, "cykafka")
-
-    rows = batch(subscribe=copy).select("partition", "value").collect()
-    check(Counter((row.partition, int(row.value)) for row in rows), most=None)
+    written: Counter[tuple[int, int]] = Counter()
+    for file in files_of(tmp_path / "out"):
+        table = pq.read_table(file, columns=["partition", "offset"])
+        columns = [table.column(name).to_pylist() for name in ("partition", "offset")]
+        written.update(zip(*columns, strict=True))
+    check(written, "the files")
+    check(records(copies["plain"]), "the topic", once=False)
+    check(records(copies["transactions"]), "the topic that is written in transactions")
