@@ -9,7 +9,7 @@ static inline uint64_t ck_checksum_mix(uint64_t hash, uint64_t word) {
         return hash ^ (hash >> 32);
 }
 
-/* The length goes first: "ab", "c" is not "a", "bc", and a null is not an empty string. */
+/* The length goes first: "ab", "c" is not "a", "bc"; a null is not an empty string. */
 static uint64_t ck_checksum_bytes(uint64_t hash, ck_bytes_t bytes) {
         const char *at = bytes.ptr, *end;
         uint64_t word;
@@ -31,7 +31,8 @@ static uint64_t ck_checksum_bytes(uint64_t hash, ck_bytes_t bytes) {
 }
 
 /* No list and an empty one are the same record. */
-static uint64_t ck_checksum_headers(uint64_t hash, const ck_headers_t *headers, size_t i) {
+static uint64_t ck_checksum_headers(uint64_t hash, const ck_headers_t *headers,
+                                    size_t i) {
         int64_t at = headers->first + (int64_t)i, k = 0, end = 0;
 
         if (ck_column_valid(headers->validity, at)) {
@@ -45,8 +46,10 @@ static uint64_t ck_checksum_headers(uint64_t hash, const ck_headers_t *headers, 
         }
         hash = ck_checksum_mix(hash, (uint64_t)(end - k));
         for (; k < end; k++) {
-                hash = ck_checksum_bytes(hash, ck_column_get(&headers->keys, (size_t)k));
-                hash = ck_checksum_bytes(hash, ck_column_get(&headers->values, (size_t)k));
+                size_t at_pair = (size_t)k;
+
+                hash = ck_checksum_bytes(hash, ck_column_get(&headers->keys, at_pair));
+                hash = ck_checksum_bytes(hash, ck_column_get(&headers->values, at_pair));
         }
         return hash;
 }
@@ -60,13 +63,16 @@ uint64_t ck_checksum(const ck_checksum_t *records, uint64_t *size) {
                 ck_bytes_t key = ck_column_get(&records->keys, i);
                 ck_bytes_t value = ck_column_get(&records->values, i);
                 uint64_t hash = CK_CHECKSUM_SEED;
+                int64_t number;
 
                 *size += key.len + value.len;
                 hash = ck_checksum_bytes(hash, key);
                 hash = ck_checksum_bytes(hash, value);
                 hash = ck_checksum_bytes(hash, ck_column_get(&records->topics, i));
-                hash = ck_checksum_mix(hash, (uint64_t)ck_numbers_get(&records->partitions, i));
-                hash = ck_checksum_mix(hash, (uint64_t)ck_numbers_get(&records->timestamps, i));
+                number = ck_numbers_get(&records->partitions, i);
+                hash = ck_checksum_mix(hash, (uint64_t)number);
+                number = ck_numbers_get(&records->timestamps, i);
+                hash = ck_checksum_mix(hash, (uint64_t)number);
                 if (records->headers)
                         hash = ck_checksum_headers(hash, records->headers, i);
                 /* The last word has not reached all bits yet. */
