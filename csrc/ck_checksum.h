@@ -3,8 +3,9 @@
  *
  * The sum of a hash of each record: where it goes (topic, partition), its time, key,
  * value and headers. It tells other records from the same ones; it is no defence against
- * somebody who wants them to look alike. Sums are kept outside of the process: a change of
- * the hash makes old ones worthless. They differ between processors of different byte order.
+ * somebody who wants them to look alike. Sums are kept outside of the process: a change
+ * of the hash makes old ones worthless. They differ between processors of different byte
+ * order.
  *
  * Ownership: all that a ck_checksum_t points to is the caller's.
  * Threads: reading takes no lock; call it without the GIL.

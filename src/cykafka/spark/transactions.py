@@ -168,7 +168,10 @@ def _check_nothing(config: ClientConfig, name: str, place: Place, topic: str | N
     borrowed, mark = _begun(config, name, place, topic)
     with keeping(config, borrowed):
         if mark is None:
-            borrowed.producer.abort_transaction(_WAIT_S)
+            try:
+                borrowed.producer.abort_transaction(_WAIT_S)
+            except KafkaException as error:
+                raise _failed(name, error) from error
         else:
             _check_order(place, mark)
             _check_replay(place, mark, Mark(place.batch, 0, 0, 0, ""))
