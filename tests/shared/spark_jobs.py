@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,3 +93,23 @@ class Bench:
         if count is not None:
             assert len(messages) >= count, f"{len(messages)} of {count} messages"
         return sorted(messages, key=lambda each: (each.partition(), each.offset()))
+
+
+def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:
+    rows = bench.spark.read.parquet(path).select("topic", "partition", "offset").collect()
+    return Counter((str(topic), partition, offset) for topic, partition, offset in rows)
+
+
+def offsets_by_listing(path: str) -> Counter[tuple[str, int, int]]:
+    """As a reader sees it that knows nothing of Spark."""
+    import duckdb
+
+    query = (
+        'SELECT topic::VARCHAR, "partition", "offset" FROM '
+        f"read_parquet('{path}/**/*.parquet', hive_partitioning = true)"
+    )
+    return Counter(duckdb.sql(query).fetchall())
+
+
+def once(topic: str, count: int, partitions: int = 4) -> Counter[tuple[str, int, int]]:
+    return Counter((topic, each, offset) for each in range(partitions) for offset in range(count))

@@ -5,37 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow.dataset
 import pytest
-from spark_jobs import Bench
+from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.session import Stop
 
 KINDS = ("spark", "deterministic")
-
-
-def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:
-    rows = bench.spark.read.parquet(path).select("topic", "partition", "offset").collect()
-    return Counter((str(topic), partition, offset) for topic, partition, offset in rows)
-
-
-def offsets_by_listing(path: str) -> Counter[tuple[str, int, int]]:
-    """As a reader sees it that knows nothing of Spark."""
-    query = (
-        'SELECT topic::VARCHAR, "partition", "offset" FROM '
-        f"read_parquet('{path}/**/*.parquet', hive_partitioning = true)"
-    )
-    return Counter(duckdb.sql(query).fetchall())
-
-
-def once(topic: str, count: int, partitions: int = 4) -> Counter[tuple[str, int, int]]:
-    return Counter((topic, each, offset) for each in range(partitions) for offset in range(count))
 
 
 @pytest.mark.parametrize("file_names", KINDS)
@@ -117,55 +97,8 @@ def test_names_tell_what_is_in_the_files(bench: Bench, topic: str, places: dict[
         f"{folder}{days[1]}/{topic}-0-10-19.parquet",
         f"{folder}{days[1]}/{topic}-1-10-19.parquet",
     ]
-    assert len(found) == 4, "nothing but these files"
+    assert len(set(found) - {"_cykafka.json"}) == 4, "nothing but these files"
     assert not list(Path(places["path"] + ".unfinished").iterdir())
-
-
-def test_what_an_attempt_has_left_is_replaced(
-    bench: Bench, topic: str, places: dict[str, str]
-) -> None:
-    # A crash came between the files and the commit; the second attempt has other limits.
-    bench.fill(topic, 20, partitions=2)
-    keys = {"topics": topic, "file_names": "deterministic"}
-    first = {**places, "checkpoint": places["checkpoint"] + "-lost"}
-    bench.run("archive", source__maxOffsetsPerTrigger=10, **keys, **first)
-    assert len(list(Path(places["path"]).rglob("*.parquet"))) == 8
-
-    bench.run("archive", **keys, **places)
-
-    assert offsets_by_listing(places["path"]) == once(topic, 20, 2)
-    assert len(list(Path(places["path"]).rglob("*.parquet"))) == 2
-
-
-def test_an_archive_of_another_checkpoint_is_not_overwritten_in_part(
-    bench: Bench, topic: str, places: dict[str, str]
-) -> None:
-    bench.fill(topic, 20)
-    keys = {"topics": topic, "file_names": "deterministic"}
-    bench.run("archive", **keys, **places)
-    other = {**places, "checkpoint": places["checkpoint"] + "-2"}
-    halfway = json.dumps({topic: {str(each): 10 for each in range(4)}})
-
-    with pytest.raises(Exception, match="holds offsets that this run would write again"):
-        bench.run("archive", source__startingOffsets=halfway, **keys, **other)
-
-    assert offsets_by_listing(places["path"]) == once(topic, 20)
-
-
-def test_a_new_checkpoint_for_an_archive_by_sparks_log_is_refused(
-    bench: Bench, topic: str, places: dict[str, str]
-) -> None:
-    """Spark would take the new query's batches for done, by their numbers, and write nothing."""
-    bench.fill(topic, 5)
-    bench.run("archive", topics=topic, **places)
-    other = {**places, "checkpoint": places["checkpoint"] + "-2"}
-
-    with pytest.raises(ConfigError, match="was archived with another one"):
-        bench.run("archive", topics=topic, **other)
-
-    bench.fill(topic, 5)
-    bench.run("archive", topics=topic, **places)
-    assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
 
 
 def test_what_else_is_in_the_staging_folder_stays(
@@ -202,7 +135,7 @@ def test_topics_whose_names_look_like_numbers_stay_what_they_are(
 
     bench.run("archive", topic_pattern=f"0+{number}", file_names="deterministic", **places)
 
-    (folder,) = Path(places["path"]).iterdir()
+    (folder,) = Path(places["path"]).glob("topic*")
     assert folder.name == f"topic=00{number}"
 
 
@@ -259,7 +192,7 @@ def test_envelopes_are_decoded_and_bad_ones_are_kept_aside(
         assert words in rows[offset].error, offset
     # As it was, so that it can be looked at, and replayed.
     assert bytes(rows[1].value) == b"no json"
-    folders = {path.name for path in Path(places["path"]).iterdir()} - {"_spark_metadata"}
+    folders = {path.name for path in Path(places["path"]).glob("[!_]*")}
     assert folders == {"status=good", "status=bad"}
 
 
@@ -345,3 +278,47 @@ def test_pyarrow_reads_the_archive_by_folders(
 
     assert found.num_rows == 40
     assert set(found.column("date").to_pylist()) == {"2023-11-14"}
+
+
+@pytest.mark.parametrize("file_names", KINDS)
+def test_an_empty_topic_is_archived_once_there_is_something(
+    bench: Bench, topic: str, places: dict[str, str], file_names: str
+) -> None:
+    keys = {"topics": topic, "file_names": file_names, **places}
+
+    nothing = [bench.run("archive", **keys) for _ in range(2)]
+    bench.fill(topic, 5)
+    more = bench.run("archive", **keys)
+
+    assert [(each.outcome, each.records) for each in nothing] == [("finished", 0)] * 2
+    assert more.records == 20
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
+
+
+def test_what_is_required_in_lists_and_maps_is_missed_there(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    one = {"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}}
+    schema = {
+        "required": ["may be null"],
+        "properties": {
+            "may be null": {"type": ["integer", "null"]},
+            "list": {"type": "array", "items": {"type": "array", "items": one}},
+            "a.b": {"type": "object", "additionalProperties": one},
+        },
+    }
+    values = [
+        '{"may be null": null, "list": [[{"x": "1"}], [], null], "a.b": {"k": {"x": "2"}}}',
+        '{"list": [null, [null]], "a.b": {}}',
+        '{"list": [[{"x": "1"}], [{"x": "2"}, {}]]}',
+        '{"a.b": {"k": {"x": "2"}, "l": {"x": null}}}',
+    ]
+    bench.send(topic, [{"value": value, "partition": 0} for value in values])
+
+    summary = bench.run("archive", topics=topic, schema=schema, **places)
+
+    assert summary.bad == 2
+    rows = bench.spark.read.parquet(places["path"]).select("offset", "error").collect()
+    assert dict(rows) == {
+        0: None, 1: None, 2: "the value has no list[][].x", 3: "the value has no a.b{}.x",
+    }  # fmt: skip

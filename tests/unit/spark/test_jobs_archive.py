@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.archive import Files, _File
+from cykafka.spark.jobs.archive_files import File, Files, Undone, undone
+from cykafka.spark.offsets import START_KEY
 
 
 class Memory:
-    """A folder that remembers names."""
+    """A folder that remembers names, and what some of them hold."""
 
-    def __init__(self, *names: str) -> None:
-        self.there = set(names)
+    address = "memory:/"
+
+    def __init__(self, *names: str, **texts: str) -> None:
+        self.there = {*names, *texts}
+        self.texts = texts
 
     def names(self, folder: str) -> list[str]:
         return [name.removeprefix(f"{folder}/") for name in sorted(self.there)
@@ -22,26 +27,32 @@ class Memory:
     def delete(self, name: str) -> None:
         self.there.remove(name)
 
+    def read(self, name: str) -> str:
+        return self.texts[name]
 
-def files(folder: Memory) -> Files:
+
+def files(folder: Memory, again: tuple[int, int] | None = None, number: int = 7) -> Files:
+    """Those of a run; `again`: the offsets that batch 7 had planned before a crash."""
     made: Any = object.__new__(Files)
-    made._folder, made._found = folder, {}
+    made._folder, made._found, made._made = folder, {}, set()
+    spans = {} if again is None else {("t-1", 0): again}
+    made._undone = None if again is None else Undone(number, spans)
     return made  # type: ignore[no-any-return]
 
 
-def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> set[_File]:
+def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> set[File]:
     return {
-        _File("d", f"{topic}-{partition}-{start}-{end}.parquet", topic, partition, start, end)
+        File("d", f"{topic}-{partition}-{start}-{end}.parquet", topic, partition, start, end)
         for start, end in spans
     }
 
 
-def test_what_is_contained_in_a_batch_goes_and_all_else_stays() -> None:
+def test_what_a_first_attempt_has_left_goes_and_all_else_stays() -> None:
     others = {"d/t-1-0-0-9.parquet", "d/t-1-0-30-30.parquet", "d/t-1-1-10-15.parquet",
               "d/t-0-10-15.parquet", "d/notes.txt", "e/t-1-0-10-15.parquet"}  # fmt: skip
     folder = Memory("d/t-1-0-10-15.parquet", "d/t-1-0-16-29.parquet", *others)
 
-    files(folder)._clear(batch((10, 29)))
+    files(folder, (10, 29))._clear(batch((10, 29)), 7)
 
     assert folder.there == others
 
@@ -49,18 +60,38 @@ def test_what_is_contained_in_a_batch_goes_and_all_else_stays() -> None:
 def test_what_has_the_same_name_is_left_to_be_replaced() -> None:
     folder = Memory("d/t-1-0-10-19.parquet")
 
-    files(folder)._clear(batch((10, 19)))
+    files(folder, (10, 19))._clear(batch((10, 19)), 7)
 
     assert folder.there == {"d/t-1-0-10-19.parquet"}
 
 
+def test_a_first_attempt_may_have_read_what_was_compacted_away_since() -> None:
+    folder = Memory("d/t-1-0-0-99.parquet", "d/t-1-0-100-100.parquet")
+
+    files(folder, (0, 99))._clear(batch((5, 90)), 7)
+
+    assert folder.there == {"d/t-1-0-100-100.parquet"}
+
+
 @pytest.mark.parametrize("name", ["d/t-1-0-5-15.parquet", "d/t-1-0-15-25.parquet",
                                   "d/t-1-0-0-99.parquet"])  # fmt: skip
-def test_what_overlaps_a_batch_in_part_is_an_error(name: str) -> None:
+def test_what_overlaps_the_plan_in_part_is_an_error(name: str) -> None:
     folder = Memory(name)
 
     with pytest.raises(RuntimeError, match=f"{name} holds offsets"):
-        files(folder)._clear(batch((10, 19)))
+        files(folder, (10, 19))._clear(batch((10, 19)), 7)
+
+    assert folder.there == {name}
+
+
+@pytest.mark.parametrize("again", [None, (10, 19)])
+@pytest.mark.parametrize("name", ["d/t-1-0-10-19.parquet", "d/t-1-0-12-13.parquet",
+                                  "d/t-1-0-0-10.parquet"])  # fmt: skip
+def test_a_batch_that_is_new_replaces_nothing(name: str, again: tuple[int, int] | None) -> None:
+    folder = Memory(name)
+
+    with pytest.raises(RuntimeError, match=f"{name} holds offsets"):
+        files(folder, again)._clear(batch((10, 19)), 8)
 
     assert folder.there == {name}
 
@@ -70,18 +101,88 @@ def test_a_refusal_leaves_the_archive_as_it_is() -> None:
     folder = Memory(*there)
 
     with pytest.raises(RuntimeError, match="holds offsets"):
-        files(folder)._clear(batch((10, 19)))
+        files(folder, (10, 19))._clear(batch((10, 19)), 7)
 
     assert folder.there == there
 
 
 def test_a_later_batch_heeds_what_was_there_before_the_run() -> None:
-    folder = Memory("d/t-1-0-0-9.parquet", "d/t-1-0-10-12.parquet", "d/t-1-1-0-3.parquet")
-    made = files(folder)
+    folder = Memory("d/t-1-0-0-9.parquet", "d/t-1-1-50-53.parquet")
+    made = files(folder, (0, 9))
 
-    made._clear(batch((0, 9)))
-    folder.there.add("d/t-1-1-50-59.parquet")  # what the run itself has written
-    made._clear(batch((10, 19)))
-    made._clear(batch((0, 59), partition=1))
+    made._clear(batch((0, 9)), 7)
+    made._remember(batch((0, 9)))
+    made._clear(batch((10, 19)), 8)
+    made._remember(batch((10, 19)))
+    with pytest.raises(RuntimeError, match=r"d/t-1-1-50-53\.parquet holds offsets"):
+        made._clear(batch((0, 59), partition=1), 9)
 
-    assert folder.there == {"d/t-1-0-0-9.parquet", "d/t-1-1-50-59.parquet"}
+    assert folder.there == {"d/t-1-0-0-9.parquet", "d/t-1-1-50-53.parquet"}
+
+
+@pytest.mark.parametrize("span", [(0, 4), (4, 9), (15, 30), (19, 19)])
+def test_a_batch_never_replaces_what_the_same_run_wrote(span: tuple[int, int]) -> None:
+    # The topic was made anew in the midst of it.
+    made = files(Memory())
+    for number, each in enumerate([(0, 9), (10, 12), (14, 19)]):
+        made._clear(batch(each), number)
+        made._remember(batch(each))
+
+    with pytest.raises(RuntimeError, match="holds offsets"):
+        made._clear(batch(span), 3)
+
+
+def test_what_a_run_wrote_is_remembered_in_few_words() -> None:
+    made = files(Memory())
+
+    for number in range(1000):
+        made._clear(batch((number, number)), number)
+        made._remember(batch((number, number)))
+    for number in range(2000):
+        folder = {File(f"day-{number}", "t-0-0-0.parquet", "t", 0, 0, 0)}
+        made._clear(folder, 1000 + number)
+        made._remember(folder)
+
+    assert len(made._found) == 1000
+    assert "d" not in made._found
+    assert all(len(there) == 1 for found in made._found.values() for there in found.values())
+
+
+# -- what is done again
+
+
+def planned(start: Any = None, **offsets: int) -> str:
+    document: Any = {"t": {name[1:]: offset for name, offset in offsets.items()}}
+    if start is not None:
+        document[START_KEY] = {"t": start}
+    return f'v1\n{{"batchTimestampMs":1}}\n{json.dumps(document)}'
+
+
+def checkpoint(commits: int, *offsets: str) -> Any:
+    texts = {f"offsets/{number}": text for number, text in enumerate(offsets)}
+    return Memory(*(f"commits/{n}" for n in range(commits)), "commits/.0.crc", **texts)
+
+
+def test_a_batch_that_was_committed_is_not_done_again() -> None:
+    assert undone(Memory()) is None  # type: ignore[arg-type]
+    assert undone(checkpoint(2, planned(_0=5), planned(_0=9))) is None
+
+
+def test_a_batch_without_a_commit_is_done_again_with_the_offsets_of_its_plan() -> None:
+    found = undone(checkpoint(1, planned(_0=5, _1=3, _3=4), planned(_0=9, _1=3, _2=2, _3=1)))
+
+    # Partition 1 has nothing new, 2 is new itself, 3 was made anew.
+    assert found == Undone(1, {("t", 0): (5, 8), ("t", 2): (0, 1)})
+
+
+def test_the_first_batch_begins_where_its_plan_says() -> None:
+    first = planned({"0": 2, "1": 3}, _0=5, _1=3)
+
+    assert undone(checkpoint(0, first)) == Undone(0, {("t", 0): (2, 4)})
+    assert undone(checkpoint(0, planned(_0=5))) == Undone(0, {("t", 0): (0, 4)})
+
+
+@pytest.mark.parametrize("text", ["v2\n{}\n{}", "v1\n{}", "v1\n{}\n{}\n{}"])
+def test_a_plan_in_another_form_is_an_error(text: str) -> None:
+    with pytest.raises(RuntimeError, match="offsets/0 is of a form that is not known here"):
+        undone(checkpoint(0, text))

@@ -1,0 +1,215 @@
+"""The job archive: what it does again, what it replaces, and what it refuses to touch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
+
+from cykafka.spark.jobs.archive_files import Files
+from cykafka.spark.jobs.config import ConfigError
+
+KINDS = ("spark", "deterministic")
+BY_NAME = {"file_names": "deterministic"}
+
+
+def parquet(path: str) -> list[str]:
+    return sorted(each.name for each in Path(path).rglob("*.parquet"))
+
+
+def crash(places: dict[str, str]) -> None:
+    """Leave all as a crash does that comes between the last files and their commit."""
+    commits = Path(places["checkpoint"], "commits")
+    last = max(int(each.name) for each in commits.glob("[0-9]*"))
+    for each in commits.glob(f"*{last}*"):
+        if each.name in (str(last), f".{last}.crc"):
+            each.unlink()
+
+
+def other(places: dict[str, str]) -> dict[str, str]:
+    return {**places, "checkpoint": places["checkpoint"] + "-2"}
+
+
+@pytest.mark.parametrize("most", [10, 100])
+def test_a_batch_that_is_done_again_gives_the_same_files(
+    bench: Bench, topic: str, places: dict[str, str], most: int
+) -> None:
+    bench.fill(topic, 20, partitions=2)
+    keys = {"topics": topic, **BY_NAME, **places}
+    bench.run("archive", source__maxOffsetsPerTrigger=most, **keys)
+    before = parquet(places["path"])
+    crash(places)
+
+    again = bench.run("archive", source__maxOffsetsPerTrigger=most, **keys)
+
+    assert again.records == min(most, 40)
+    assert parquet(places["path"]) == before
+    assert offsets_by_listing(places["path"]) == once(topic, 20, 2)
+
+
+def test_what_was_compacted_away_after_a_crash_does_not_stop_the_restart(
+    bench: Bench, topic: str, places: dict[str, str], delete_before: Callable[..., None]
+) -> None:
+    keys = {"topics": topic, "source__failOnDataLoss": False, **BY_NAME, **places}
+    bench.fill(topic, 20, partitions=2)
+    bench.run("archive", **keys)
+    crash(places)
+    delete_before(topic, 0, 5)
+    delete_before(topic, 1, 20)
+
+    bench.run("archive", **keys)
+    bench.fill(topic, 5, partitions=2)
+    bench.run("archive", **keys)
+
+    assert parquet(places["path"]) == sorted(
+        f"{topic}-{span}.parquet" for span in ("0-5-19", "0-20-24", "1-0-19", "1-20-24")
+    )
+
+
+def test_a_topic_that_was_made_anew_replaces_nothing(
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    cluster: Any,
+    delete_topic: Callable[[str], None],
+) -> None:
+    keys = {"topics": topic, "source__failOnDataLoss": False, **BY_NAME, **places}
+    bench.fill(topic, 20)
+    bench.run("archive", **keys)
+    before = parquet(places["path"])
+    delete_topic(topic)
+    cluster.create_topic(topic, 4, config={"retention.ms": -1})
+    bench.fill(topic, 10)
+    bench.run("archive", **keys)  # it is behind the position: the source goes on from here
+    bench.fill(topic, 10)
+
+    with pytest.raises(Exception, match="was the topic made anew"):
+        bench.run("archive", **keys)
+
+    assert parquet(places["path"]) == before
+
+
+@pytest.mark.parametrize("begin", [0, 10])
+def test_an_archive_whose_checkpoint_was_lost_is_not_overwritten(
+    bench: Bench, topic: str, places: dict[str, str], begin: int
+) -> None:
+    bench.fill(topic, 20)
+    keys = {"topics": topic, **BY_NAME}
+    bench.run("archive", **keys, **places)
+    before = parquet(places["path"])
+    Path(places["path"], "_cykafka.json").unlink()
+
+    def offsets(at: int) -> str:
+        return json.dumps({topic: {str(each): at for each in range(4)}})
+
+    with pytest.raises(Exception, match="holds offsets that this run would write again"):
+        bench.run("archive", source__startingOffsets=offsets(begin), **keys, **other(places))
+    assert parquet(places["path"]) == before
+
+    bench.fill(topic, 5)
+    Path(places["path"], "_cykafka.json").unlink()
+    behind = {**places, "checkpoint": places["checkpoint"] + "-3"}
+    bench.run("archive", source__startingOffsets=offsets(20), **keys, **behind)
+    assert offsets_by_listing(places["path"]) == once(topic, 25)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_archive_has_one_checkpoint(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], kind: str
+) -> None:
+    keys = {"topics": topic, "file_names": kind}
+    bench.fill(topic, 5)
+    bench.fill(other_topic, 5)
+    bench.run("archive", **keys, **places)
+
+    for topics in (topic, other_topic):  # lost and new, or another job
+        with pytest.raises(ConfigError, match="was archived with another one") as caught:
+            bench.run("archive", **{**keys, "topics": topics}, **other(places))
+    told = "If that one is lost, remove _cykafka.json" in str(caught.value)
+    assert told == (kind == "deterministic")
+
+    bench.fill(topic, 5)
+    bench.run("archive", **keys, **places)
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
+
+
+def test_a_new_checkpoint_is_refused_by_sparks_log_without_a_note_too(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    """Spark would take the new query's batches for done, by their numbers, and write nothing."""
+    bench.fill(topic, 5)
+    bench.run("archive", topics=topic, **places)
+    Path(places["path"], "_cykafka.json").unlink()
+
+    with pytest.raises(ConfigError, match="was archived with another one"):
+        bench.run("archive", topics=topic, **other(places))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoding_cannot_begin_in_an_archive_that_has_none(
+    bench: Bench, topic: str, places: dict[str, str], kind: str, noted: bool
+) -> None:
+    keys = {"topics": topic, "file_names": kind, **places}
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    if not noted:
+        Path(places["path"], "_cykafka.json").unlink()
+
+    with pytest.raises(ConfigError, match=r'its folders are topic=.*leave "decode" and "schema"'):
+        bench.run("archive", decode="headers", **keys)
+
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
+
+
+def test_dates_stay_of_one_time_zone(
+    bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"topics": topic, **BY_NAME, **places}
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    zone = "spark.sql.session.timeZone"
+    before = bench.spark.conf.get(zone)
+    bench.spark.conf.set(zone, "Asia/Tokyo")
+
+    try:
+        with pytest.raises(ConfigError, match=f"are of '{before}'; leave it so"):
+            bench.run("archive", **keys)
+    finally:
+        bench.spark.conf.set(zone, before)
+
+
+def test_a_note_that_is_none_is_told(bench: Bench, topic: str, places: dict[str, str]) -> None:
+    Path(places["path"]).mkdir()
+    Path(places["path"], "_cykafka.json").write_text("{}")
+
+    with pytest.raises(ConfigError, match="cannot be understood; remove it"):
+        bench.run("archive", topics=topic, **places)
+
+
+def test_a_batch_whose_files_are_not_all_there_is_not_committed(
+    bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if a worker had written to a disk of its own.
+    stage = Files._stage
+
+    def lossy(self: Files, batch: Any, staged: str) -> int:
+        count = stage(self, batch, staged)
+        next(Path(staged.removeprefix("file:")).rglob("*.parquet")).unlink()
+        return count
+
+    bench.fill(topic, 5)
+    keys = {"topics": topic, **BY_NAME, **places}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "_stage", lossy)
+        with pytest.raises(Exception, match="has 20 records, and 15 of them are in the files"):
+            bench.run("archive", **keys)
+    assert not parquet(places["path"])
+
+    assert bench.run("archive", **keys).records == 20
+    assert offsets_by_listing(places["path"]) == once(topic, 5)
