@@ -11,7 +11,6 @@ import pytest
 
 from cykafka.spark.jobs.config import Config, ConfigError, load
 from cykafka.spark.jobs.keys import JOBS, seconds
-from cykafka.spark.jobs.values import Schema
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ENOUGH: dict[str, dict[str, Any]] = {
@@ -112,6 +111,14 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"keep_raw": "perhaps"}, "expected true or false"),
         ({"keep_raw": "no"}, 'without "decode" or "schema" there is'),
         ({"checkpoint": "/p/c"}, 'it must not be inside "path"'),
+        ({"checkpoint": "file:/p/c"}, 'it must not be inside "path"'),
+        ({"checkpoint": "file:///p/c"}, 'it must not be inside "path"'),
+        ({"checkpoint": "/x/../p/c/"}, 'it must not be inside "path"'),
+        ({"checkpoint": "p/c", "path": str(Path("p").absolute())}, 'not be inside "path"'),
+        ({"checkpoint": "hdfs://h/p/./c", "path": "hdfs://h/p"}, 'it must not be inside "path"'),
+        ({"checkpoint": __file__}, "expected a folder, and this is a file"),
+        ({"path": f"file:{__file__}"}, "expected a folder, and this is a file"),
+        ({"interval": "5 s"}, 'only trigger = "continuous" has a use for it'),
         ({"staging": "/s"}, 'only file_names = "deterministic" has a use'),
         ({"source.maxOffsetPerTrigger": "5"}, 'did you mean "maxOffsetsPerTrigger"'),
         ({"source.maxOffsetsPerTrigger": "many"}, 'key "source.maxOffsetsPerTrigger"'),
@@ -140,6 +147,7 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         ("replay", {"from_time": "2026-02-30"}, "expected a time"),
         ("replay", {"partitions": "0,x"}, "expected a list of whole numbers"),
         ("replay", {"rate": 0}, "expected a number greater than 0"),
+        ("replay", {"step": 5}, 'key "step" = 5: only with a "checkpoint"'),
         ("replay", {"source.assign": "{}"}, "job replay has no table [source]"),
         ("mirror", {"to": "a"}, "key \"to\" = 'a': it is read, too"),
         ("mirror", {"dead_letter_topic": "b"}, 'it is the same as "to"'),
@@ -149,11 +157,21 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
             "mirror",
             {
                 "sink.transactional": True,
+                "sink.transactionalIdPrefix": "x",
                 "transform": "SELECT value FROM records",
                 "schema": "a INT",
             },
             'key "sink.transactional"',
         ),
+        ("mirror", {"sink.transactional": True}, 'key "sink.transactionalIdPrefix" is missing'),
+        ("redrive", {"sink.transactional": True}, 'key "sink.transactionalIdPrefix" is missing'),
+        ("mirror", {"sink.transactionalIdPrefix": "x"}, "without transactional=true"),
+        (
+            "mirror",
+            {"sink.transactional": True, "sink.transactionalIdPrefix": "x", "kafka.acks": "1"},
+            "wants an idempotent producer",
+        ),
+        ("replay", {"sink.transactional": True}, "only streams have transactions"),
         ("redrive", {"parking_topic": "a.dlq"}, "records would go round"),
         ("archive", {"file_names": "deterministic", "staging": "/c"}, 'not be inside "checkpoint'),
         ("redrive", {"max_attempts": 0}, "expected a whole number of at least 1"),
@@ -167,6 +185,48 @@ def test_jobs_check_what_their_keys_are_to_one_another(
 
     assert len(found) == 1, found
     assert told in found[0]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "path"),
+    [("/p-2", "/p"), ("/p/../c", "/p"), ("hdfs://h/p/c", "/p"), ("hdfs://h/p/c", "hdfs://g/p"),
+     ("/p", "/p/archive"), ("s3a://p/c", "s3a://q/p")],
+)  # fmt: skip
+def test_folders_beside_one_another_are_fine(checkpoint: str, path: str) -> None:
+    assert loaded("archive", checkpoint=checkpoint, path=path)["path"] == path
+
+
+def test_a_folder_behind_a_link_is_known(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "p")
+    folders = {"path": str(tmp_path / "p"), "checkpoint": str(tmp_path / "link" / "c")}
+
+    (told,) = problems("archive", {**SERVERS, "topics": "a", **folders})
+
+    assert 'it must not be inside "path"' in told
+
+
+def test_an_interval_can_be_taken_back_by_an_option(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text('trigger = "continuous"\ninterval = "1m"\n')
+    given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now", "interval": "0"}
+
+    assert load(JOBS["archive"], str(file), given, {})["interval"] == 0
+
+
+def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '[spark]\nspark.executor.memory = "4g"\n"spark.executor.cores" = 2\ndriver.cores = 1\n'
+    )
+
+    config = load(JOBS["archive"], str(file), {**SERVERS, **ENOUGH["archive"]}, {})
+
+    assert config.spark_options() == {
+        "spark.executor.memory": "4g",
+        "spark.executor.cores": "2",
+        "spark.driver.cores": "1",
+    }
 
 
 def test_mirroring_without_a_target_is_a_mistake() -> None:
@@ -323,57 +383,3 @@ def test_dates_of_toml_are_times(tmp_path: Path) -> None:
     config = load(JOBS["replay"], str(file), {**SERVERS, "path": "/p"}, {})
 
     assert (config["from_time"], config["until_time"]) == (86_400_000, 86_401_000)
-
-
-# -- schemas
-
-
-def test_json_schema_becomes_ddl_and_what_is_required() -> None:
-    document = {
-        "type": "object",
-        "required": ["id", "who"],
-        "properties": {
-            "id": {"type": "integer"},
-            "total": {"type": ["number", "null"]},
-            "at": {"type": "string", "format": "date-time"},
-            "odd name": {"enum": ["a"]},
-            "tags": {"type": "array", "items": {"type": "string"}},
-            "who": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {"name": {"type": "string"}, "adult": {"type": "boolean"}},
-            },
-            "more": {"type": "object", "additionalProperties": {"type": "integer"}},
-        },
-    }
-
-    schema = loaded("archive", schema=document)["schema"]
-
-    assert schema == Schema(
-        "`id` BIGINT, `total` DOUBLE, `at` TIMESTAMP, `odd name` STRING, `tags` ARRAY<STRING>, "
-        "`who` STRUCT<`name`: STRING, `adult`: BOOLEAN>, `more` MAP<STRING, BIGINT>",
-        (("", "`id`"), ("", "`who`"), ("`who`", "`who`.`name`")),
-    )
-
-
-def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
-    ddl, document = tmp_path / "a.ddl", tmp_path / "a.json"
-    ddl.write_text("id BIGINT,\nname STRING\n")
-    document.write_text('{"properties": {"id": {"type": "integer"}}}')
-
-    assert loaded("archive", schema=str(ddl))["schema"].text == "id BIGINT,\nname STRING"
-    assert loaded("archive", schema=str(document))["schema"].text == "`id` BIGINT"
-
-
-@pytest.mark.parametrize(
-    ("document", "told"),
-    [
-        ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
-        ({"properties": {"a": {}}, "required": ["b"]}, 'which "properties" has not'),
-        ({"properties": {"a": {}}, "required": "a"}, "expected a list of names"),
-    ],
-)
-def test_a_json_schema_that_is_none_is_a_mistake(document: dict[str, Any], told: str) -> None:
-    (found,) = problems("archive", {**SERVERS, **ENOUGH["archive"], "schema": document})
-
-    assert told in found

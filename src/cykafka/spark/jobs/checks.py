@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import posixpath
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from cykafka.spark.jobs.keys import near_miss
 from cykafka.spark.offsets import parse_partitions
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Config
 
 __all__ = ["check"]
+
+_log = logging.getLogger("cykafka.spark")
 
 # What the source takes, in its spelling: Spark gives it the names in lower case.
 SOURCE_OPTIONS = (
@@ -30,6 +35,10 @@ SINK_OPTIONS = ("transactional", "transactionalIdPrefix")
 _ENDING = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
 _ASKED_BY_KEYS = {"subscribe": "topics", "subscribepattern": "topic_pattern"}
 _NAMED = re.compile(r'keys? "([\w.-]+)"')
+_ADDRESS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
+# With one of these addresses without a scheme may be of any file system.
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR")
+_MAY_BE_FILE = ("replay", "path")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -45,6 +54,7 @@ def check(config: Config) -> list[str]:
         for problem in _clients(config)
         if told.isdisjoint(name.lower() for name in _NAMED.findall(problem))
     ]
+    problems += _streams(config)
     problems += _folders(config)
     problems += _JOBS[config.job.name](config)
     return problems
@@ -129,7 +139,7 @@ def _clients(config: Config) -> Iterator[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the clients of the job will say it
                 if role == "sink":
-                    client_config(config.sink_options(), role="sink")
+                    _check_sink(config)
                 else:
                     client_config(config.source_options(), role="source")
                     mode = "stream" if config.job.streams else "batch"
@@ -144,11 +154,40 @@ def _clients(config: Config) -> Iterator[str]:
     yield from sorted(told)
 
 
+def _check_sink(config: Config) -> None:
+    """What the sink says of its options and columns, where there is Spark's part in Python."""
+    from cykafka.spark.client import client_config
+
+    try:
+        from pyspark.sql.types import StringType, StructType
+
+        from cykafka.spark.write_options import write_options
+    except ImportError:
+        client_config(config.sink_options(), role="sink")
+        return
+    columns = StructType().add("value", StringType()).add("topic", StringType())
+    write_options(config.sink_options(), columns, stream=config.job.streams)
+
+
+def _streams(config: Config) -> Iterator[str]:
+    """Keys that are there and would do nothing."""
+    if config.values.get("interval") and config["trigger"] != "continuous":
+        yield (
+            f'key "interval" = {config["interval"]:g}: only trigger = "continuous" has a use for '
+            "it (0: none)"
+        )
+
+
 def _folders(config: Config) -> Iterator[str]:
     for name in ("path", "checkpoint", "staging"):
         value = config.values.get(name)
-        if value is not None and "\n" in value:
+        if value is None:
+            continue
+        there = None if "\n" in value else _local(config, value)
+        if "\n" in value:
             yield f'key "{name}" = {value!r}: expected a folder'
+        elif there is not None and there.is_file() and (config.job.name, name) != _MAY_BE_FILE:
+            yield f'key "{name}" = {value!r}: expected a folder, and this is a file'
     for name in ("summary", "output"):
         value = config.values.get(name)
         if value is None:
@@ -167,9 +206,35 @@ def _folders(config: Config) -> Iterator[str]:
 
 
 def _inside(folder: str, parent: str) -> bool:
-    if urlsplit(folder).scheme != urlsplit(parent).scheme:
-        return False
-    return (folder.rstrip("/") + "/").startswith(parent.rstrip("/") + "/")
+    """Whether one address is that of a folder in the other one, or of the same, however written.
+
+    An address without a scheme may be of another file system than the local one; then it is
+    compared with its like only, which comes to the same.
+    """
+    system, path = _place(folder)
+    parent_system, parent_path = _place(parent)
+    return system == parent_system and (path.rstrip("/") + "/").startswith(
+        parent_path.rstrip("/") + "/"
+    )
+
+
+def _place(address: str) -> tuple[str, str]:
+    """The file system of an address, and the path there in its plainest form."""
+    match = _ADDRESS.fullmatch(address)
+    scheme, host, path = match.groups() if match else (None, None, address)
+    if scheme is None or scheme.lower() == "file":
+        return "", os.path.realpath(path)
+    return f"{scheme.lower()}:{(host or '').lower()}", posixpath.normpath(path or "/")
+
+
+def _local(config: Config, address: str) -> Path | None:
+    """The path of an address that can only be of this machine's file system."""
+    system, path = _place(address)
+    may_be_other = any(name in os.environ for name in _HADOOP) or any(
+        name.endswith("fs.defaultFS") for name in config.tables.get("spark", {})
+    )
+    explicit = address.lower().startswith("file:")
+    return Path(path) if not system and (explicit or not may_be_other) else None
 
 
 def _archive(config: Config) -> Iterator[str]:
@@ -191,16 +256,31 @@ def _schema(config: Config) -> Iterator[str]:
     if config["schema"] is not None:
         try:
             config.written.setdefault("schema", config["schema"])
-            config.values["schema"] = read_schema(config["schema"])
+            schema = config.values["schema"] = read_schema(config["schema"])
+            if schema.text.lstrip().startswith("{"):
+                with suppress(ImportError):  # who has no Spark is told so later
+                    schema.struct()
         except ValueError as error:
             yield f'key "schema": {error}'
+            return
+        if schema.unchecked:
+            _log.warning(
+                'key "schema": these are not checked, and all values pass: %s',
+                ", ".join(schema.unchecked),
+            )
 
 
 def _replay(config: Config) -> Iterator[str]:
+    if config["step"] != _default(config, "step") and not config["checkpoint"]:
+        yield f'key "step" = {config["step"]}: only with a "checkpoint" there are notes of steps'
     for what in ("time", "offset"):
         start, end = config[f"from_{what}"], config[f"until_{what}"]
         if start is not None and end is not None and start >= end:
             yield f'keys "from_{what}" and "until_{what}": nothing is from {start} until {end}'
+
+
+def _default(config: Config, name: str) -> object:
+    return next(key.default for key in config.job.keys if key.name == name)
 
 
 def _mirror(config: Config) -> Iterator[str]:

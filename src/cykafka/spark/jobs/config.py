@@ -186,7 +186,10 @@ def _read(file: str | None, job: Job, problems: list[str]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, value in document.items():
         if name in TABLES and isinstance(value, dict):
-            entries.update(_flat(value, f"{name}."))
+            for full, option in _flat(value, f"{name}."):
+                # Spark's own names begin with the table's.
+                double = full.startswith("spark.spark.")
+                entries[full.removeprefix("spark.") if double else full] = option
         else:
             entries[name] = value
     return entries

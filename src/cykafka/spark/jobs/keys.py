@@ -256,6 +256,19 @@ _DECODE = (
 _DRY_RUN = Key("dry_run", boolean, "count and show, but send nothing and keep the position", False)
 _WHERE = "an SQL condition: only records for which it is true"
 
+
+def _kept(partitions: bool, timestamps: bool) -> tuple[Key, Key]:
+    """What records keep of their old places, unless the configuration says otherwise."""
+    return (
+        Key("keep_partitions", boolean, "send each record to the partition it had or came from "
+            "(else: by key)", partitions),
+        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)",
+            timestamps),
+    )  # fmt: skip
+
+
+_BOTH_WAYS = ("kafka", "source", "sink", "spark")
+
 ARCHIVE = Job(
     "archive",
     "topics to Parquet, by topic and date",
@@ -311,10 +324,7 @@ python -m cykafka.spark replay --config replay.toml \\
             metavar="N"),
         Key("until_offset", whole(0), "only records with a lower offset", None, metavar="N"),
         Key("where", sql, _WHERE, None, metavar="SQL"),
-        Key("keep_partitions", boolean, "send each record to the partition it had (else: by key)",
-            True),
-        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)",
-            True),
+        *_kept(partitions=True, timestamps=True),
         Key("rate", positive, "records per second at most", None, metavar="N"),
         Key("checkpoint", text, "where the job keeps how far it is, so that it can be restarted; "
             + _PATH[1], None, metavar="DIR"),
@@ -341,8 +351,8 @@ python -m cykafka.spark mirror --bootstrap-servers localhost:9092 \\
 """,
     (
         *_TOPICS,
-        Key("to", text, "send all records to this topic (default: the transform's column topic)",
-            None, metavar="TOPIC"),
+        Key("to", text, "send all records to this topic, whatever the transform says (default: "
+            "the transform's column topic)", None, metavar="TOPIC"),
         Key("transform", sql, "a query over the view records, giving value and optionally key, "
             "headers, partition, timestamp, topic, and error for bad records", None,
             metavar="SQL"),
@@ -351,14 +361,11 @@ python -m cykafka.spark mirror --bootstrap-servers localhost:9092 \\
             "counted", None, metavar="TOPIC"),
         Key("source_headers", boolean, "add the headers source_topic, source_partition, "
             "source_offset and source_timestamp", True),
-        Key("keep_partitions", boolean, "send each record to the partition it had (else: by key)",
-            False),
-        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)",
-            True),
+        *_kept(partitions=False, timestamps=True),
         *_STREAM,
         _DRY_RUN,
     ),
-    ("kafka", "source", "sink", "spark"),
+    _BOTH_WAYS,
     True,
 )  # fmt: skip
 
@@ -384,13 +391,10 @@ python -m cykafka.spark redrive --config redrive.toml \\
         Key("parking_topic", text, "where records go that were sent back too often, or do not say "
             "where they came from; without it they are left out, and counted", None,
             metavar="TOPIC"),
-        Key("keep_partitions", boolean, "send each record to the partition it came from (else: by "
-            "key)", True),
-        Key("keep_timestamps", boolean, "send records with the timestamps they had (else: now)",
-            False),
+        *_kept(partitions=True, timestamps=False),
         _DRY_RUN,
     ),
-    ("kafka", "source", "sink", "spark"),
+    _BOTH_WAYS,
     True,
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,17 @@ _ENVELOPE = (
 )
 _PLAIN = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
+# What JSON Schema can say of values and nobody looks at here.
+_UNCHECKED = (
+    "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const",
+    "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "contains", "prefixItems",
+    "additionalItems", "minProperties", "maxProperties", "patternProperties", "propertyNames",
+    "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+    "unevaluatedItems",
+)  # fmt: skip
+# Steps into a value: ".name" into a field, and these into each element and each value of a map.
+_ELEMENTS, _VALUES = "[]", "{}"
 
 
 @dataclass(frozen=True)
@@ -33,13 +44,17 @@ class Schema:
     ----------
     text : str
         DDL, or Spark's own JSON of a struct.
-    required : tuple of (str, str)
-        Fields that must not be null where what contains them is not: the name of the containing
-        field (empty: the value) and the field's, with dots between levels.
+    required : tuple of (tuple of str, str)
+        Fields that must not be null where what contains them is not: the steps to the containing
+        value (none: the value itself; ``.name``: a field, ``[]``: each element, ``{}``: each
+        value of a map), and the field's name.
+    unchecked : tuple of str
+        What the schema says and nobody checks, with the field it says it of.
     """
 
     text: str
-    required: tuple[tuple[str, str], ...] = ()
+    required: tuple[tuple[tuple[str, ...], str], ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     def struct(self) -> StructType:
         """The schema as Spark's type; needs a session, raises ValueError if it is none."""
@@ -47,7 +62,10 @@ class Schema:
         from pyspark.sql.types import StructType, _parse_datatype_string
 
         if self.text.lstrip().startswith("{"):
-            return StructType.fromJson(json.loads(self.text))
+            try:
+                return StructType.fromJson(json.loads(self.text))
+            except (LookupError, TypeError, AttributeError, ValueError, PySparkException) as error:
+                raise ValueError(f"it is no struct of Spark's: {error!r}") from None
         try:
             found = _parse_datatype_string(self.text)
         except PySparkException as error:
@@ -96,13 +114,26 @@ def _of_json(document: Mapping[str, Any]) -> Schema:
         return Schema(json.dumps(document))
     if not isinstance(document.get("properties"), Mapping) or not document["properties"]:
         raise ValueError('expected a JSON Schema of an object with "properties"')
-    required: list[tuple[str, str]] = []
-    fields = _fields(document, "", required)
-    return Schema(", ".join(f"{name} {kind}" for name, kind in fields), tuple(required))
+    found = _Found()
+    fields = _fields(document, (), found)
+    text = ", ".join(f"{name} {kind}" for name, kind in fields)
+    return Schema(text, tuple(found.required), tuple(found.unchecked))
+
+
+@dataclass
+class _Found:
+    """What is found on the way through a JSON Schema."""
+
+    required: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def _told(steps: tuple[str, ...]) -> str:
+    return "".join(steps).lstrip(".") or "the value"
 
 
 def _fields(
-    document: Mapping[str, Any], path: str, required: list[tuple[str, str]]
+    document: Mapping[str, Any], steps: tuple[str, ...], found: _Found
 ) -> list[tuple[str, str]]:
     wanted = document.get("required", [])
     if not isinstance(wanted, list):
@@ -110,43 +141,58 @@ def _fields(
     properties = document["properties"]
     for name in wanted:
         if name not in properties:
-            raise ValueError(f'"required" names {name!r}, which "properties" has not')
-        required.append((path, _under(path, name)))
+            raise ValueError(
+                f'"required" names {name!r}, which "properties" has not: add it there'
+            )
+        if not _may_be_null(properties[name]):
+            found.required.append((steps, name))
+    if document.get("additionalProperties", True) is not True:
+        found.unchecked.append(f'"additionalProperties" of {_told(steps)}')
+    if not steps:
+        _look(document, steps, found)
     return [
-        (_quoted(name), _type(kind, _under(path, name), required))
+        (_quoted(name), _type(kind, (*steps, f".{name}"), found))
         for name, kind in properties.items()
     ]
 
 
-def _under(path: str, name: str) -> str:
-    return f"{path}.{_quoted(name)}" if path else _quoted(name)
+def _may_be_null(document: Any) -> bool:
+    kind = document.get("type") if isinstance(document, Mapping) else None
+    return isinstance(kind, list) and "null" in kind
+
+
+def _look(document: Mapping[str, Any], steps: tuple[str, ...], found: _Found) -> None:
+    """Note what is said and not checked."""
+    found.unchecked += [f'"{word}" of {_told(steps)}' for word in _UNCHECKED if word in document]
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _type(document: Any, path: str, required: list[tuple[str, str]]) -> str:
+def _type(document: Any, steps: tuple[str, ...], found: _Found) -> str:
     """The type of a field; what Spark has no type for stays JSON, as a string."""
     if not isinstance(document, Mapping):
         return "STRING"
+    _look(document, steps, found)
     kind = document.get("type")
     if isinstance(kind, list):  # ["string", "null"]
         kinds = [one for one in kind if one != "null"]
         kind = kinds[0] if len(kinds) == 1 else None
+        if len(kinds) > 1:
+            found.unchecked.append(f'"type" of {_told(steps)}')
     if kind == "object" and isinstance(document.get("properties"), Mapping):
-        fields = _fields(document, path, required)
+        fields = _fields(document, steps, found)
         return f"STRUCT<{', '.join(f'{name}: {of}' for name, of in fields)}>"
     if kind == "object":
         extra = document.get("additionalProperties")
-        of = _type(extra, path, []) if isinstance(extra, Mapping) else "STRING"
-        return f"MAP<STRING, {of}>"
+        return f"MAP<STRING, {_type(extra, (*steps, _VALUES), found)}>"
     if kind == "array":
-        return f"ARRAY<{_type(document.get('items'), path, [])}>"
+        return f"ARRAY<{_type(document.get('items'), (*steps, _ELEMENTS), found)}>"
     if kind == "string":
         return _FORMATS.get(str(document.get("format")), "STRING")
     if kind is not None and kind not in _PLAIN:
-        raise ValueError(f"{path}: JSON Schema has no type {kind!r}")
+        raise ValueError(f"{_told(steps)}: JSON Schema has no type {kind!r}")
     return _PLAIN.get(str(kind), "STRING")
 
 
@@ -254,13 +300,28 @@ def _by_schema(records: DataFrame, body: str, schema: Schema, problems: list[Col
             f"the {body} does not match the schema",
         )
     )
-    for parent, name in schema.required:
-        has = F.col(f"_parsed.{parent}").isNotNull() if parent else there
-        plain = name.replace("`", "")
+    for steps, name in schema.required:
         problems.append(
-            F.when(has & F.col(f"_parsed.{name}").isNull(), f"the {body} has no {plain}")
+            F.when(
+                there & _is_missing(F.col("_parsed"), steps, name),
+                f"the {body} has no {_told((*steps, f'.{name}'))}",
+            )
         )
     return records.withColumn("json", F.when(there, F.col("_parsed").dropFields(_CORRUPT)))
+
+
+def _is_missing(column: Column, steps: tuple[str, ...], name: str) -> Column:
+    """Whether a field is null somewhere where what contains it is not; never null itself."""
+    from pyspark.sql import functions as F
+
+    if not steps:
+        return column.isNotNull() & column.getField(name).isNull()
+    step, rest = steps[0], steps[1:]
+    if step not in (_ELEMENTS, _VALUES):
+        return _is_missing(column.getField(step[1:]), rest, name)
+    each = column if step == _ELEMENTS else F.map_values(column)
+    found = F.exists(each, lambda element: _is_missing(element, rest, name))
+    return F.coalesce(found, F.lit(False))
 
 
 def _from_json(column: Column, schema: StructType | str) -> Column:
