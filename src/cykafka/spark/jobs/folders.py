@@ -67,13 +67,39 @@ class Folder:
             target = os.path.join(self._local, name)
             os.replace(os.path.join(source._local, from_name), target)
             return
-        options = self._jvm.org.apache.hadoop.fs.Options.Rename
-        array = self._gateway.new_array(options, 1)
-        array[0] = options.OVERWRITE
-        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-            self._root.toUri(), self._fs.getConf()
+        origin, target = source._path(from_name), self._path(name)
+        context = self._context()
+        if context is not None:
+            options = self._jvm.org.apache.hadoop.fs.Options.Rename
+            array = self._gateway.new_array(options, 1)
+            array[0] = options.OVERWRITE
+            context.rename(origin, target, array)
+            return
+        if self._fs.rename(origin, target):
+            return
+        # Some rename over what is there, and some want it deleted first.
+        if self._fs.exists(origin) and self._fs.exists(target):
+            self._fs.delete(target, False)
+            if self._fs.rename(origin, target):
+                return
+        raise OSError(
+            f"{origin.toString()} could not be renamed to {target.toString()}: is it there, and "
+            "on the same file system?"
         )
-        context.rename(source._path(from_name), self._path(name), array)
+
+    def _context(self) -> Any:
+        """What renames at once and over what is there; None for file systems that Hadoop knows no
+        such class of, as Spark itself, too, makes do without it."""
+        try:
+            return self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                self._root.toUri(), self._fs.getConf()
+            )
+        except Exception as error:
+            java: Any = getattr(error, "java_exception", None)
+            name = "" if java is None else str(java.getClass().getName())
+            if not name.endswith(".UnsupportedFileSystemException"):
+                raise
+            return None
 
     def copy(self, other: Folder) -> None:
         """Copy all that is in it, if it exists, to another one, which must not."""

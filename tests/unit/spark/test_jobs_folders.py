@@ -1,0 +1,67 @@
+"""Folders of file systems that neither rename over what is there nor raise when they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cykafka.spark.jobs.folders import Folder
+
+
+class Path:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def toString(self) -> str:
+        return self.name
+
+
+class Prudent:
+    """A file system that renames only to where nothing is, and says whether it did."""
+
+    def __init__(self, **files: str) -> None:
+        self.files = files
+
+    def exists(self, path: Path) -> bool:
+        return path.name in self.files
+
+    def rename(self, source: Path, target: Path) -> bool:
+        if source.name not in self.files or target.name in self.files:
+            return False
+        self.files[target.name] = self.files.pop(source.name)
+        return True
+
+    def delete(self, path: Path, _recursive: bool) -> None:
+        del self.files[path.name]
+
+
+class Other(Folder):
+    def __init__(self, files: Prudent) -> None:
+        self._fs, self._local = files, None
+
+    def _path(self, name: str) -> Any:
+        return Path(name)
+
+    def _context(self) -> Any:
+        return None
+
+
+@pytest.mark.parametrize("there", [{}, {"old": "old"}])
+def test_a_file_is_taken_over_one_that_is_there(there: dict[str, str]) -> None:
+    files = Prudent(new="new", **there)
+    folder = Other(files)
+
+    folder.take(folder, "new", "old")
+
+    assert files.files == {"old": "new"}
+
+
+def test_nothing_is_deleted_for_a_file_that_is_not_there() -> None:
+    files = Prudent(old="old")
+    folder = Other(files)
+
+    with pytest.raises(OSError, match="new could not be renamed to old: is it there"):
+        folder.take(folder, "new", "old")
+
+    assert files.files == {"old": "old"}
