@@ -11,6 +11,7 @@ from typing import Any
 
 from _figures import Result
 from cykafka import TopicPartition
+from cykafka.spark.consumers import OpenConsumer
 from cykafka.spark.options import ReadOptions
 from cykafka.spark.planner import Planner, tasks_of
 from cykafka.spark.stream import StreamPlan
@@ -43,6 +44,11 @@ class FakeConsumer:
     def watermarks(self, asked: list[TopicPartition], timeout: float = -1) -> dict[Any, Any]:
         return {each: self._ends[each.topic, each.partition] for each in asked}
 
+    def poll(self, timeout: float) -> None: ...
+
+    def opened(self) -> OpenConsumer:
+        return OpenConsumer({}, make=lambda _: self)  # type: ignore[arg-type, return-value]
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -70,7 +76,7 @@ def plan_ms(kind: str, partitions: int) -> Result:
 
 def _batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
     planner = Planner(ReadOptions.of(given, "batch"))
-    planner._consumer = fake  # type: ignore[assignment]
+    planner._open = fake.opened()
     return lambda: len(tasks_of(planner.batch_ranges(), planner.options))
 
 
@@ -78,7 +84,7 @@ def _micro_batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]
     """With the JSON that Spark hands to and fro, and a limit."""
     limit = len(fake) * RECORDS // 10
     plan = StreamPlan(ReadOptions.of({**given, "maxOffsetsPerTrigger": str(limit)}, "stream"))
-    plan.planner._consumer = fake  # type: ignore[assignment]
+    plan.planner._open = fake.opened()
     start = json.dumps(plan.initial())
 
     def work() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -173,26 +173,49 @@ def test_source_is_known_to_sql_for_views(spark: Any, cluster: Any, topic: str, 
     assert (row.n, row.p) == (5, 2)
 
 
-def test_pushdown_reads_no_more_than_the_filters_let_through(
-    spark: Any, batch: Load, topic: str, fill: Any, delete_before: Any
-) -> None:
+@pytest.fixture
+def pushdown(spark: Any) -> Iterator[None]:
+    """Spark hands over filters."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+@pytest.fixture
+def torn(batch: Load, topic: str, fill: Any, delete_before: Any) -> DataFrame:
+    """100 offsets in each of four partitions; the first 50 of the first one cannot be read."""
     for partition in range(4):
         fill(topic, 100, partition)
-    # An offset that cannot be read: whoever reads all of partition 0 fails.
     start = json.dumps({topic: dict.fromkeys("0123", 0)})
     delete_before(topic, 0, 50)
-    frame = batch(subscribe=topic, pushdown="true", startingOffsets=start, failOnDataLoss="false")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        picked = frame.where("partition in (1, 2) and offset >= 10 and offset < 13")
-        rows = sorted((row.partition, row.offset) for row in picked.collect())
-        tasks = picked.rdd.getNumPartitions()
-        texts = frame.where("partition = 3 and cast(value as string) = '7'").collect()
-        none = frame.where("partition = 9").count()
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    return batch(subscribe=topic, pushdown="true", startingOffsets=start)
 
-    assert rows == [(1, 10), (1, 11), (1, 12), (2, 10), (2, 11), (2, 12)]
-    assert tasks == 1
-    assert [row.offset for row in texts] == [7]
-    assert none == 0
+
+@pytest.mark.usefixtures("pushdown")
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (
+            "partition in (1, 2) and offset >= 10 and offset < 13",
+            [(1, 10), (1, 11), (1, 12), (2, 10), (2, 11), (2, 12)],
+        ),
+        ("partition = 3 and cast(value as string) = '7'", [(3, 7)]),
+        ("partition = 3 and offset in (1, 3, 97)", [(3, 1), (3, 3), (3, 97)]),
+        ("partition < 2 and offset > 98", [(0, 99), (1, 99)]),
+        ("partition = 9", []),
+    ],
+)
+def test_pushdown_reads_no_more_than_the_filters_let_through(
+    torn: DataFrame, found: Any, condition: str, expected: list[tuple[int, int]]
+) -> None:
+    picked = torn.where(condition)
+
+    assert found(picked) == expected
+    assert picked.rdd.getNumPartitions() <= 1
+
+
+@pytest.mark.usefixtures("pushdown")
+@pytest.mark.parametrize("condition", ["true", "offset >= 49", "value is not null"])
+def test_what_filters_let_through_and_is_gone_is_a_loss(torn: DataFrame, condition: str) -> None:
+    with pytest.raises(PySparkException, match=r"\[0\]: offsets (0|49) to 49 are gone"):
+        torn.where(condition).collect()

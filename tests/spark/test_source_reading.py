@@ -12,10 +12,12 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from cykafka import KafkaException, Producer  # noqa: E402
-from cykafka.spark import worker  # noqa: E402
+from cykafka.spark import consumers, worker  # noqa: E402
+from cykafka.spark.consumers import close_consumers, consumer_config  # noqa: E402
+from cykafka.spark.loss import DataLossError  # noqa: E402
 from cykafka.spark.offsets import PartitionRange  # noqa: E402
 from cykafka.spark.options import ReadOptions  # noqa: E402
-from cykafka.spark.worker import DataLossError, close_consumers, read_ranges  # noqa: E402
+from cykafka.spark.worker import read_ranges  # noqa: E402
 
 Read = Callable[..., list[tuple[int, int]]]
 
@@ -86,12 +88,20 @@ def test_partition_that_was_done_early_is_read_by_the_next_task(
 def test_consumer_stays_open_between_tasks(read: Read, topic: str, fill: Any) -> None:
     fill(topic, 10, 0)
     read(topic, (0, 0, 5))
-    (before,) = worker._kept.values()
+    (before,) = consumers._kept.values()
     read(topic, (0, 5, 10))
-    (after,) = worker._kept.values()
+    (after,) = consumers._kept.values()
 
     assert after.consumer is before.consumer
+    assert after.consumer.configuration()["group.id"] == "spark-kafka-source-executor"
     assert after.consumer.assignment() == []
+
+
+def test_group_of_executors_has_the_prefix(read: Read, topic: str, fill: Any) -> None:
+    fill(topic, 1, 0)
+    assert read(topic, (0, 0, 1), groupIdPrefix="mine") == [(0, 0)]
+    (kept,) = consumers._kept.values()
+    assert kept.consumer.configuration()["group.id"] == "mine-executor"
 
 
 def test_task_that_is_not_read_to_its_end_leaves_the_consumer(
@@ -104,7 +114,7 @@ def test_task_that_is_not_read_to_its_end_leaves_the_consumer(
     batches.close()  # type: ignore[attr-defined]
 
     assert [at for _, at in read(topic, (0, 29_990, 30_000))] == list(range(29_990, 30_000))
-    assert len(worker._kept) == 1
+    assert len(consumers._kept) == 1
 
 
 def test_offsets_missing_at_the_end_do_not_matter_behind_transactions(
@@ -186,7 +196,7 @@ def test_aged_out_offsets_are_a_loss(
     with pytest.raises(DataLossError, match="failOnDataLoss to false") as caught:
         read(name, (0, 2, 8))
     assert f"{name} [0]: offsets 2 to 5 are gone: the partition begins at 6" in str(caught.value)
-    assert not worker._kept  # what failed is not used again
+    assert not consumers._kept  # what failed is not used again
 
     assert read(name, (0, 2, 8), failOnDataLoss="false") == [(0, 6), (0, 7)]
     assert read(name, (0, 2, 5), failOnDataLoss="false") == []
@@ -290,4 +300,4 @@ def test_options_are_pickled_and_their_secrets_are_not_printed(options: Any) -> 
     assert again == made
     assert again.kafka["sasl.password"] == "do-not-tell"
     assert "do-not-tell" not in repr(again)
-    assert "do-not-tell" not in str(worker.consumer_config(again.kafka, "g"))
+    assert "do-not-tell" not in str(consumer_config(again.kafka, "g"))

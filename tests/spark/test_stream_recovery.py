@@ -157,20 +157,28 @@ def test_checkpoint_of_the_jvm_connector_goes_on(
     assert query.end_of(1) == {single: {"0": 10}}
 
 
+@pytest.mark.parametrize("more", [0, 5])
 def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
-    stream: Load, single: str, fill: Any, query: Query
+    stream: Load, single: str, fill: Any, query: Query, more: int
 ) -> None:
     frame = stream(subscribe=single, startingOffsets="latest")
     fill(single, 5)
     query.run(frame, available_now=False)
-    query.crash_in(0)
-    query.write_end(0, {single: {"0": 5}})
     fill(single, 5)
+    query.crash_in(0)
+    # It began at 5.
+    query.write_end(0, {single: {"0": 10}})
+    if more:
+        fill(single, more)
 
-    with pytest.raises(StreamingQueryException) as caught:
+    with pytest.raises(StreamingQueryException, match="planned by another connector") as caught:
         query.run(frame)
 
-    assert f"{single} [0]: the batch would begin at 10 and end at 5" in str(caught.value)
+    assert f'{{"{single}": {{"0": 10}}}}' in str(caught.value)
+    # As the error says.
+    began = json.dumps({single: {"0": 5}})
+    query.run(stream(subscribe=single, startingOffsets=began))
+    assert query.found() == [(0, at) for at in range(5, 10 + more)]
 
 
 def test_offsets_of_another_source_are_refused(

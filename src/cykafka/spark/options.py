@@ -123,7 +123,6 @@ class ReadOptions:
     min_partitions: int | None
     max_records: int | None
     group_id_prefix: str
-    include_headers: bool
     commit_group: str | None
     pushdown: bool
 
@@ -155,6 +154,7 @@ class ReadOptions:
             raise ValueError(
                 f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
             )
+        reader.flag("includeHeaders", False)  # the schema's business
         strategy = reader.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"))
         return cls(
             topics=topics,
@@ -172,7 +172,6 @@ class ReadOptions:
             min_partitions=reader.count("minPartitions"),
             max_records=reader.count("maxRecordsPerPartition"),
             group_id_prefix=reader.get("groupIdPrefix", _word, "spark-kafka-source"),
-            include_headers=reader.flag("includeHeaders", False),
             commit_group=reader.get("commitGroup", _word, None),
             pushdown=reader.flag("pushdown", False),
         )
@@ -243,7 +242,7 @@ def _check_names(given: Mapping[str, str], mode: Mode) -> None:
     for key in given:
         if key in _BY_LOWER or key in _SPARKS or key.startswith("kafka."):
             continue
-        close = difflib.get_close_matches(key, _BY_LOWER, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(key, _BY_LOWER, n=1, cutoff=0.9)
         if close:
             raise ValueError(f"option {key}: there is none; did you mean {_BY_LOWER[close[0]]}?")
     if mode == "stream":

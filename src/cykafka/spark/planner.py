@@ -6,12 +6,15 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 from cykafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from cykafka.spark.client import ClientConfig
+from cykafka.spark.consumers import NoAnswerError, OpenConsumer, consumer_config
+from cykafka.spark.loss import ADVICE, GONE, DataLossError
 from cykafka.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -22,19 +25,21 @@ from cykafka.spark.offsets import (
     split,
 )
 from cykafka.spark.options import Bound, ReadOptions
-from cykafka.spark.worker import ADVICE, GONE, DataLossError, consumer_config
 
 __all__ = ["Ends", "GroupMirror", "Planner", "tasks_of"]
 
 T = TypeVar("T")
+Narrow: TypeAlias = Callable[[PartitionRange], list[PartitionRange]]
 
 _log = logging.getLogger("cykafka.spark")
 
 # Ranges of several partitions share a task up to so many offsets: a task costs more than these.
-PER_TASK = 10_000
+PER_TASK = 1_000
+# How long to wait for brokers that do not answer, s.
 REQUEST_S = 60.0
-# Partitions whose ends are asked for at once: what librdkafka needs grows with their square.
-AT_ONCE = 500
+# How long to wait at least before what has been there is looked for again, s: a broker that has
+# just started knows little.
+KNOWN_AGAIN_S = 0.5
 
 # Made by brokers for themselves; a pattern does not mean them.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -53,35 +58,42 @@ class Planner:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self._consumer: Consumer | None = None
+        self._open: OpenConsumer | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {"options": self.options, "_consumer": None}
+        return {"options": self.options, "_open": None}
 
     def close(self) -> None:
         """Close the client; the next question makes another."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     @property
-    def consumer(self) -> Consumer:
-        if self._consumer is None:
+    def brokers(self) -> OpenConsumer:
+        if self._open is None:
             group = f"{self.options.group_id_prefix}-{uuid.uuid4()}-driver"
-            self._consumer = Consumer(dict(consumer_config(self.options.kafka, group)))
-        return self._consumer
+            self._open = OpenConsumer(consumer_config(self.options.kafka, group))
+        return self._open
 
-    def _retried(self, ask: Callable[[], T]) -> T:
-        """What `ask` gives, as often as fetchOffset.numRetries says."""
+    def _retried(self, ask: Callable[[bool], T]) -> T:
+        """What `ask` gives, as often as fetchOffset.numRetries says; it is told the last time."""
         for attempt in range(self.options.retries + 1):
+            last = attempt == self.options.retries
+            pause = self.options.retry_interval_s
             try:
-                return ask()
-            except (_Unsettled, KafkaException) as error:
-                if attempt == self.options.retries:
-                    if isinstance(error, _Unsettled):
-                        raise RuntimeError(str(error)) from error
+                return ask(last)
+            except NoAnswerError:
+                raise  # it was waited for long enough
+            except KafkaException:
+                if last:
                     raise
-                time.sleep(self.options.retry_interval_s)
+            except _Unsettled as error:
+                if last:
+                    raise RuntimeError(str(error)) from error
+                if error.known:
+                    pause = max(pause, KNOWN_AGAIN_S)
+            time.sleep(pause)
         raise AssertionError("unreachable")
 
     # -- partitions
@@ -92,48 +104,73 @@ class Planner:
         Parameters
         ----------
         known : iterable of (str, int), optional
-            Partitions that have been there: they count as gone only if the brokers say so.
+            Partitions that have been there: they are gone only if brokers say so again and again.
         """
+        before = {each for each in known if self._means(each)}
+        return self._retried(lambda last: self._find(before, last))
+
+    def _means(self, each: Partition) -> bool:
         topics = self.options.topics
         if topics.kind == "subscribePattern":
-            names = {topic for topic, _ in known}
-            return self._retried(lambda: self._matching(re.compile(topics.pattern), names))
-        if topics.kind == "subscribe":
-            return self._retried(lambda: self._of_topics(topics.names))
-        found = set(self._retried(lambda: self._of_topics(_names(topics.partitions))))
-        missing = [each for each in topics.partitions if each not in found]
-        if missing:
-            _log.warning("option assign: there is no %s", _list(missing))
-        return [each for each in topics.partitions if each in found]
+            return re.fullmatch(topics.pattern, each[0]) is not None
+        return each[0] in topics.names or each in topics.partitions
 
-    def _matching(self, pattern: re.Pattern[str], known: Container[str]) -> list[Partition]:
+    def _find(self, known: Set[Partition], last: bool) -> list[Partition]:
+        topics = self.options.topics
+        missing: list[str] = []
+        if topics.kind == "subscribePattern":
+            found = self._matching(known)
+        else:
+            names = topics.names or _names(topics.partitions)
+            found, missing = self._of_topics(names, known)
+        if topics.kind == "assign":
+            there = set(found)
+            found = [each for each in topics.partitions if each in there]
+        lost = known - set(found)
+        if lost and not last:
+            raise _Unsettled(f"{_list(sorted(lost))} are not there", known=True)
+        for name in missing:
+            _log.warning("topic %s does not exist (any more); failOnDataLoss is false", name)
+        if topics.kind == "assign" and len(found) < len(topics.partitions):
+            absent = [each for each in topics.partitions if each not in there]
+            _log.warning("option assign: there is no %s", _list(absent))
+        return found
+
+    def _matching(self, known: Set[Partition]) -> list[Partition]:
+        pattern = re.compile(self.options.topics.pattern)
+        before = set(_names(known))
         found: list[Partition] = []
-        for name, topic in self.consumer.list_topics(timeout=REQUEST_S).topics.items():
+        for name, topic in self.brokers.all_topics(REQUEST_S).items():
             if name in _INTERNAL or not pattern.fullmatch(name):
                 continue
-            if topic.error is not None and name in known and topic.error.code() not in GONE:
-                raise KafkaException(topic.error)  # it looks as if it had no partitions
+            if topic.error is not None and name in before and topic.error.code() not in GONE:
+                raise _named(name, topic.error)  # it looks as if it had no partitions
             found.extend((name, number) for number in topic.partitions)
         return sorted(found)
 
-    def _of_topics(self, names: Sequence[str]) -> list[Partition]:
+    def _of_topics(
+        self, names: Sequence[str], known: Set[Partition]
+    ) -> tuple[list[Partition], list[str]]:
+        """Partitions of topics, and the topics that are not there."""
         found: list[Partition] = []
+        missing = []
+        topics = self.brokers.topics(names, REQUEST_S)
         for name in names:
-            topic = self.consumer.list_topics(name, REQUEST_S).topics.get(name)
+            topic = topics.get(name)
             error = None if topic is None else topic.error
             if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise KafkaException(error)
+                raise _named(name, error)
             if topic is None or error is not None or not topic.partitions:
-                if self.options.fail_on_data_loss:
-                    raise _Unsettled(
-                        f"option {self.options.topics.kind}: topic {name} does not exist (any "
-                        "more). Create it; or set failOnDataLoss to false, to read it once it "
-                        "is there"
-                    )
-                _log.warning("topic %s does not exist (any more); failOnDataLoss is false", name)
-                continue
-            found.extend((name, number) for number in topic.partitions)
-        return sorted(found)
+                missing.append(name)
+            else:
+                found.extend((name, number) for number in topic.partitions)
+        if missing and self.options.fail_on_data_loss:
+            raise _Unsettled(
+                f"option {self.options.topics.kind}: topic {missing[0]} does not exist (any "
+                "more). Create it; or set failOnDataLoss to false, to read it once it is there",
+                known=any(topic == missing[0] for topic, _ in known),
+            )
+        return sorted(found), missing
 
     # -- offsets
 
@@ -150,36 +187,27 @@ class Planner:
             not know of them yet. If it stays it is given out.
         """
         asked = [TopicPartition(*each) for each in partitions]
-        if not asked:
-            return Ends({}, {})
-        for attempt in range(self.options.retries + 1):
-            last = attempt == self.options.retries
-            earliest, latest, failed = self._ask_ends(asked)
-            behind = [
-                each for each in latest if known is not None and latest[each] < known.get(each, 0)
-            ]
-            if last and failed:
-                self._unknown(failed)
-            if last or not (failed or behind):
-                return Ends(earliest, latest)
-            time.sleep(self.options.retry_interval_s)
-        raise AssertionError("unreachable")
+        before = known or {}
+        return self._retried(lambda last: self._ask_ends(asked, before, last))
 
     def _ask_ends(
-        self, asked: list[TopicPartition]
-    ) -> tuple[Offsets, Offsets, list[TopicPartition]]:
-        earliest: Offsets = {}
-        latest: Offsets = {}
+        self, asked: list[TopicPartition], known: Mapping[Partition, int], last: bool
+    ) -> Ends:
+        ends = Ends({}, {})
         failed = []
-        for first in range(0, len(asked), AT_ONCE):
-            part = asked[first : first + AT_ONCE]
-            for each, ends in self.consumer.watermarks(part, REQUEST_S).items():
-                if each.error is not None:
-                    failed.append(each)
-                else:
-                    earliest[each.topic, each.partition] = ends.low
-                    latest[each.topic, each.partition] = ends.high
-        return earliest, latest, failed
+        for each, at in self.brokers.watermarks(asked, REQUEST_S) if asked else ():
+            if each.error is not None:
+                failed.append(each)
+            else:
+                ends.earliest[each.topic, each.partition] = at.low
+                ends.latest[each.topic, each.partition] = at.high
+        behind = any(high < known.get(each, 0) for each, high in ends.latest.items())
+        if failed and last:
+            self._unknown(failed)
+        elif (failed or behind) and not last:
+            again = behind or any((each.topic, each.partition) in known for each in failed)
+            raise _Unsettled("partitions end before where they ended", known=again)
+        return ends
 
     def _unknown(self, failed: Sequence[TopicPartition]) -> None:
         """Partitions whose ends nobody told: a loss only if they are gone."""
@@ -234,7 +262,7 @@ class Planner:
         asked = [TopicPartition(*each, at) for each, at in times.items()]
         if not asked:
             return {}
-        found = self._retried(lambda: self._ask_times(asked))
+        found = self._retried(lambda _: self._ask_times(asked))
         late = [each for each, at in found.items() if at == OFFSET_END]
         starts = bound.option.startswith("starting")
         if late and starts and self.options.late_start == "error":
@@ -253,42 +281,54 @@ class Planner:
 
     def _ask_times(self, asked: list[TopicPartition]) -> Offsets:
         found: Offsets = {}
-        for each in self.consumer.offsets_for_times(asked, REQUEST_S):
+        ask = partial(self.brokers.consumer.offsets_for_times, asked)
+        for each in self.brokers.ask(ask, REQUEST_S):
             if each.error is not None:
-                raise KafkaException(each.error)
+                raise _named(_name((each.topic, each.partition)), each.error)
             found[each.topic, each.partition] = each.offset
         return found
 
     # -- ranges
 
-    def batch_ranges(self) -> list[PartitionRange]:
-        """What a batch reads; a range that ends before it begins is empty."""
+    def batch_ranges(self, narrow: Narrow | None = None) -> list[PartitionRange]:
+        """What a batch reads; a range that ends before it begins is empty.
+
+        Parameters
+        ----------
+        narrow : callable, optional
+            The parts of a range that are wanted at all. What it leaves out may be gone.
+        """
         ends = self.ends(self.partitions())
         start = self.resolve(self.options.start, ends)
         end = self.resolve(self.options.end, ends)
+        wanted: Narrow = narrow or (lambda whole: [whole])
         ranges = []
         for each in sorted(start.keys() & end.keys()):
             low, high = ends.earliest[each], ends.latest[each]
             first, behind = start[each], end[each]
-            if first > high:
+            if first > high and wanted(PartitionRange(*each, high, first)):
                 self.lose(
                     f"{_name(each)}: the read would begin at {first}, but the partition "
                     f"ends at {high}"
                 )
-            if first < behind and first < low:
-                self.lose(
-                    f"{_name(each)}: offsets {first} to {min(low, behind) - 1} are gone: "
-                    f"the partition begins at {low}"
-                )
-                first = low
-            if first < behind and behind > high:
-                self.lose(
-                    f"{_name(each)}: offsets {max(first, high)} to {behind - 1} are not "
-                    f"there: the partition ends at {high}"
-                )
-                behind = high
-            ranges.append(PartitionRange(*each, first, behind))
+            for part in wanted(PartitionRange(*each, first, behind)):
+                if part.size:
+                    ranges.append(self._what_is_there(part, low, high))
         return [each for each in ranges if each.size]
+
+    def _what_is_there(self, part: PartitionRange, low: int, high: int) -> PartitionRange:
+        each = (part.topic, part.partition)
+        if part.start < low:
+            self.lose(
+                f"{_name(each)}: offsets {part.start} to {min(low, part.end) - 1} are gone: "
+                f"the partition begins at {low}"
+            )
+        if part.end > high:
+            self.lose(
+                f"{_name(each)}: offsets {max(part.start, high)} to {part.end - 1} are not "
+                f"there: the partition ends at {high}"
+            )
+        return PartitionRange(*each, max(part.start, low), min(part.end, high))
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[PartitionRange]:
         """What a batch of a stream reads; partitions that are new, from their beginning."""
@@ -345,13 +385,15 @@ class GroupMirror:
 
     def commit(self, offsets: Offsets) -> None:
         """Have the positions written, without waiting for it; those that are new."""
-        new = [
-            TopicPartition(*each, at) for each, at in offsets.items() if self._done.get(each) != at
-        ]
         try:
             if self._consumer is None:
                 self._consumer = Consumer({**self.config, "on_commit": self._committed})
             self._consumer.poll(0)  # what became of the last ones
+            new = [
+                TopicPartition(*each, at)
+                for each, at in offsets.items()
+                if self._done.get(each) != at
+            ]
             if new:
                 self._consumer.commit(offsets=new, asynchronous=True)
                 self._done = dict(offsets)
@@ -379,7 +421,15 @@ class GroupMirror:
 
 
 class _Unsettled(Exception):
-    """An answer that may be another one soon."""
+    """An answer that may be another one soon; `known` if it was, before."""
+
+    def __init__(self, what: str, *, known: bool) -> None:
+        super().__init__(what)
+        self.known = known
+
+
+def _named(what: str, error: KafkaError) -> KafkaException:
+    return KafkaException(KafkaError(error.code(), f"{what}: {error.str()}"))
 
 
 def _names(partitions: Iterable[Partition]) -> list[str]:

@@ -1,13 +1,14 @@
 """Filters of a batch that decide which offsets are read at all: partitions, offsets and topics.
 
-What is taken over holds exactly, so Spark need not look at these rows again. Filters that are mere
-conjunctions of columns with values arrive here; all else stays Spark's.
+What is taken over holds exactly, and Spark need not look at these rows again; only where scattered
+offsets are read in one piece it does. Filters that are mere conjunctions of columns with values
+arrive here; all else stays Spark's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -24,38 +25,79 @@ from pyspark.sql.datasource import (
 
 from cykafka.spark.offsets import PartitionRange
 
-__all__ = ["Condition", "condition_of"]
+__all__ = ["ALL", "Condition", "condition_of", "narrow"]
 
 _MIN, _MAX = -(2**63), 2**63
 
 _TYPES: Mapping[str, type] = {"topic": str, "partition": int, "offset": int}
 
 
+# Offsets that are this near to each other are read in one piece: a task costs more than what lies
+# between.
+NEAR = 10_000
+# So many pieces at most; of more, what lies between is read, too.
+PIECES = 64
+
+
 @dataclass(frozen=True)
 class Condition:
-    """What one filter says of one column: it is one of some values, or it lies within bounds."""
+    """What one filter says of one column: it is one of some values, or it lies within bounds.
+
+    Attributes
+    ----------
+    column : {"topic", "partition", "offset"}
+    values : frozenset, optional
+        Of topics and partitions; else the bounds count.
+    bounds : tuple of (int, int)
+        From, to before; in order, and without a common offset.
+    exact : bool
+        Whether all that is within fulfils the filter. If not, Spark has to look at it again.
+    """
 
     column: str
     values: frozenset[str | int] | None = None
-    low: int = _MIN
-    high: int = _MAX  # the first one that is too high
+    bounds: tuple[tuple[int, int], ...] = ((_MIN, _MAX),)
+    exact: bool = True
 
     def of(self, whole: PartitionRange) -> Iterator[PartitionRange]:
         """The parts of a range that fulfil it."""
-        if self.column != "offset":
-            at = whole.topic if self.column == "topic" else whole.partition
-            if at in self.values if self.values is not None else self.low <= int(at) < self.high:
+        if self.column == "offset":
+            for low, high in self.bounds:
+                part = replace(whole, start=max(whole.start, low), end=min(whole.end, high))
+                if part.size:
+                    yield part
+        elif self.values is not None:
+            if (whole.topic if self.column == "topic" else whole.partition) in self.values:
                 yield whole
-            return
-        bounds = [(self.low, self.high)]
-        if self.values is not None:
-            bounds = [(int(each), int(each) + 1) for each in sorted(self.values)]
-        for low, high in bounds:
-            part = PartitionRange(
-                whole.topic, whole.partition, max(whole.start, low), min(whole.end, high)
-            )
-            if part.size:
-                yield part
+        elif any(low <= whole.partition < high for low, high in self.bounds):
+            yield whole
+
+
+ALL = Condition("offset")
+
+
+def narrow(conditions: Iterable[Condition], whole: PartitionRange) -> list[PartitionRange]:
+    """The parts of a range that fulfil all of them."""
+    parts = [whole]
+    for condition in conditions:
+        parts = [part for each in parts for part in condition.of(each)]
+    return parts
+
+
+def _among(offsets: Iterable[int]) -> Condition:
+    """The pieces in which these offsets are."""
+    pieces: list[list[int]] = []
+    exact = True
+    for at in sorted(set(offsets)):
+        if pieces and at - pieces[-1][1] <= NEAR:
+            exact = exact and at == pieces[-1][1]
+            pieces[-1][1] = at + 1
+        else:
+            pieces.append([at, at + 1])
+    if len(pieces) > PIECES:
+        pieces = [[pieces[0][0], pieces[-1][1]]]
+        exact = False
+    return Condition("offset", bounds=tuple((low, high) for low, high in pieces), exact=exact)
 
 
 def condition_of(each: Filter) -> Condition | None:
@@ -65,22 +107,22 @@ def condition_of(each: Filter) -> Condition | None:
         return None
     column = path[0]
     if isinstance(each, IsNotNull):
-        return Condition("offset")  # as they all are
+        return ALL  # no record lacks one
     value: Any = getattr(each, "value", None)
     values: tuple[Any, ...] = tuple(value) if isinstance(each, In) else (value,)
     if not all(isinstance(at, _TYPES[column]) and not isinstance(at, bool) for at in values):
         return None
     if isinstance(each, EqualTo | EqualNullSafe | In):
-        return Condition(column, frozenset(values))
+        return _among(values) if column == "offset" else Condition(column, frozenset(values))
     if column == "topic":
         return None
     number = int(values[0])
     if isinstance(each, GreaterThan):
-        return Condition(column, low=number + 1)
+        return Condition(column, bounds=((number + 1, _MAX),))
     if isinstance(each, GreaterThanOrEqual):
-        return Condition(column, low=number)
+        return Condition(column, bounds=((number, _MAX),))
     if isinstance(each, LessThan):
-        return Condition(column, high=number)
+        return Condition(column, bounds=((_MIN, number),))
     if isinstance(each, LessThanOrEqual):
-        return Condition(column, high=number + 1)
+        return Condition(column, bounds=((_MIN, number + 1),))
     return None

@@ -7,6 +7,7 @@ they are wanted (`planner` on the driver, `worker` on the executors).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -92,8 +93,9 @@ class _Reader:
         self.projection = Projection(schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark has None read where nothing is to be read.
-        ranges = partition.value or ()
+        ranges = partition.value
+        if not ranges:  # Spark has None read where nothing is to be read
+            return iter(())
         return read_ranges(ranges, self.options, self.projection.names, self.projection.finish)
 
     def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
@@ -106,9 +108,13 @@ class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         planner = Planner(self.options)
         try:
-            return self.tasks(planner.batch_ranges())
+            return self.tasks(self.ranges(planner))
         finally:
             planner.close()
+
+    def ranges(self, planner: Planner) -> list[PartitionRange]:
+        """What is read, of all partitions."""
+        return planner.batch_ranges()
 
 
 class PushdownReader(BatchReader):
@@ -127,15 +133,15 @@ class PushdownReader(BatchReader):
 
         for each in filters:
             condition = condition_of(each)
-            if condition is None:
+            if condition is None or not condition.exact:
                 yield each
-            else:
+            if condition is not None:
                 self.conditions.append(condition)
 
-    def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
-        for condition in self.conditions:
-            ranges = [part for each in ranges for part in condition.of(each)]
-        return super().tasks([each for each in ranges if each.size])
+    def ranges(self, planner: Planner) -> list[PartitionRange]:
+        from cykafka.spark.pushdown import narrow
+
+        return planner.batch_ranges(partial(narrow, tuple(self.conditions)))
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):

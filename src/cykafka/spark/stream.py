@@ -8,6 +8,7 @@ first batch carries it, and a batch that begins behind its end is an error.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -45,6 +46,7 @@ class StreamPlan:
         self._target: Ends | None = None
         self._latest: Offsets | None = None
         self._last_batch: float | None = None
+        self._ranges_told = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamPlan, (self.options, self._clock)
@@ -75,9 +77,7 @@ class StreamPlan:
         begin = parse_offsets(rest, _WHAT, lowest=0)
         if self._mirror is not None:
             self._mirror.commit(begin)
-        ends = self._target
-        if ends is None:
-            ends = self.planner.ends(self.planner.partitions(begin), begin)
+        ends = self._ends(begin)
         self._latest = dict(ends.latest)
         end = self._latest
         if limited:
@@ -87,6 +87,21 @@ class StreamPlan:
         if end == begin:
             return dict(start)
         return format_offsets(end)
+
+    def _ends(self, begin: Offsets) -> Ends:
+        """Where partitions end, those that are known since the last batch among them."""
+        target = self._target
+        if target is None:
+            return self.planner.ends(self.planner.partitions(begin), begin)
+        # It was frozen before Spark told where the stream is: an answer without a partition that
+        # was read may have been that of a broker that has just started.
+        stale = {each for each, at in begin.items() if target.latest.get(each, -1) < at}
+        if stale:
+            found = stale.intersection(self.planner.partitions(begin))
+            again = self.planner.ends(sorted(found), begin)
+            target = Ends(target.earliest | again.earliest, target.latest | again.latest)
+            self._target = target
+        return target
 
     def _limit(self, begin: Offsets, end: Offsets, earliest: Offsets) -> Offsets:
         froms = {**{each: earliest[each] for each in end if each in earliest}, **begin}
@@ -114,7 +129,33 @@ class StreamPlan:
         begin = parse_offsets(first, _WHAT, lowest=0)
         if carried is not None and before is None:
             begin = carried
+        elif carried is None and before is None and not self._ranges_told:
+            self._check_start(begin, last)
+        self._ranges_told = True
         return self.planner.stream_ranges(begin, parse_offsets(last, _WHAT, lowest=0))
+
+    def _check_start(self, begin: Offsets, end: Mapping[str, Any]) -> None:
+        """A first batch that another connector has planned: does it begin here?
+
+        Ours carries its start. Another one's began where the options said *then*: were that
+        `latest`, or a time, what came since would be passed over.
+        """
+        if begin != self._initial:
+            return  # Spark has it from its log
+        start = self.options.start
+        moved = [
+            each
+            for each, at in begin.items()
+            # What is given as a number stays; nothing lies before 0.
+            if at > 0 and not (start.kind == "offsets" and start.each.get(each, -1) >= 0)
+        ]
+        if moved:
+            self.planner.lose(
+                "the checkpoint has a first batch that is not done and was planned by another "
+                f"connector, up to {json.dumps(end)}. Where it began is not in there, and option "
+                f"{start.option} may mean another place by now. Let that connector end the batch, "
+                "or give its start as startingOffsets: it is in the checkpoint's sources/0/0"
+            )
 
     def close(self) -> None:
         """Close the clients."""

@@ -1,30 +1,27 @@
 """On the executors: ranges of offsets become Arrow record batches.
 
 A consumer is assigned the ranges of a task and never joins a group. It stays open in the worker
-process for the tasks to come, since Spark uses its workers again; when something goes wrong, it is
-closed.
-Rows are built in C; what is here happens once per batch.
+process for the tasks to come (`consumers`). Rows are built in C; what is here happens once per
+batch.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from cykafka import Consumer, KafkaError, KafkaException, Message, MessageBatch, TopicPartition
+from cykafka import KafkaError, KafkaException, Message, MessageBatch, TopicPartition
 from cykafka._ranges import Range, Ranges
-from cykafka.spark.client import ClientConfig
+from cykafka.spark.consumers import OpenConsumer, borrowed, consumer_config
+from cykafka.spark.loss import ADVICE, GONE, DataLossError
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
 
-__all__ = ["DataLossError", "close_consumers", "consumer_config", "read_ranges"]
+__all__ = ["read_ranges"]
 
 _log = logging.getLogger("cykafka.spark")
 
@@ -32,21 +29,16 @@ _log = logging.getLogger("cykafka.spark")
 BATCH_ROWS = 10_000
 BATCH_BYTES = 12 * 1024 * 1024
 
-# Consumers kept open in one worker; a query has one.
-KEPT = 2
-
 # How long nothing comes before the brokers are asked what is left of the partitions, s, and again.
 LOOK_AFTER_S = 2.0
 LOOK_AGAIN_S = 2.0
 WAIT_S = 0.5
 REQUEST_S = 30.0
+# A partition that errs again is assigned again only after a while, s, twice as long each time: to
+# assign throws away what was fetched ahead, of all partitions.
+AGAIN_S = 0.1
+AGAIN_MOST_S = 5.0
 
-GONE = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.UNKNOWN_TOPIC_ID,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-)
 # What waiting does not heal.
 _LASTING = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -55,85 +47,6 @@ _LASTING = (
     KafkaError._BAD_COMPRESSION,
     KafkaError._FATAL,
 )
-
-ADVICE = (
-    "If these records may be missed, set the option failOnDataLoss to false; if not, let the "
-    "topic keep its records for longer (retention.ms, retention.bytes) than the query falls behind"
-)
-
-
-class DataLossError(RuntimeError):
-    """Records that were to be read are not there any more."""
-
-
-def consumer_config(kafka: ClientConfig, group_id: str) -> ClientConfig:
-    """Properties of a consumer that reads ranges; what a user says of ``kafka.*`` wins."""
-    config = ClientConfig(kafka)
-    config.setdefault("group.id", group_id)
-    # An idle request holds up what comes next on its connection, such as the next task's.
-    config.setdefault("fetch.wait.max.ms", "10")
-    config.update(
-        {
-            "enable.auto.commit": "false",
-            "enable.auto.offset.store": "false",
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "error",
-        }
-    )
-    return config
-
-
-# -- consumers that stay open
-
-
-@dataclass
-class _Held:
-    consumer: Consumer
-    # How many partitions the topics have that its metadata knows.
-    topics: dict[str, int] = field(default_factory=dict)
-
-
-_kept: OrderedDict[tuple[int, frozenset[tuple[str, str]]], _Held] = OrderedDict()
-
-
-@contextmanager
-def _held(config: ClientConfig) -> Iterator[_Held]:
-    """A consumer of this configuration, which nobody else has meanwhile."""
-    key = (os.getpid(), frozenset(config.items()))
-    held = _kept.pop(key, None)
-    if held is None:
-        held = _Held(Consumer(dict(config)))
-    try:
-        yield held
-        _unassign(held.consumer)
-    except GeneratorExit:  # nobody wants the rest
-        _unassign(held.consumer)
-    except BaseException:
-        held.consumer.close()
-        raise
-    other = _kept.pop(key, None)
-    if other is not None:
-        other.consumer.close()
-    _kept[key] = held
-    while len(_kept) > KEPT:
-        (pid, _), old = _kept.popitem(last=False)
-        if pid == os.getpid():
-            old.consumer.close()
-
-
-def _unassign(consumer: Consumer) -> None:
-    """Give up what is assigned; librdkafka would keep what is paused so for the next task."""
-    consumer.resume(consumer.assignment())
-    consumer.unassign()
-
-
-def close_consumers() -> None:
-    """Close what this process keeps open."""
-    while _kept:
-        (pid, _), held = _kept.popitem()
-        if pid == os.getpid():
-            held.consumer.close()
-
 
 # -- a task
 
@@ -171,8 +84,8 @@ def read_ranges(
         What waiting does not heal.
     """
     config = consumer_config(options.kafka, f"{options.group_id_prefix}-executor")
-    with _held(config) as held:
-        task = _Task(held, ranges, options)
+    with borrowed(config) as mine:
+        task = _Task(mine, ranges, options)
         while len(task.wanted):
             batch = task.next_batch()
             if batch:
@@ -186,16 +99,20 @@ class _Task:
     """Ranges on their way from the broker."""
 
     def __init__(
-        self, held: _Held, ranges: Sequence[PartitionRange], options: ReadOptions
+        self, mine: OpenConsumer, ranges: Sequence[PartitionRange], options: ReadOptions
     ) -> None:
-        self.held = held
-        self.consumer = held.consumer
+        self.mine = mine
+        self.consumer = mine.consumer
         self.options = options
         self.wanted = Ranges((each.topic, each.partition, each.start, each.end) for each in ranges)
         self.running = len(self.wanted)
         self.last_error: KafkaError | None = None
         self.suspects: set[tuple[str, int]] = set()
         self.before: dict[tuple[str, int], int] = {}
+        # When all is assigned anew, for whom, and how long the next error of each puts it off.
+        self.assign_at: float | None = None
+        self.stopped: set[tuple[str, int]] = set()
+        self.waits: dict[tuple[str, int], float] = {}
         self.moved()
         self._know(ranges)
         self._assign()
@@ -209,12 +126,15 @@ class _Task:
 
     def next_batch(self) -> MessageBatch:
         """The next records: none if errors came, or nothing did."""
-        wait = max(min(WAIT_S, self.deadline - time.monotonic()), 0.0)
+        until = self.deadline if self.assign_at is None else min(self.deadline, self.assign_at)
+        wait = max(min(WAIT_S, until - time.monotonic()), 0.0)
         batch = self.consumer._consume_ranges(self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
-        again = [self._heed(message) for message in batch.errors]
-        if any(again) and len(self.wanted):
+        for message in batch.errors:
+            self._heed(message)
+        if self.assign_at is not None and self.assign_at <= time.monotonic() and len(self.wanted):
             self._assign()
         if len(batch):
+            self.mine.complaint = None
             self._pause_done()
         elif len(self.wanted):
             self._while_nothing_comes()
@@ -227,15 +147,19 @@ class _Task:
         most: dict[str, int] = {}
         for each in ranges:
             most[each.topic] = max(most.get(each.topic, 0), each.partition)
-        for topic, partition in most.items():
-            if self.held.topics.get(topic, 0) <= partition:
-                self.held.topics[topic] = self._partitions_of(topic)
+        known = self.mine.known
+        asked = [topic for topic, number in most.items() if known.get(topic, 0) <= number]
+        found = self.mine.topics(asked, self._request_s())
+        for topic in asked:
+            known[topic] = _partitions(topic, found.get(topic)) or 0
 
-    def _partitions_of(self, topic: str) -> int:
-        found = self.consumer.list_topics(topic, self._request_s()).topics.get(topic)
-        if found is None or found.error is not None:
-            return 0
-        return max(found.partitions, default=-1) + 1
+    def _is_gone(self, at: Range) -> bool:
+        """Whether brokers say that there is no such partition; that they say nothing is another
+        matter."""
+        count = _partitions(
+            at.topic, self.mine.topics([at.topic], self._request_s()).get(at.topic)
+        )
+        return count is not None and count <= at.partition
 
     def _request_s(self) -> float:
         return min(REQUEST_S, self.options.poll_timeout_s)
@@ -243,8 +167,20 @@ class _Task:
     def _assign(self) -> None:
         left = self.wanted.left()
         self.running = len(left)
-        _unassign(self.consumer)
-        self.consumer.assign([TopicPartition(at.topic, at.partition, at.next) for at in left])
+        self.assign_at = None
+        self.stopped.clear()
+        self.mine.assign([TopicPartition(at.topic, at.partition, at.next) for at in left])
+
+    def _assign_again(self, at: Range) -> None:
+        """On behalf of a partition that has stopped with an error."""
+        place = (at.topic, at.partition)
+        if place in self.stopped:
+            return
+        self.stopped.add(place)
+        wait = self.waits.get(place, 0.0)
+        self.waits[place] = min(max(2 * wait, AGAIN_S), AGAIN_MOST_S)
+        due = time.monotonic() + wait
+        self.assign_at = due if self.assign_at is None else min(self.assign_at, due)
 
     def _pause_done(self) -> None:
         """No more of what is done; the last one ends with the assignment."""
@@ -261,26 +197,26 @@ class _Task:
 
     # -- errors
 
-    def _heed(self, message: Message) -> bool:
-        """What to do about an error; whether the partitions have to be assigned again."""
+    def _heed(self, message: Message) -> None:
+        """Raise, have it assigned again, or wait."""
         error = message.error()
         assert error is not None
         code = error.code()
         at = self._range_of(message)
         if at is not None and code == KafkaError._AUTO_OFFSET_RESET:
             self._out_of_range(at)
-            return True
-        if at is not None and code in GONE:
+            self._assign_again(at)
+        elif at is not None and code in GONE:
             self.last_error = error
-            self.held.topics.pop(at.topic, None)
-            if self._partitions_of(at.topic) <= at.partition:
+            self.mine.known.pop(at.topic, None)
+            if self._is_gone(at):
                 self.look_at = 0.0
-                return False
-            return True
-        if error.fatal() or code in _LASTING:
+            else:
+                self._assign_again(at)
+        elif error.fatal() or code in _LASTING:
             raise KafkaException(error)
-        self.last_error = error
-        return False
+        else:
+            self.last_error = error
 
     def _range_of(self, message: Message) -> Range | None:
         topic, partition = message.topic(), message.partition()
@@ -295,8 +231,9 @@ class _Task:
             return
         if low > at.next:
             self._lose(at, min(low, at.end), f"the partition begins at {low}")
-        elif high < at.end:
-            # A position behind the end: the topic was made anew, or its log was cut.
+        elif high < at.next:
+            # A position behind the end: the topic was made anew, or its log was cut. With an end
+            # that lies further on by now, what is there can be read.
             self._lose(at, at.end, f"the partition ends at {high}")
 
     def _ends(
@@ -304,7 +241,7 @@ class _Task:
     ) -> dict[tuple[str, int], tuple[int | None, int | None]]:
         asked = [TopicPartition(at.topic, at.partition) for at in ranges]
         found: dict[tuple[str, int], tuple[int | None, int | None]] = {}
-        for each, ends in self.consumer.watermarks(asked, self._request_s()).items():
+        for each, ends in self.mine.watermarks(asked, self._request_s()):
             known = each.error is None
             found[each.topic, each.partition] = (ends.low, ends.high) if known else (None, None)
         return found
@@ -329,6 +266,9 @@ class _Task:
         now = time.monotonic()
         if now >= self.deadline:
             raise TimeoutError(self._silence(left))
+        hopeless = self.mine.hopeless()
+        if now >= self.look_at and hopeless is not None:
+            raise KafkaException(hopeless)
         if now >= self.look_at:
             self.look_at = now + LOOK_AGAIN_S
             self._look(left)
@@ -344,11 +284,12 @@ class _Task:
         for at in left:
             low, high = ends[at.topic, at.partition]
             why, until = None, at.end
-            if high is None and self._partitions_of(at.topic) <= at.partition:
+            if high is None and self._is_gone(at):
                 why = "the partition does not exist (any more)"
             elif low is not None and low > at.next:
                 why, until = f"the partition begins at {low}", min(low, at.end)
-            elif high is not None and high < at.end:
+            elif high is not None and high < at.end and high <= max(at.next, at.eof):
+                # All that is there has come; what has not come yet may be late.
                 why = f"the partition ends at {high}"
             if why is None:
                 continue
@@ -364,10 +305,23 @@ class _Task:
         at = left[0]
         others = f", nor from {len(left) - 1} more partitions" if len(left) > 1 else ""
         ended = f" (the partition ended at {at.eof})" if at.eof >= 0 else ""
-        last = f"; the last error was: {self.last_error}" if self.last_error is not None else ""
+        error = self.last_error or self.mine.complaint
+        last = f"; the last error was: {error}" if error is not None else ""
         return (
             f"{at.topic} [{at.partition}]: nothing came from offset {at.next} on, of those up to "
             f"{at.end - 1}, for {self.options.poll_timeout_s:g} s{ended}{others}{last}. Are the "
             "brokers up and reachable from the executors? The time is the option "
             "kafkaConsumer.pollTimeoutMs"
         )
+
+
+def _partitions(name: str, topic: Any) -> int | None:
+    """How many partitions a topic has, by its metadata; None if that is not known yet."""
+    if topic is None:
+        return 0
+    if topic.error is None:
+        return max(topic.partitions, default=-1) + 1
+    code = topic.error.code()
+    if code in _LASTING:
+        raise KafkaException(KafkaError(code, f"{name}: {topic.error.str()}"))
+    return 0 if code in GONE else None

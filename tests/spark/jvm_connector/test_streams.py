@@ -49,28 +49,35 @@ def test_micro_batches_by_rate(stream: Make, topics: Any) -> None:
     assert len(ends) >= 4
 
 
-def test_micro_batches_from_offsets_of_each_partition(stream: Make, topics: Any) -> None:
-    rows, _ = same_batches(
-        stream,
-        subscribe=topics.mixed,
-        startingOffsets={topics.mixed: {"0": 50, "1": -2, "2": -1, "3": 0}},
-        maxOffsetsPerTrigger=33,
-        minPartitions=5,
-    )
+STARTS: dict[str, tuple[Callable[[Any], dict[str, Any]], int]] = {
+    "offsets of each partition": (
+        lambda topics: {
+            "subscribe": topics.mixed,
+            "startingOffsets": {topics.mixed: {"0": 50, "1": -2, "2": -1, "3": 0}},
+            "maxOffsetsPerTrigger": 33,
+            "minPartitions": 5,
+        },
+        70,
+    ),
+    "a time": (
+        lambda topics: {
+            "subscribePattern": f"{topics.prefix}-mix.d",
+            "startingTimestamp": T0 + 50_000,
+            "startingOffsetsByTimestampStrategy": "latest",
+            "maxOffsetsPerTrigger": 7,
+        },
+        20,
+    ),
+}
 
-    assert len(rows) == 70
 
+@pytest.mark.parametrize(("options", "count"), STARTS.values(), ids=STARTS.keys())
+def test_micro_batches_from(
+    stream: Make, topics: Any, options: Callable[[Any], dict[str, Any]], count: int
+) -> None:
+    rows, _ = same_batches(stream, **options(topics))
 
-def test_micro_batches_from_a_time(stream: Make, topics: Any) -> None:
-    rows, _ = same_batches(
-        stream,
-        subscribePattern=f"{topics.prefix}-mix.d",
-        startingTimestamp=T0 + 50_000,
-        startingOffsetsByTimestampStrategy="latest",
-        maxOffsetsPerTrigger=7,
-    )
-
-    assert len(rows) == 20
+    assert len(rows) == count
 
 
 def test_micro_batches_of_transactions(stream: Make, topics: Any) -> None:

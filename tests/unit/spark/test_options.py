@@ -37,7 +37,7 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert made.group_id_prefix == "spark-kafka-source"
     assert (made.max_offsets, made.min_offsets) == (None, None)
     assert (made.min_partitions, made.max_records) == (None, None)
-    assert (made.include_headers, made.pushdown, made.commit_group) == (False, False, None)
+    assert (made.pushdown, made.commit_group) == (False, None)
     assert made.kafka["isolation.level"] == "read_uncommitted"
 
 
@@ -62,7 +62,6 @@ def test_values_are_taken_over() -> None:
     assert (made.min_offsets, made.max_offsets) == (5, 7)
     assert (made.min_partitions, made.max_records) == (2, 9)
     assert (made.group_id_prefix, made.commit_group) == ("mine", "lag")
-    assert made.include_headers
     assert made.late_start == "latest"
 
 
@@ -109,6 +108,7 @@ def test_the_first_form_of_a_start_wins() -> None:
         ({"subscribe": " , "}, "option subscribe"),
         ({"assign": "a"}, "exactly one of the options"),
         ({"groupIdPrefix": ""}, "option groupIdPrefix"),
+        ({"includeHeaders": "yes"}, "option includeHeaders: expected true or false"),
         ({"failOnDataLos": "true"}, "did you mean failOnDataLoss?"),
         ({"maxOffsetPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
         ({"startingTimestamps": "1"}, "did you mean startingTimestamp?"),
@@ -120,7 +120,11 @@ def test_errors_name_the_option(options: dict[str, str], expected: str) -> None:
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["path", "checkpointLocation", "topic", "mergeSchema", "x.y"])
+OTHERS = ("path", "checkpointLocation", "topic", "mergeSchema", "x.y", "maxFilesPerTrigger",
+          "partition", "assigned")  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OTHERS)
 def test_keys_of_spark_and_of_others_are_passed_over(key: str) -> None:
     assert batch(**{key: "value"}).topics.names == ("a",)
 

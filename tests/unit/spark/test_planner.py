@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from cykafka import OFFSET_END, KafkaError, KafkaException, TopicPartition, Watermarks
+from cykafka.spark import consumers
 from cykafka.spark import planner as module
+from cykafka.spark.consumers import OpenConsumer, consumer_config
+from cykafka.spark.loss import DataLossError
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
 from cykafka.spark.planner import GroupMirror, Planner, tasks_of
-from cykafka.spark.worker import DataLossError, consumer_config
 
 
 class MadeUp:
@@ -25,6 +27,13 @@ class MadeUp:
         self.troubles: list[Any] = []
         self.asked = 0
         self.errors: dict[str, int] = {}
+        self.hidden: dict[str, int] = {}  # topics that so many answers do not know of
+
+    def poll(self, timeout: float) -> None: ...
+
+    def shown(self, name: str) -> bool:
+        self.hidden[name] = self.hidden.get(name, 0) - 1
+        return name in self.partitions and self.hidden[name] < 0
 
     def trouble(self) -> Any:
         self.asked += 1
@@ -33,11 +42,12 @@ class MadeUp:
     def list_topics(self, topic: str | None = None, timeout: float | None = None) -> Any:
         if self.trouble() is not None:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        names = [topic] if topic is not None else list(self.partitions)
+        there = [each for each in self.partitions if topic in (None, each) and self.shown(each)]
+        names = [topic] if topic is not None else there
         topics = {}
         for name in names:
             code = self.errors.get(name)
-            if name not in self.partitions:
+            if name not in there:
                 code = KafkaError.UNKNOWN_TOPIC_OR_PART
             numbers = {} if code else dict.fromkeys(range(self.partitions[name]))
             topics[name] = SimpleNamespace(
@@ -90,7 +100,7 @@ def planned(made_up: MadeUp, mode: Any = "batch", **options: str) -> Planner:
     if not {"subscribe", "assign", "subscribepattern"} & given.keys():
         given["subscribe"] = "a"
     planner = Planner(ReadOptions.of({"kafka.bootstrap.servers": "h:1", **given}, mode))
-    planner._consumer = made_up  # type: ignore[assignment]
+    planner._open = OpenConsumer({}, make=lambda _: made_up)  # type: ignore[arg-type, return-value]
     return planner
 
 
@@ -165,6 +175,146 @@ def test_assigned_partitions_that_are_not_there_are_left_out(
     assert "option assign: there is no a [5]" in caplog.text
 
 
+READS = {
+    "subscribe": {"subscribe": "a,b"},
+    "subscribePattern": {"subscribePattern": "[ab]"},
+    "assign": {"assign": '{"a":[0],"b":[0]}'},
+}
+
+
+@pytest.mark.parametrize("lenient", ["true", "false"])
+@pytest.mark.parametrize("options", READS.values(), ids=READS.keys())
+def test_known_topic_that_one_answer_lacks_is_not_gone(
+    options: dict[str, str], lenient: str, no_sleep: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    made_up = MadeUp({"a": 1, "b": 1})
+    made_up.hidden["b"] = 2
+    planner = planned(made_up, "stream", failOnDataLoss=lenient, **options)
+
+    assert planner.partitions([("a", 0), ("b", 0)]) == [("a", 0), ("b", 0)]
+    assert no_sleep == [0.5, 0.5]  # a broker that has just started knows no more after 10 ms
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("options", READS.values(), ids=READS.keys())
+def test_known_topic_that_stays_away_is_gone(options: dict[str, str]) -> None:
+    made_up = MadeUp({"a": 1})
+    planner = planned(made_up, "stream", failOnDataLoss="false", **options)
+
+    assert planner.partitions([("a", 0), ("b", 0)]) == [("a", 0)]
+    assert made_up.asked == (4 if "subscribePattern" in options else 8)
+    # What was not there before, or is not read any more, is not waited for.
+    made_up.asked = 0
+    assert planner.partitions([("a", 0), ("c", 0)]) == [("a", 0)]
+    assert made_up.asked == (1 if "subscribePattern" in options else 2)
+
+
+def test_known_partition_whose_end_one_answer_lacks_is_not_gone(no_sleep: list[float]) -> None:
+    made_up = MadeUp({"a": 1})
+    made_up.troubles = [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    planner = planned(made_up, "stream", failOnDataLoss="false")
+
+    assert planner.ends([("a", 0)], {("a", 0): 9}).latest == {("a", 0): 10}
+    assert no_sleep == [0.5]
+
+
+def test_many_topics_are_asked_for_at_once() -> None:
+    made_up = MadeUp({f"t{number}": 1 for number in range(20)})
+    names = ",".join(made_up.partitions)
+    assert len(planned(made_up, subscribe=names).partitions()) == 20
+    assert made_up.asked == 1
+    # What the list lacks is asked for by name.
+    planner = planned(made_up, subscribe=f"{names},absent", failOnDataLoss="false")
+    assert len(planner.partitions()) == 20
+    assert made_up.asked == 3
+
+
+class Silent(MadeUp):
+    """Brokers that do not answer, and why; time goes by with the questions."""
+
+    def __init__(self, complaint: KafkaError, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__({"a": 1})
+        self.now = 0.0
+        self.complaint = complaint
+        self.opened: OpenConsumer | None = None
+        monkeypatch.setattr(consumers, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = None) -> Any:
+        self.asked += 1
+        self.now += timeout or 0.0
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
+
+    def poll(self, timeout: float) -> None:
+        assert self.opened is not None
+        self.opened._complain(self.complaint)
+        self.opened._complain(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
+def test_login_that_fails_is_told_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = Silent(KafkaError(code, "no such user"), monkeypatch)
+    planner = planned(made_up)
+    made_up.opened = planner.brokers
+
+    with pytest.raises(KafkaException, match="no such user") as caught:
+        planner.partitions()
+    assert caught.value.args[0].code() == code
+    assert made_up.now < 5
+
+
+def test_silence_of_brokers_ends_after_a_minute_and_has_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_up = Silent(KafkaError(KafkaError._TRANSPORT, "connection refused"), monkeypatch)
+    planner = planned(made_up)
+    made_up.opened = planner.brokers
+
+    with pytest.raises(KafkaException, match=r"Failed to get metadata.*connection refused"):
+        planner.partitions()
+    assert made_up.now == pytest.approx(60, abs=1)
+    assert made_up.asked <= 7
+
+
+def test_complaints_count_until_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = planned(MadeUp({"a": 1}))
+    planner.brokers._complain(KafkaError(KafkaError._AUTHENTICATION))
+    assert planner.brokers.hopeless() is not None
+    planner.partitions()
+    assert planner.brokers.hopeless() is None
+
+
+def test_group_of_the_driver_has_the_prefix() -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}
+    for prefix in ("spark-kafka-source", "mine"):
+        options = ReadOptions.of({**given, "groupidprefix": prefix}, "batch")
+        groups = set()
+        for _ in range(2):
+            planner = Planner(options)
+            groups.add(planner.brokers.consumer.configuration()["group.id"])
+            planner.close()
+        assert len(groups) == 2
+        assert all(str(each).startswith(f"{prefix}-") for each in groups)
+
+
+def test_losses_that_no_filter_lets_through_are_none() -> None:
+    start = '{"a":{"0":0,"1":12}}'
+    strict = planned(
+        MadeUp({"a": 2}), startingOffsets=start, endingOffsets='{"a":{"0":99,"1":12}}'
+    )
+
+    def before_5(whole: PartitionRange) -> list[PartitionRange]:
+        return [PartitionRange(whole.topic, whole.partition, whole.start, min(whole.end, 5))]
+
+    def of_0(whole: PartitionRange) -> list[PartitionRange]:
+        return before_5(whole) if whole.partition == 0 else []
+
+    assert strict.batch_ranges(of_0) == [PartitionRange("a", 0, 0, 5)]
+    with pytest.raises(DataLossError, match=r"a \[0\]: offsets 10 to 98 are not there"):
+        strict.batch_ranges(lambda whole: [whole] if whole.partition == 0 else [])
+    with pytest.raises(DataLossError, match=r"a \[1\]: the read would begin at 12"):
+        strict.batch_ranges(lambda whole: [whole] if whole.partition == 1 else [])
+
+
 def test_pattern_passes_over_the_brokers_own_topics() -> None:
     planner = planned(MadeUp({"a": 1, "ab": 2, "__consumer_offsets": 50}), subscribePattern=".*")
     assert planner.partitions() == [("a", 0), ("ab", 0), ("ab", 1)]
@@ -206,6 +356,10 @@ def test_tasks_follow_the_options() -> None:
         return [sum(each.size for each in task) for task in tasks_of(ranges, read)]
 
     assert sizes() == [6_000] * 4
+    # A thousand records may be a thousand large ones.
+    ranges = [PartitionRange("a", number, 0, 1_000) for number in range(8)]
+    assert sizes() == [1_000] * 8
+    ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
     assert sizes(maxRecordsPerPartition="2000") == [2_000] * 12
     assert sizes(minPartitions="8") == [3_000] * 8
     small = [PartitionRange("a", number, 0, 10) for number in range(40)]
@@ -231,7 +385,7 @@ def test_consumers_never_commit_and_keep_to_offsets() -> None:
 
 def test_planners_and_mirrors_are_pickled_without_clients() -> None:
     planner = planned(MadeUp({"a": 1}))
-    assert pickle.loads(pickle.dumps(planner))._consumer is None
+    assert pickle.loads(pickle.dumps(planner))._open is None
     mirror = GroupMirror(planner.options.kafka, "lag")
     mirror._consumer = MadeUp({})  # type: ignore[assignment]
     again = pickle.loads(pickle.dumps(mirror))
@@ -263,6 +417,30 @@ def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFi
     assert "could not be written into group lag" in caplog.text
     mirror.commit({("a", 0): 5, ("a", 1): 2})
     assert commits[-1] == [("a", 0, 5), ("a", 1, 2)]
+
+
+def test_mirror_that_failed_is_repeated_by_the_next_commit() -> None:
+    commits: list[int] = []
+
+    class Failing(MadeUp):
+        failed: list[KafkaError]
+
+        def poll(self, timeout: float) -> None:
+            if self.failed:
+                mirror._committed(self.failed.pop(), [])
+
+        def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+            commits.append(len(offsets))
+
+    made_up = Failing({})
+    made_up.failed = []
+    mirror = GroupMirror(planned(made_up).options.kafka, "lag")
+    mirror._consumer = made_up  # type: ignore[assignment]
+    mirror.commit({("a", 0): 1, ("a", 1): 1})
+    made_up.failed = [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+    mirror.commit({("a", 0): 1, ("a", 1): 2})
+
+    assert commits == [2, 2]
 
 
 def test_records_that_came_since_the_ends_were_asked_for_are_behind_them() -> None:

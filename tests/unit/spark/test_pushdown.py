@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.pushdown import condition_of
+from cykafka.spark.pushdown import condition_of, narrow
 
 WHOLE = [PartitionRange("a", 0, 0, 100), PartitionRange("a", 1, 0, 100)]
 OTHER = PartitionRange("b", 1, 50, 60)
@@ -51,7 +51,8 @@ def parts(each: Any) -> list[str]:
         (EqualTo(TOPIC, "b"), ["b1 50 60"]),
         (In(TOPIC, ("b", "c")), ["b1 50 60"]),
         (EqualTo(OFFSET, 55), ["a0 55 56", "a1 55 56", "b1 55 56"]),
-        (In(OFFSET, (99, 3)), ["a0 3 4", "a0 99 100", "a1 3 4", "a1 99 100"]),
+        (In(OFFSET, (4, 3, 3, 5)), ["a0 3 6", "a1 3 6"]),
+        (In(OFFSET, (99, 99 + 10_001, 3)), ["a0 3 100", "a1 3 100", "b1 50 60"]),
         (GreaterThan(OFFSET, 97), ["a0 98 100", "a1 98 100"]),
         (GreaterThanOrEqual(OFFSET, 97), ["a0 97 100", "a1 97 100"]),
         (LessThan(OFFSET, 51), ["a0 0 51", "a1 0 51", "b1 50 51"]),
@@ -62,6 +63,30 @@ def parts(each: Any) -> list[str]:
 )
 def test_filters_leave_the_offsets_that_fulfil_them(each: Any, expected: list[str]) -> None:
     assert parts(each) == expected
+
+
+def pieces(offsets: Any) -> tuple[list[tuple[int, int]], bool]:
+    condition = condition_of(In(OFFSET, tuple(offsets)))
+    assert condition is not None
+    return list(condition.bounds), condition.exact
+
+
+def test_offsets_one_by_one_are_read_in_pieces() -> None:
+    assert pieces(range(50, 1050)) == ([(50, 1050)], True)
+    assert pieces([7, 8, 100_000, 5]) == ([(5, 9), (100_000, 100_001)], False)
+    assert pieces([7, 8, 100_000]) == ([(7, 9), (100_000, 100_001)], True)
+    assert pieces([0, 10_000, 20_002]) == ([(0, 10_001), (20_002, 20_003)], False)
+    # Each is a task, and these are too many.
+    assert pieces(range(0, 64_000_000, 1_000_000))[1]
+    assert pieces(range(0, 65_000_000, 1_000_000)) == ([(0, 64_000_001)], False)
+
+
+def test_filters_are_conjunctive() -> None:
+    given = (GreaterThan(OFFSET, 3), In(OFFSET, (2, 3, 4, 5)), LessThan(PARTITION, 1))
+    conditions = [condition_of(each) for each in given]
+    assert all(conditions)
+    whole = PartitionRange("a", 0, 0, 100)
+    assert narrow([each for each in conditions if each], whole) == [PartitionRange("a", 0, 4, 6)]
 
 
 @pytest.mark.parametrize(

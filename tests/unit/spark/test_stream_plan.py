@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from cykafka.spark.loss import DataLossError
 from cykafka.spark.offsets import Offsets, PartitionRange, take_start
 from cykafka.spark.options import ReadOptions
 from cykafka.spark.planner import Ends, Planner
 from cykafka.spark.stream import StreamPlan
-from cykafka.spark.worker import DataLossError
 
 
 class MadeUp(Planner):
@@ -104,12 +104,65 @@ def test_frozen_ends_stay() -> None:
     assert take_start(plan.latest(plan.initial(), limited=True))[0] == {"a": {"0": 5}}
 
 
+def test_frozen_ends_that_lack_what_was_read_are_asked_for_again() -> None:
+    plan, broker, _ = planned({("a", 0): 5}, failOnDataLoss="false")
+    plan.freeze()  # by a broker that has just started
+    broker.latest = {("a", 0): 9, ("a", 1): 7, ("a", 2): 3, ("b", 0): 4}
+    start = {"a": {"0": 2, "1": 7, "2": 1}}
+
+    assert plan.latest(start, limited=True) == {"a": {"0": 5, "1": 7, "2": 3}}
+    broker.latest = {("a", 0): 20, ("a", 1): 20, ("a", 2): 20}
+    assert plan.latest(start, limited=True) == {"a": {"0": 5, "1": 7, "2": 3}}
+    # Frozen at an end that lies before what was read: so, too.
+    broker.latest = {("a", 0): 6}
+    plan.freeze()
+    broker.latest = {("a", 0): 9}
+    assert plan.latest({"a": {"0": 8}}, limited=True) == {"a": {"0": 9}}
+
+
 def test_start_of_a_frozen_stream_is_not_behind_its_end() -> None:
     plan, broker, _ = planned({("a", 0): 5})
     plan.freeze()
     broker.latest = {("a", 0): 9}
     assert plan.initial() == {"a": {"0": 5}}
     assert plan.ranges(plan.initial(), plan.latest(plan.initial(), limited=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fails"),
+    [
+        ({}, True),
+        ({"startingTimestamp": "5"}, True),
+        ({"startingOffsets": "earliest"}, True),
+        ({"startingOffsets": '{"a":{"0":-1,"1":5}}'}, True),
+        ({"startingOffsets": '{"a":{"0":-2,"1":5}}'}, True),
+        ({"startingOffsets": '{"a":{"0":7,"1":5}}'}, False),
+        ({"failOnDataLoss": "false"}, False),
+    ],
+)
+def test_first_batch_of_another_connector_begins_where_is_known(
+    options: dict[str, str], fails: bool
+) -> None:
+    plan, _, _ = planned({("a", 0): 7, ("a", 1): 5}, **options)
+    plan._initial = {("a", 0): 7, ("a", 1): 5}
+    start = end = {"a": {"0": 7, "1": 5}}
+    if fails:
+        with pytest.raises(
+            DataLossError, match=r'planned by another connector.*"0": 7.*sources/0'
+        ):
+            plan.ranges(start, end)
+        return
+    assert plan.ranges(start, end) == []
+    later, _, _ = planned({("a", 0): 7, ("a", 1): 5})
+    # From the log, in a process that asked for no start; and of a query that has begun.
+    assert later.ranges(start, end) == []
+    later._initial = {("a", 0): 7, ("a", 1): 5}
+    assert later.ranges(start, end) == []
+
+
+def test_first_batch_of_another_connector_from_the_very_beginning_is_known() -> None:
+    plan, _, _ = planned({("a", 0): 7}, startingOffsets="earliest")
+    assert plan.ranges(plan.initial(), {"a": {"0": 6}}) == [PartitionRange("a", 0, 0, 6)]
 
 
 def test_limit_counts_unless_all_is_asked_for() -> None:

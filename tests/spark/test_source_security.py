@@ -1,0 +1,141 @@
+"""Reading by TLS and SASL with the JVM client's options, and what those who may not are told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the group spark is not installed")
+
+import trustme
+from jvm_options import PLAIN, SCRAM, certificate, login
+
+from cykafka import KafkaException, Producer
+from cykafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from cykafka.spark.consumers import close_consumers
+from cykafka.spark.offsets import PartitionRange
+from cykafka.spark.source import CyKafkaDataSource, TaskRanges
+from cykafka.testing import KafkaCluster
+
+WAIT_S = 30.0
+# How long a login that fails may take until it is told, s; a minute would be its timeout.
+SOON_S = 25.0
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
+    return kafka_cluster_factory(
+        listeners=("sasl_plain", "sasl_scram_sha_256_tls", "mtls"),
+        users=("alice", "mallory"),
+        properties={"auto.create.topics.enable": "false"},
+    )
+
+
+@pytest.fixture
+def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
+    """A topic with two records that only alice may read."""
+    name = unique("own")
+    secured.create_topic(name, 1)
+    brokers = {"bootstrap.servers": secured.bootstrap_servers}
+    with Producer(brokers) as producer:
+        for _ in range(2):
+            producer.produce(name, b"x")
+        assert producer.flush(WAIT_S) == 0
+    rule = AclBinding(
+        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:alice", "*",
+        AclOperation.ALL, AclPermissionType.ALLOW,
+    )  # fmt: skip
+    with AdminClient(brokers) as admin:
+        for future in admin.create_acls([rule]).values():
+            future.result(WAIT_S)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def no_consumer_stays() -> Iterator[None]:
+    yield
+    close_consumers()
+
+
+def reader_of(options: Mapping[str, str], topic: str) -> Any:
+    # What Spark asks, in the driver and in a worker.
+    source = CyKafkaDataSource({"subscribe": topic, **options})
+    return source.reader(source.schema())
+
+
+def read(options: Mapping[str, str], topic: str) -> int:
+    """How many rows a batch has."""
+    reader = reader_of(options, topic)
+    return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+
+
+def in_a_task(options: Mapping[str, str], topic: str) -> int:
+    """The same without the driver, which would fail first."""
+    task = TaskRanges([PartitionRange(topic, 0, 0, 2)])
+    return sum(batch.num_rows for batch in reader_of(options, topic).read(task))
+
+
+def test_a_user_of_jaas_reads(secured: KafkaCluster, own: str) -> None:
+    assert read(login(secured.client_config("sasl_plain", "alice"), PLAIN), own) == 2
+
+
+def test_scram_by_jaas_over_tls_with_pem_files_reads(secured: KafkaCluster, own: str) -> None:
+    config = secured.client_config("sasl_scram_sha_256_tls", "alice")
+    assert read(login(config, SCRAM), own) == 2
+
+
+@pytest.mark.parametrize("form", ["files", "texts"])
+def test_a_clients_certificate_in_pem_reads(
+    secured: KafkaCluster, own: str, form: str, tmp_path: Path
+) -> None:
+    config = secured.client_config("mtls", "alice")
+    assert read(certificate(config, tmp_path if form == "files" else None), own) == 2
+
+
+@pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
+def test_who_may_not_read_is_told_the_topic(
+    secured: KafkaCluster, own: str, side: Callable[..., int]
+) -> None:
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+        side(login(secured.client_config("sasl_plain", "mallory"), PLAIN), own)
+
+    assert own in str(caught.value)
+
+
+@pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
+def test_a_wrong_password_is_told_soon_and_not_printed(
+    secured: KafkaCluster, own: str, side: Callable[..., int]
+) -> None:
+    config = {**secured.client_config("sasl_plain", "alice"), "sasl.password": "hush-hush"}
+    began = time.monotonic()
+
+    with pytest.raises(KafkaException, match="_AUTHENTICATION") as caught:
+        side(login(config, PLAIN), own)
+
+    assert time.monotonic() - began < SOON_S
+    assert "hush-hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
+def test_a_broker_of_another_authority_is_told_soon(
+    secured: KafkaCluster, own: str, side: Callable[..., int], tmp_path: Path
+) -> None:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    config = secured.client_config("sasl_scram_sha_256_tls", "alice")
+    began = time.monotonic()
+
+    with pytest.raises(KafkaException, match=r"_SSL.*certificate"):
+        side(login({**config, "ssl.ca.location": str(tmp_path / "other.pem")}, SCRAM), own)
+
+    assert time.monotonic() - began < SOON_S

@@ -1,0 +1,125 @@
+"""Consumers that stay open in a worker, with some that are made up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cykafka import KafkaError, KafkaException
+from cykafka.spark import consumers
+from cykafka.spark.client import ClientConfig
+from cykafka.spark.consumers import OpenConsumer, borrowed, close_consumers
+
+
+class MadeUp:
+    def __init__(self, config: Any) -> None:
+        self.closed = 0
+        self.fails = False
+
+    def poll(self, timeout: float) -> None: ...
+    def resume(self, partitions: Any) -> None: ...
+    def assign(self, partitions: Any) -> None: ...
+
+    def assignment(self) -> list[Any]:
+        return []
+
+    def unassign(self) -> None:
+        if self.fails:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MadeUp]]:
+    """Those that were made, the last one last."""
+    found: list[MadeUp] = []
+
+    def make(config: Any) -> MadeUp:
+        found.append(MadeUp(config))
+        return found[-1]
+
+    monkeypatch.setattr(consumers, "OpenConsumer", lambda config: OpenConsumer(config, make))  # type: ignore[arg-type]
+    yield found
+    close_consumers()
+
+
+def config(name: str) -> ClientConfig:
+    return ClientConfig({"bootstrap.servers": "h:1", "client.id": name})
+
+
+def take(name: str) -> None:
+    with borrowed(config(name)) as mine:
+        mine.assign([])
+
+
+def test_one_of_each_configuration_stays_open(made: list[MadeUp]) -> None:
+    for name in ("a", "b", "a", "b", "a"):
+        take(name)
+    assert len(made) == 2
+    assert [each.closed for each in made] == [0, 0]
+
+
+def test_the_one_that_was_used_longest_ago_goes(made: list[MadeUp]) -> None:
+    assert consumers.KEPT == 2
+    for name in ("a", "b", "a", "c"):
+        take(name)
+    assert [each.closed for each in made] == [0, 1, 0]
+    close_consumers()
+    assert [each.closed for each in made] == [1, 1, 1]
+
+
+def test_forked_child_leaves_its_parents_consumers_alone(
+    made: list[MadeUp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take("a")
+    take("b")
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
+    take("a")
+    take("b")
+    assert len(made) == 4
+    take("c")
+    assert [each.closed for each in made] == [0, 0, 1, 0, 0]
+    close_consumers()
+    assert [each.closed for each in made] == [0, 0, 1, 1, 1]
+
+
+def test_nested_tasks_have_consumers_of_their_own(made: list[MadeUp]) -> None:
+    with borrowed(config("a")) as outer, borrowed(config("a")) as inner:
+        assert inner is not outer
+    assert sorted(each.closed for each in made) == [0, 1]
+
+
+def test_consumer_of_a_task_that_failed_is_closed(made: list[MadeUp]) -> None:
+    with pytest.raises(ZeroDivisionError), borrowed(config("a")):
+        raise ZeroDivisionError
+    assert [each.closed for each in made] == [1]
+    assert not consumers._kept
+
+
+def abandoned(name: str) -> Iterator[int]:
+    with borrowed(config(name)) as mine:
+        mine.assign([])
+        yield 1
+
+
+def test_task_that_is_not_wanted_any_more_leaves_its_consumer(made: list[MadeUp]) -> None:
+    rows = abandoned("a")
+    assert next(rows) == 1
+    rows.close()  # type: ignore[attr-defined]
+    assert [each.closed for each in made] == [0]
+    assert len(consumers._kept) == 1
+
+
+def test_consumer_that_cannot_be_unassigned_is_closed(made: list[MadeUp]) -> None:
+    rows = abandoned("a")
+    next(rows)
+    made[0].fails = True
+    with pytest.raises(KafkaException):
+        rows.close()  # type: ignore[attr-defined]
+    assert [each.closed for each in made] == [1]
+    assert not consumers._kept

@@ -1,0 +1,278 @@
+"""How a task reads, with a consumer and a clock that are made up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from cykafka import KafkaError, KafkaException, Watermarks
+from cykafka.spark import worker
+from cykafka.spark.consumers import OpenConsumer
+from cykafka.spark.loss import DataLossError
+from cykafka.spark.offsets import PartitionRange
+from cykafka.spark.options import ReadOptions
+
+A = ("a", 0)
+Act = Callable[["MadeUp", Any], None]
+
+
+class Batch:
+    def __init__(self) -> None:
+        self.errors: list[Any] = []
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+class Unknown:
+    """A partition whose ends nobody tells."""
+
+    def __init__(self, each: Any) -> None:
+        self.topic, self.partition = each.topic, each.partition
+        self.error = KafkaError(KafkaError._NOENT)
+
+
+class MadeUp:
+    """A consumer that does what the test says, one thing a call; time goes by meanwhile."""
+
+    def __init__(self, *acts: Act) -> None:
+        self.acts = list(acts)
+        self.now = 0.0
+        self.assigned: list[Any] = []
+        self.assignments = 0
+        self.asked: list[str | None] = []
+        self.ends: Watermarks | None = Watermarks(0, 10)
+        self.opened: OpenConsumer | None = None
+        self.errors: list[int | None] = []  # of the topics' metadata, one each time
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        self.asked.append(topic)
+        names = {"a", "b"} if topic is None else {topic}
+        code = self.errors.pop(0) if self.errors else None
+        one = SimpleNamespace(
+            error=None if code is None else KafkaError(code),
+            partitions={} if code else dict.fromkeys(range(2)),
+        )
+        return SimpleNamespace(topics=dict.fromkeys(names, one))
+
+    def watermarks(self, asked: Any, timeout: float) -> Any:
+        assert len(asked) <= 500
+        if self.ends is None:
+            return {Unknown(each): None for each in asked}
+        return dict.fromkeys(asked, self.ends)
+
+    def assign(self, partitions: list[Any]) -> None:
+        self.assigned = partitions
+        self.assignments += 1
+
+    def unassign(self) -> None:
+        self.assigned = []
+
+    def assignment(self) -> list[Any]:
+        return self.assigned
+
+    def pause(self, partitions: list[Any]) -> None: ...
+    def resume(self, partitions: list[Any]) -> None: ...
+    def poll(self, timeout: float) -> None: ...
+
+    def _consume_ranges(self, wanted: Any, rows: int, size: int, wait: float) -> Batch:
+        batch = Batch()
+        if self.acts:
+            self.acts.pop(0)(self, (wanted, batch))
+        if not len(batch) and not batch.errors:
+            self.now += wait
+        return batch
+
+
+def nothing(made_up: MadeUp, given: Any) -> None: ...
+
+
+def read_to(offset: int, partition: int = 0) -> Act:
+    """Records have come, up to there."""
+
+    def act(made_up: MadeUp, given: Any) -> None:
+        wanted, batch = given
+        wanted.skip("a", partition, offset)
+        batch.rows = 1
+
+    return act
+
+
+def error(code: int, partition: int = 0) -> Act:
+    def act(made_up: MadeUp, given: Any) -> None:
+        message = SimpleNamespace(
+            error=lambda: KafkaError(code, "made up"),
+            topic=lambda: "a",
+            partition=lambda: partition,
+        )
+        given[1].errors.append(message)
+        made_up.now += 0.005
+
+    return act
+
+
+def task(
+    made_up: MadeUp, monkeypatch: pytest.MonkeyPatch, *ranges: tuple[int, int, int], **given: str
+) -> worker._Task:
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: made_up.now))
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
+    options = ReadOptions.of({**base, **{k.lower(): v for k, v in given.items()}}, "batch")
+    made_up.opened = OpenConsumer({}, make=lambda _: made_up)  # type: ignore[arg-type, return-value]
+    parts = [PartitionRange("a", *each) for each in ranges or [(0, 0, 20)]]
+    return worker._Task(made_up.opened, parts, options)
+
+
+def run(made: worker._Task) -> None:
+    while len(made.wanted):
+        if len(made.next_batch()):
+            made.moved()
+
+
+@pytest.mark.parametrize("lenient", ["true", "false"])
+def test_what_is_before_the_end_is_waited_for(
+    lenient: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of 20 offsets 10 are left, and they are late."""
+    made_up = MadeUp(*[nothing] * 40, read_to(10), *[nothing] * 40)
+    made = task(made_up, monkeypatch, failOnDataLoss=lenient)
+    if lenient == "true":
+        with pytest.raises(
+            DataLossError, match="offsets 10 to 19 are gone: the partition ends at"
+        ):
+            run(made)
+    else:
+        run(made)
+        assert "offsets 10 to 19 are gone" in caplog.text
+    assert made_up.now > 20
+
+
+def test_what_is_before_the_end_and_never_comes_is_a_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = task(MadeUp(), monkeypatch, failOnDataLoss="false")
+    with pytest.raises(TimeoutError, match=r"a \[0\]: nothing came from offset 0 on"):
+        run(made)
+
+
+@pytest.mark.parametrize(("high", "lost"), [(18, False), (14, True)])
+def test_position_that_was_out_of_range_is_read_if_it_is_there_by_now(
+    high: int, lost: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    made_up = MadeUp(error(KafkaError._AUTO_OFFSET_RESET), read_to(20))
+    made_up.ends = Watermarks(0, high)
+    made = task(made_up, monkeypatch, (0, 15, 20), failOnDataLoss="false")
+    run(made)
+
+    assert ("offsets 15 to 19 are gone" in caplog.text) == lost
+    assert made_up.assignments == (1 if lost else 2)
+
+
+def test_partition_that_errs_on_and_on_lets_the_others_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acts: list[Act] = []
+    for offset in range(1, 1001):
+        acts += [error(KafkaError._AUTO_OFFSET_RESET, 1), read_to(offset)]
+    made_up = MadeUp(*acts, read_to(10, 1))
+    run(task(made_up, monkeypatch, (0, 0, 1000), (1, 0, 10)))
+
+    assert 4 <= made_up.assignments <= 10
+    assert made_up.now == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._BAD_MSG,
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._FATAL,
+    ],
+)
+def test_errors_that_last_end_the_task(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = MadeUp(error(code))
+    with pytest.raises(KafkaException) as caught:
+        run(task(made_up, monkeypatch))
+    assert caught.value.args[0].code() == code
+    assert made_up.now < 1
+
+
+def test_other_errors_are_told_if_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = MadeUp(error(KafkaError._TRANSPORT))
+    made_up.ends = Watermarks(0, 20)
+    with pytest.raises(TimeoutError, match=r"the last error was: .*made up"):
+        run(task(made_up, monkeypatch))
+
+
+def test_login_that_fails_in_a_worker_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complain(made_up: MadeUp, given: Any) -> None:
+        assert made_up.opened is not None
+        made_up.opened._complain(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
+
+    # While records come it may be a broker that nobody needs.
+    made_up = MadeUp(complain, read_to(3), *[nothing] * 40, read_to(20))
+    made_up.ends = Watermarks(0, 20)
+    run(task(made_up, monkeypatch))
+
+    made_up = MadeUp(complain)
+    with pytest.raises(KafkaException, match="no such user"):
+        run(task(made_up, monkeypatch))
+    assert made_up.now < 5
+
+
+def test_ends_of_many_partitions_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = MadeUp()  # it sees to the parts' size
+    made = task(made_up, monkeypatch, *((number, 0, 20) for number in range(1200)))
+    assert len(made._ends(made.wanted.left())) == 1200
+
+
+def test_metadata_of_many_topics_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = MadeUp()
+    made = task(made_up, monkeypatch)
+    assert made_up.asked == ["a"]
+    made._know([PartitionRange(name, 1, 0, 5) for name in ("b", *map(str, range(8)))])
+    assert made_up.asked == ["a", None, *map(str, range(8))]  # those that the list lacks
+    made._know([PartitionRange("b", 1, 0, 5), PartitionRange("7", 0, 0, 5)])
+    assert len(made_up.asked) == 10
+
+
+@pytest.mark.parametrize("lenient", ["true", "false"])
+def test_topic_that_may_not_be_read_is_not_gone(
+    lenient: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    made_up = MadeUp()
+    made_up.errors = [denied]
+    with pytest.raises(KafkaException, match="a: ") as caught:
+        task(made_up, monkeypatch, failOnDataLoss=lenient)
+    assert caught.value.args[0].code() == denied
+
+    made_up = MadeUp()  # taken away while it is read
+    made_up.errors = [None, denied]
+    made_up.ends = None
+    with pytest.raises(KafkaException, match="a: "):
+        run(task(made_up, monkeypatch, failOnDataLoss=lenient))
+
+
+def test_topic_without_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = MadeUp(*[nothing] * 40, read_to(20))
+    made_up.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 99
+    made_up.ends = None
+    run(task(made_up, monkeypatch, failOnDataLoss="false"))
+
+
+def test_topic_that_is_gone_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = MadeUp()
+    made_up.errors = [KafkaError.UNKNOWN_TOPIC_OR_PART] * 99
+    made_up.ends = None
+    with pytest.raises(DataLossError, match="offsets 0 to 19 are gone: the partition does not"):
+        run(task(made_up, monkeypatch))
