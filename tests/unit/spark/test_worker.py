@@ -267,7 +267,7 @@ def test_topic_without_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     made_up = MadeUp(*[nothing] * 40, read_to(20))
     made_up.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 99
     made_up.ends = None
-    run(task(made_up, monkeypatch, failOnDataLoss="false"))
+    run(task(made_up, monkeypatch))  # and fails with the first loss
 
 
 def test_topic_that_is_gone_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
