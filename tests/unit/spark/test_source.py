@@ -1,0 +1,47 @@
+"""What Spark asks of the source, without Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pyspark.sql.datasource import EqualTo, In, InputPartition, IsNull
+
+from cykafka.spark import consumers, register
+from cykafka.spark.source import CyKafkaDataSource, PushdownReader
+
+GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}
+
+
+def reader(**options: str) -> Any:
+    source = CyKafkaDataSource({**GIVEN, **options})
+    return source.reader(source.schema())
+
+
+def test_register_makes_the_source_known() -> None:
+    known: list[Any] = []
+    register(SimpleNamespace(dataSource=SimpleNamespace(register=known.append)))  # type: ignore[arg-type]
+    assert known == [CyKafkaDataSource]
+    assert known[0].name() == "cykafka"
+
+
+def test_plan_of_nothing_needs_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "OpenConsumer", None)
+    assert list(reader().read(InputPartition(None))) == []
+    assert not consumers._kept
+
+
+def test_filters_that_do_not_hold_exactly_stay_sparks_too() -> None:
+    made = reader(pushdown="true")
+    assert isinstance(made, PushdownReader)
+    scattered = In(("offset",), (1, 5))
+    null = IsNull(("key",))
+    given = [EqualTo(("partition",), 1), scattered, null]
+
+    assert list(made.pushFilters(given)) == [scattered, null]
+    assert len(made.conditions) == 2
