@@ -14,6 +14,7 @@ from pathlib import Path
 from cykafka.spark.jobs import archive
 from cykafka.spark.jobs.config import Config, load
 from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.log import Log
 from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run, session
 from cykafka.spark.jobs.streams import finish
@@ -42,7 +43,7 @@ def config(servers: str, topic: str, folder: Path, kind: str, **keys: str) -> Co
 
 def main(servers: str, topic: str, folder: str) -> None:
     configs = [config(servers, topic, Path(folder), kind, trigger="continuous") for kind in KINDS]
-    with session(configs[0]) as spark:
+    with session(configs[0], Log()) as spark:
         print("ready", flush=True)
         sys.stdin.readline()
         runs = [Run(spark, each, Progress(0, io.StringIO())) for each in configs]

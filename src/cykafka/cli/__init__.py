@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cykafka._console import run_command
 from cykafka._handle import __version__
 
 _DEMO = """\
@@ -35,15 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit status.
     """
-    try:
-        try:
-            return _run(_parser().parse_args(argv))
-        finally:
-            print(end="", flush=True)  # now, or Python complains of it at its end
-    except BrokenPipeError:
-        # Whoever read our output wants no more of it; nor must Python try again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    return run_command(lambda: _run(_parser().parse_args(argv)))
 
 
 def _run(arguments: argparse.Namespace) -> int:

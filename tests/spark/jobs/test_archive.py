@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +246,10 @@ def test_a_stream_ends_when_it_is_asked_to_and_tells_all_it_did(
     def write_more() -> None:
         # Two micro-batches at least.
         while run.summary.records < 40 and not stop.asked:
-            stop.wait(0.1)
+            time.sleep(0.1)
         bench.fill(topic, 5)
         while run.summary.records < 60 and not stop.asked:
-            stop.wait(0.1)
+            time.sleep(0.1)
         stop.ask()
 
     thread = threading.Thread(target=write_more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from spark_jobs import Bench
+
+from cykafka.spark.java import find_java
 
 SECRET = "geheim-4711"
 START_S = 150
@@ -59,7 +62,7 @@ def test_each_job_runs_as_a_command(
     assert done.returncode == 0, done.stderr
     assert (summary["records"], summary["outcome"]) == (21, "finished")
     assert "archive finished" in done.stdout
-    assert "archive: starting Spark" in done.stderr or "archive: " in done.stderr
+    assert re.search(r"^\[[\d:.]+ s\] archive: [\d,]+ records, ", done.stderr, re.MULTILINE)
 
     done, summary = run("replay", bench, tmp_path, "--path", path, "--to", other_topic,
                         "--until-offset", "5")  # fmt: skip
@@ -120,15 +123,79 @@ def test_a_stream_that_is_stopped_ends_with_its_summary(
 @pytest.mark.timeout(2 * START_S)
 def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> None:
     bench.fill(topic, 1)
-    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / SECRET).write_text("not a folder")
 
     done, summary = run("archive", bench, tmp_path, "--topics", topic,
                         "--path", str(tmp_path / "a"),
-                        "--checkpoint", str(tmp_path / "file" / "c"))  # fmt: skip
+                        "--checkpoint", str(tmp_path / SECRET / "c"))  # fmt: skip
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (told,) = [line for line in done.stderr.splitlines() if "cykafka.spark archive: " in line]
     assert "Exception)" in told
-    assert str(tmp_path / "file") in told
-    assert summary.get("outcome", "failed") == "failed"
+    assert str(tmp_path / "********") in told
+    assert summary["outcome"] == "failed"
+
+
+@pytest.mark.timeout(2 * START_S)
+def test_records_that_are_lost_are_told(
+    bench: Bench, topic: str, tmp_path: Path, delete_before: Any
+) -> None:
+    places = {"path": str(tmp_path / "a"), "checkpoint": str(tmp_path / "c")}
+    bench.fill(topic, 5)
+    bench.run("archive", topics=topic, **places)
+    bench.fill(topic, 15)
+    delete_before(topic, 2, 12)
+
+    done, summary = run("archive", bench, tmp_path, "--topics", topic, "--path", places["path"],
+                        "--checkpoint", places["checkpoint"],
+                        "--source", "failOnDataLoss=false")  # fmt: skip
+
+    assert (done.returncode, summary["outcome"]) == (0, "finished"), done.stderr
+    assert (summary["records"], summary["offsets_without_record"]) == (53, 7)
+    (told,) = summary["warnings"]
+    assert f"{topic} [2]" in told
+    assert f"warning: {told}\n" in done.stderr
+    assert f"  warning: {told}\n" in done.stdout
+    assert "  no record    7 offsets\n" in done.stdout
+
+
+SUBMITTED = """
+import sys
+from cykafka.spark.jobs import command, session
+
+settings = session._settings
+def told(*given):
+    from pyspark import SparkConf
+    print("chosen", settings(*given).get("spark.master"), flush=True)
+    return settings(*given)
+session._settings = told
+status = command.main()
+from pyspark import SparkContext
+print("master", SparkContext._jvm.java.lang.System.getProperty("spark.master"), flush=True)
+sys.exit(status)
+"""
+
+
+@pytest.mark.timeout(2 * START_S)
+def test_a_job_that_spark_submit_starts_runs_where_that_says(
+    bench: Bench, topic: str, tmp_path: Path
+) -> None:
+    import pyspark
+
+    bench.fill(topic, 1)
+    program = tmp_path / "program.py"
+    program.write_text(SUBMITTED)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    done = subprocess.run(
+        [str(submit), "--master", "local[2]", "--driver-memory", "1g", str(program), "profile",
+         "--bootstrap-servers", bench.servers, "--topics", topic],
+        env={**environment(), "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java()),
+             "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True, text=True, timeout=START_S, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "chosen None" in done.stdout
+    assert "master local[2]" in done.stdout
+    assert "profile finished" in done.stdout

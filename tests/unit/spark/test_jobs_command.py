@@ -15,8 +15,11 @@ import pytest
 
 from cykafka.spark.jobs import command, session
 from cykafka.spark.jobs.command import main
+from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.report import Summary
+from cykafka.spark.jobs.session import Stopped
 
 ARCHIVE = ("archive", "--bootstrap-servers", "localhost:1", "--topics", "a", "--path", "/p",
            "--checkpoint", "/c")  # fmt: skip
@@ -140,6 +143,15 @@ def test_a_pair_that_is_none_is_not_repeated(capsys: pytest.CaptureFixture[str])
 
 # -- running, with a session that is none
 
+LOG = b"""\
+26/01/01 00:00:00 ERROR Executor: the disk is full, says geheim
+java.io.IOException: No space left
+\tat java.base/java.io.X(X.java:1)
+Traceback (most recent call last):
+  File "x.py", line 1, in main
+    fail()
+"""
+
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -147,7 +159,10 @@ def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     work: list[Any] = []
 
     @contextmanager
-    def no_session(config: Any, verbose: bool = False) -> Iterator[Any]:
+    def no_session(config: Any, log: Any = None) -> Iterator[Any]:
+        if log is not None:
+            log.file.write(LOG)
+            log.file.flush()
         yield None
 
     class Module:
@@ -192,6 +207,98 @@ def test_a_job_that_fails_tells_why_and_how_far_it_was(
     assert "archive failed" in said.out
     assert "archive: no ******** for you" in said.err
     assert "Traceback" not in said.err
+    # What Spark has logged is lost with the process: its end is told, but for the traces.
+    assert (
+        "the end of Spark's log:\n"
+        "  | 26/01/01 00:00:00 ERROR Executor: the disk is full, says ********\n"
+        "  | java.io.IOException: No space left\n("
+    ) in said.err
+
+
+def outcome(file: Path) -> Any:
+    return json.loads(file.read_text())["outcome"]
+
+
+def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: Path) -> None:
+    file, seen = tmp_path / "s.json", []
+
+    def work(run: Any) -> Any:
+        seen.append(outcome(file))
+        return run.summary
+
+    def is_misconfigured(run: Any) -> Any:
+        raise ConfigError(['key "schema": no'])
+
+    job.append(work)
+    assert run(*ARCHIVE, "--summary", str(file)) == 0
+    assert outcome(file) == "finished"
+    # A run that is killed leaves it so.
+    assert run(*ARCHIVE, "--summary", str(file)) == 0
+    assert seen == ["running", "running"]
+
+    job[0] = is_misconfigured
+    assert run(*ARCHIVE, "--summary", str(file)) == 2
+    assert outcome(file) == "failed"
+
+
+def test_a_spark_that_does_not_start_leaves_a_summary_that_says_so(
+    job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    @contextmanager
+    def no_module(config: Any, log: Any = None) -> Iterator[Any]:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+        yield
+
+    monkeypatch.setattr(session, "session", no_module)
+    file = tmp_path / "s.json"
+    file.write_text('{"outcome": "finished"}')
+
+    assert run(*ARCHIVE, "--summary", str(file)) == 1
+
+    assert outcome(file) == "failed"
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "No module named 'pyspark': pip install 'cykafka[spark]'" in said.err
+
+
+def test_a_summary_that_cannot_be_written_is_told_once(
+    job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def work(run: Any) -> Any:
+        monkeypatch.setattr(Summary, "write", full)
+        return run.summary
+
+    def full(self: Any, path: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    job.append(work)
+
+    assert run(*ARCHIVE, "--summary", str(tmp_path / "s.json")) == 1
+
+    said = capsys.readouterr()
+    assert said.out.count("archive finished") == 1
+    assert said.err.count("No space left on device") == 1
+    assert "Traceback" not in said.err
+
+
+def test_a_stream_that_was_cut_short_is_no_success(
+    job: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(run: Any) -> Any:
+        raise Stopped("stopped before all was read")
+
+    job.append(work)
+    file = tmp_path / "s.json"
+
+    assert run(*ARCHIVE, "--summary", str(file)) == 1
+
+    assert outcome(file) == "stopped"
+    said = capsys.readouterr()
+    assert "archive stopped" in said.out
+    assert "archive: stopped before all was read" in said.err
+    assert "log" not in said.err
 
 
 def test_verbose_shows_the_trace(job: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +321,6 @@ def test_signals_ask_the_job_to_stop(job: list[Any]) -> None:
     def work(run: Any) -> Any:
         for number in (signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
-            assert run.stop.wait(5)
             asked.append(run.stop.asked)
         return run.summary
 

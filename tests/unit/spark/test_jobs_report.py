@@ -91,6 +91,34 @@ def test_what_a_query_has_left_is_told() -> None:
     assert tally.words() == "archive: 1 records, 10 B, 5/s, 1,000 behind"
 
 
+def test_a_partition_that_is_new_begins_where_its_brokers_say() -> None:
+    summary = Summary("archive")
+    asked = []
+
+    def begins(partitions: list[Any]) -> dict[Any, int]:
+        asked.append(partitions)
+        return {("b", 0): 1_000_000}
+
+    Tally(summary, None, begins).take(
+        [report(1, {"a": {"0": 1}}, {"a": {"0": 2}, "b": {"0": 1_000_005, "1": 7}})]
+    )
+
+    assert asked == [[("b", 0), ("b", 1)]]
+    # What nobody knows is left out.
+    assert summary.ranges == {("a", 0): (1, 2), ("b", 0): (1_000_000, 1_000_005)}
+
+
+def test_offsets_without_a_record_are_told() -> None:
+    summary = Summary("archive")
+    tally = Tally(summary)
+
+    tally.take([report(0, {"a": {"0": 10}}, {"a": {"0": 110}}, records=98)])
+    tally.take([report(1, {"a": {"0": 110}}, {"a": {"0": 111}}, records=1)])
+
+    assert summary.as_dict()["offsets_without_record"] == 2
+    assert "  no record    2 offsets" in summary.lines()
+
+
 # -- summaries
 
 
@@ -108,7 +136,8 @@ def test_a_summary_is_told_to_people() -> None:
     assert "2.0 KiB of keys and values" in text
     assert "617 records/s" in text
     assert ["a", "0", "5", "11", "7"] in [line.split() for line in text.splitlines()]
-    assert "1  " not in [line.strip()[:3] for line in text.splitlines() if line.startswith("  a")]
+    # A partition of which nothing was read is not told.
+    assert ["a", "1"] not in [line.split()[:2] for line in text.splitlines()]
 
 
 def test_a_summary_with_many_partitions_is_cut_but_not_as_json(tmp_path: Path) -> None:
@@ -287,6 +316,43 @@ def test_large_numbers_and_mixed_values_are_text() -> None:
     assert guess([b'{"a": 9223372036854775808, "b": 1}', b'{"b": "x"}'])["schema"] == (
         "a STRING, b STRING"
     )
+
+
+def partition(number: int, records: int, value_bytes: int = 0) -> dict[str, Any]:
+    """What a profile knows of a partition."""
+    return {
+        "topic": "t", "partition": number, "records": records, "key_bytes": 0,
+        "value_bytes": value_bytes, "null_keys": 0, "null_values": 0, "missing": 0, "gaps": 0,
+        "keys": 1, "first_offset": 0, "last_offset": records - 1, "first_ms": 1, "last_ms": 2,
+        "value_min": 1, "value_max": 9, "value_percentiles": [4, 8], "first_gaps": [],
+        "largest_gap": 0,
+    }  # fmt: skip
+
+
+def test_empty_partitions_count_for_the_skew() -> None:
+    read = [partition(2, 90), partition(3, 30)]
+
+    rows = profile._with_empty(read, [("t", number) for number in range(12)] + [("empty", 0)])
+    topics = profile._topics(rows, {"t": 7})
+
+    assert (topics["t"]["partitions"], topics["t"]["records"]) == (12, 120)
+    assert topics["t"]["skew"] == 9.0
+    assert (topics["empty"]["records"], topics["empty"]["skew"]) == (0, None)
+    lines = [line.split() for line in profile.lines(topics, rows)]
+    assert ["t", "2", "90", "█" * 20, "1", "4", "8", "9", "0", "89"] in lines
+    assert ["t", "5", "0", *["-"] * 6] in lines
+
+
+def test_values_to_guess_by_fit_into_the_driver() -> None:
+    few = [partition(number, 1_000, 100 * 1_000) for number in range(4)]
+    many = [partition(number, 1_000, 10_240 * 1_000) for number in range(1_000)]
+    huge = [partition(0, 1_000, 2**20 * 1_000)]
+
+    assert profile._sample(200, few) == 200
+    assert profile._sample(200, many) == 6
+    # The large ones stay where they are.
+    assert profile._sample(200, huge) == 200
+    assert profile._sample(100_000, huge) == 1_024
 
 
 def test_a_profile_of_nothing_says_so() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 
 from cykafka.spark.jobs.config import load
 from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.log import Log
 from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run, Stop, Stopped, _settings
 
@@ -78,6 +81,27 @@ def test_jobs_are_cancelled_when_somebody_asks(run: Run) -> None:
         run.watched("work", work)
 
 
+def test_jobs_that_begin_after_somebody_asked_are_cancelled_too(run: Run) -> None:
+    context: Any = run.spark.sparkContext
+
+    def work() -> None:
+        run.stop.ask()
+        for _ in range(3):
+            context.cancelled.clear()  # there was none to cancel: the next job begins now
+            assert context.cancelled.wait(10)
+        raise RuntimeError("cancelled")
+
+    with pytest.raises(Stopped):
+        run.watched("work", work)
+
+
+def test_work_is_not_begun_when_somebody_has_asked(run: Run) -> None:
+    run.stop.ask()
+
+    with pytest.raises(Stopped, match="stopped before this was begun: counting"):
+        run.watched("counting", lambda: pytest.fail("it was begun"))
+
+
 def test_work_that_is_done_nevertheless_counts(run: Run) -> None:
     def work() -> int:
         run.stop.ask()
@@ -89,7 +113,7 @@ def test_work_that_is_done_nevertheless_counts(run: Run) -> None:
 def test_what_is_given_wins_over_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "before")
-    monkeypatch.delenv("SPARK_MASTER", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     zone = {"spark.sql.session.timeZone": "Europe/Kyiv"}
 
     local = _settings(load(JOBS["profile"], None, GIVEN, {}), False)
@@ -100,6 +124,84 @@ def test_what_is_given_wins_over_what_is_set(monkeypatch: pytest.MonkeyPatch) ->
     assert (other["spark.master"], other["spark.sql.session.timeZone"]) == ("yarn", "Europe/Kyiv")
     assert "spark.driver.host" not in other
     assert "jaas" in other["spark.sql.redaction.options.regex"]
+
+
+def test_what_spark_submit_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+
+    submitted = _settings(load(JOBS["profile"], None, GIVEN, {}), False)
+    chosen = _settings(load(JOBS["profile"], None, {**GIVEN, "master": "yarn"}, {}), False)
+
+    assert "spark.master" not in submitted
+    assert "spark.driver.host" not in submitted
+    assert chosen["spark.master"] == "yarn"
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert "PYSPARK_DRIVER_PYTHON" not in os.environ
+
+
+def test_queries_are_planned_with_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON")
+
+    _settings(load(JOBS["profile"], None, {**GIVEN, "master": "yarn"}, {}), False)
+
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_warnings_of_the_source_are_passed_on_once(run: Run) -> None:
+    log = Log()
+    run._log = log
+    stream: Any = run.progress._stream
+    lost = "orders [3]: offsets 5 to 8 are gone; they are skipped, since failOnDataLoss is false"
+    log.file.write(b"26/01/01 WARN Something: else\n" + lost.encode() + b"\nhalf a")
+    log.file.flush()
+
+    run.tell("working")
+    log.file.write(b" line: failOnDataLoss is false\n" + lost.encode() + b"\n")
+    log.file.write(b"/a/cykafka/b.py:182: UserWarning: option kafka.x is left out\n  warn(\n")
+    log.file.write(b"/a/other/b.py:182: UserWarning: something else\n")
+    log.file.flush()
+    run.tell("working")
+
+    half = "half a line: failOnDataLoss is false"
+    assert run.summary.warnings == [lost, half, "option kafka.x is left out"]
+    assert stream.getvalue().count(f"warning: {lost}\n") == 1
+    assert f"  warning: {half}" in run.summary.lines()
+    assert run.summary.as_dict()["warnings"] == run.summary.warnings
+    assert log.last()[:2] == ["26/01/01 WARN Something: else", lost]
+    log.close()
+
+
+def test_a_log_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cykafka.spark.jobs.log._MOST", 100)
+    log = Log()
+
+    for number in range(20):
+        log.file.write(b"line %d of a log\n" % number)
+        log.file.flush()
+        log.look()
+
+    assert os.fstat(log.file.fileno()).st_size < 120
+    assert log.last() == [f"line {number} of a log" for number in range(20)]
+    log.close()
+
+
+def test_what_cannot_be_put_away_hides_nothing(run: Run) -> None:
+    done = []
+
+    def fail() -> None:
+        raise RuntimeError("the JVM is gone")
+
+    run.at_end += [lambda: done.append(1), fail]
+
+    run.end()
+
+    assert done == [1]
+    assert run.summary.warnings == ["not all could be put away: the JVM is gone"]
 
 
 def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,4 +227,5 @@ def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = list(pace.paced(batches(), rate=10.0))
 
     assert len(taken) == 4
-    assert slept == [1.0, 1.0]
+    # The last one, too, has its time: another task may come after it.
+    assert slept == [1.0, 1.0, 1.0]

@@ -7,7 +7,8 @@
 - ``profile``: what topics hold, as tables and a chart
 
 From bottom to top: `keys` says what can be configured, `config` reads and `checks` judges it,
-`report` counts and prints, `session` starts Spark, `streams` watches over queries; then a module
-for each job; `command` is the command line. Spark is imported only when a job runs: mistakes in a
+`report` counts and prints, `log` keeps what Spark says, `session` starts Spark, `streams` watches
+over queries, whose source (`stopping`) can be told that there is no more; then a module for each
+job; `command` is the command line. Spark is imported only when a job runs: mistakes in a
 configuration are told at once.
 """

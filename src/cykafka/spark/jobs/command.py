@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from cykafka._console import run_command
 from cykafka._handle import __version__
 from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config import Config, ConfigError, load
@@ -28,8 +27,8 @@ Keys of a TOML file and options are the same: dry_run = true is --dry-run. Optio
 ${NAME} in a value is the environment's variable NAME, and so is the value env:NAME: that is where
 passwords belong. docs/spark-jobs.md has it all.
 
-exit status: 0 done, or stopped by Ctrl-C or SIGTERM as a stream is; 1 the job failed; 2 the
-configuration is wrong
+exit status: 0 done, or a continuous stream that was stopped by Ctrl-C or SIGTERM; 1 the job
+failed, or was stopped before it was done; 2 the configuration is wrong
 """
 
 
@@ -46,14 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit status: 0, 1 (the job failed), 2 (the configuration is wrong).
     """
-    try:
-        try:
-            return _run(_parser().parse_args(argv))
-        finally:
-            print(end="", flush=True)  # now, or Python complains of it at its end
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    return run_command(lambda: _run(_parser().parse_args(argv)))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -69,56 +61,66 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _run_job(config: Config, arguments: argparse.Namespace) -> int:
+    from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
 
     name = config.job.name
     module = importlib.import_module(f"cykafka.spark.jobs.{name}")
     progress = Progress(config["progress"])
     stop = Stop()
-    summary: Summary | None = None
+    # Until the job has ended this is what there is to know: what an earlier run left is not its.
+    summary = Summary(name, outcome="running")
+    if not _write(summary, config):
+        return 1
+    log = None if arguments.verbose else Log()
+    failure: BaseException | None = None
+    run: Run | None = None
     try:
         progress.show(f"{name}: starting Spark")
         # Twice: Spark takes Ctrl-C for itself when it starts.
-        with stop.on_signals(), session(config, arguments.verbose) as spark, stop.on_signals():
-            run = Run(spark, config, progress, stop)
-            try:
-                summary = module.run(run)
-            except BaseException as error:
-                summary = run.summary
-                if summary.outcome == "finished":
-                    summary.outcome = "stopped" if isinstance(error, Stopped) else "failed"
-                raise
-            finally:
-                progress.clear()
-        _tell(summary, config)
-        return 0
-    except ConfigError as error:
-        return _fail_configuration(error, arguments)
-    except Stopped as error:
-        _tell(summary, config)
-        print(f"{PROG} {name}: {error}", file=sys.stderr)
-        return 1
-    except JavaError as error:
-        progress.clear()
-        print(f"{PROG} {name}: {error}", file=sys.stderr)
-        return 1
-    except Exception as error:
-        progress.clear()
-        _tell(summary, config)
-        print(f"{PROG} {name}: {config.redact(explained(error))}", file=sys.stderr)
-        if arguments.verbose:
-            print(config.redact("".join(traceback.format_exception(error))), file=sys.stderr)
-        else:
-            print("(--verbose shows where, and Spark's log)", file=sys.stderr)
-        return 1
+        with stop.on_signals(), session(config, log) as spark, stop.on_signals():
+            run = Run(spark, config, progress, stop, log)
+            summary = module.run(run)
+    except BaseException as error:
+        failure = error
+        summary = summary if run is None else run.summary
+        summary.outcome = "stopped" if isinstance(error, Stopped) else "failed"
+    progress.clear()
+    written = _write(summary, config)
+    if run is not None and not isinstance(failure, ConfigError):
+        print(config.redact("\n".join(summary.lines())))
+    last = [] if log is None or failure is None else log.last()
+    if log is not None:
+        log.close()
+    if failure is None:
+        return 0 if written else 1
+    if isinstance(failure, ConfigError):
+        return _fail_configuration(failure, arguments)
+    if not isinstance(failure, Exception):
+        raise failure
+    told = str(failure) if isinstance(failure, Stopped | JavaError) else explained(failure)
+    print(f"{PROG} {name}: {config.redact(told)}", file=sys.stderr)
+    if arguments.verbose:
+        print(config.redact("".join(traceback.format_exception(failure))), file=sys.stderr)
+    elif not isinstance(failure, Stopped | JavaError):
+        if last:
+            print("the end of Spark's log:", file=sys.stderr)
+        for line in last:
+            print(f"  | {config.redact(line)}", file=sys.stderr)
+        print("(--verbose shows where, and all of Spark's log)", file=sys.stderr)
+    return 1
 
 
-def _tell(summary: Summary | None, config: Config) -> None:
-    if summary is None:
-        return
-    print(config.redact("\n".join(summary.lines())))
+def _write(summary: Summary, config: Config) -> bool:
+    """Write the summary where the configuration says; False if that cannot be."""
     if config["summary"]:
-        summary.write(config["summary"])
+        try:
+            summary.write(config["summary"])
+        except OSError as error:
+            told = f'{PROG} {config.job.name}: key "summary" = {config["summary"]!r}: {error}'
+            print(told, file=sys.stderr)
+            return False
+    return True
 
 
 def _fail_configuration(error: ConfigError, arguments: argparse.Namespace) -> int:

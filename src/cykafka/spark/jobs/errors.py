@@ -25,6 +25,8 @@ _NOISE = re.compile(
 def explained(error: BaseException) -> str:
     """One paragraph that names the cause of an error, whatever Spark has wrapped around it."""
     words = str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in ("pyspark", "pyarrow", "py4j"):
+        return f"{words}: pip install 'cykafka[spark]'"
     # What Python raised in a worker is told last in the trace that Spark quotes.
     python = [
         match

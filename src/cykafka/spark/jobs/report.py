@@ -51,6 +51,13 @@ class Summary:
         By topic and partition: the first offset and the one behind the last.
     counts : dict
         By what the job did: ``{"written": 10, ...}``.
+    warnings : list of str
+        What the source, the sink or the job itself have warned of.
+    without_record : int
+        Offsets that were passed, and there was no record: compacted, taken by marks of
+        transactions, or lost.
+    unknown : int
+        Records beside the others that may have been sent, or not: what was at work failed.
     """
 
     job: str
@@ -64,6 +71,9 @@ class Summary:
     seconds: float = 0.0
     outcome: str = "finished"
     report: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    without_record: int = 0
+    unknown: int = 0
 
     def cover(self, topic: str, partition: int, start: int, end: int) -> None:
         """The offsets from `start` until `end` were read."""
@@ -91,6 +101,9 @@ class Summary:
             "bytes": self.bytes,
             "bad": self.bad,
             "counts": self.counts,
+            "offsets_without_record": self.without_record,
+            "unknown": self.unknown,
+            "warnings": self.warnings,
             "offsets": offsets,
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
@@ -113,13 +126,17 @@ class Summary:
             ("records", f"{self.records:,}"),
             ("bytes", f"{human_bytes(self.bytes)} of keys and values"),
             *((name, f"{count:,}") for name, count in self.counts.items()),
+            *([("unknown", f"up to {self.unknown:,} more were sent")] if self.unknown else []),
             ("bad records", f"{self.bad:,}"),
+            *([("no record", f"{self.without_record:,} offsets")] if self.without_record else []),
             ("time", f"{human_time(self.seconds)}, {rate:,.0f} records/s"),
         ]
+        warned = [f"  warning: {words}" for words in self.warnings[:_MANY]]
         if self.report:
-            return [f"{self.job} {self.outcome}", "", *self.report]
+            return [f"{self.job} {self.outcome}", "", *self.report, *warned]
         width = max(len(name) for name, _ in facts)
         lines = [f"{self.job} {self.outcome}", *(f"  {name:{width}}  {v}" for name, v in facts)]
+        lines += warned
         would = self.details.get("would_send")
         if would:
             lines += [

@@ -8,11 +8,14 @@ import signal
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.redaction import REDACTED, is_secret
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cykafka.spark.jobs.config import Config
+    from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.report import Progress
 
 __all__ = ["Run", "Stop", "Stopped", "session"]
@@ -27,6 +31,7 @@ __all__ = ["Run", "Stop", "Stopped", "session"]
 T = TypeVar("T")
 
 _POLL_S = 0.25
+_MOST_WARNINGS = 100
 
 
 class Stopped(Exception):
@@ -38,15 +43,9 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = 0
-        self._event = threading.Event()
 
     def ask(self) -> None:
         self.asked += 1
-        self._event.set()
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep that long, or until somebody asks."""
-        return self._event.wait(seconds)
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
@@ -74,7 +73,9 @@ class Run:
     spark : SparkSession
     config : Config
     progress : Progress
-    stop : Stop
+    stop : Stop, optional
+    log : Log, optional
+        What Spark writes, to look for warnings in it.
 
     Attributes
     ----------
@@ -84,10 +85,17 @@ class Run:
         Counts of micro-batches, by their numbers, that Spark does not report.
     at_end : list of callable
         What is to be done when the query has ended.
+    stop_file : Path
+        Once it is there, the job's streams have nothing more to read.
     """
 
     def __init__(
-        self, spark: SparkSession, config: Config, progress: Progress, stop: Stop | None = None
+        self,
+        spark: SparkSession,
+        config: Config,
+        progress: Progress,
+        stop: Stop | None = None,
+        log: Log | None = None,
     ) -> None:
         self.spark = spark
         self.config = config
@@ -96,6 +104,8 @@ class Run:
         self.summary = Summary(config.job.name)
         self.extra: dict[int, dict[str, Any]] = {}
         self.at_end: list[Callable[[], None]] = []
+        self.stop_file = Path(tempfile.gettempdir(), f"cykafka-stop-{uuid.uuid4().hex}")
+        self._log = log
 
     def tell_targets(self, rows: list[Any]) -> None:
         """Note what a dry run would send: rows of columns, the last of which is a count."""
@@ -105,23 +115,49 @@ class Run:
             name = " ".join(str(part) for part in names)
             would[name] = would.get(name, 0) + count
 
+    def tell(self, words: str) -> None:
+        """Tell how far the job is, and what the source and the sink have warned of."""
+        self.pass_on_warnings()
+        self.progress.show(words)
+
+    def pass_on_warnings(self) -> None:
+        """Tell what is new of the source's and the sink's warnings."""
+        for words in [] if self._log is None else self._log.look():
+            self.warn(words)
+
+    def warn(self, words: str) -> None:
+        """Tell a warning, and keep it for the summary; once, for tasks repeat them."""
+        words = self.config.redact(words)
+        if words not in self.summary.warnings and len(self.summary.warnings) < _MOST_WARNINGS:
+            self.summary.warnings.append(words)
+            self.progress.note(f"warning: {words}")
+
+    def end(self) -> None:
+        """Do what is to be done at the end, whatever has happened."""
+        while self.at_end:
+            try:
+                self.at_end.pop()()
+            except Exception as error:  # a JVM that has died must not hide why
+                self.warn(f"not all could be put away: {explained(error)}")
+
     def watched(self, what: str, work: Callable[[], T]) -> T:
         """The result of `work`, a Spark job or several; their tasks are told while they run.
 
         Raises
         ------
         Stopped
-            Somebody asked to stop; the jobs are cancelled.
+            Somebody asked to stop, before or meanwhile; the jobs are cancelled.
         """
+        if self.stop.asked:
+            raise Stopped(f"stopped before this was begun: {what}")
         done = threading.Event()
 
         def watch() -> None:
-            cancelled = False
             while not done.wait(_POLL_S):
-                if self.stop.asked and not cancelled:
-                    cancelled = True
+                if self.stop.asked:
+                    # Each time: the next job may not have begun when the last one was cancelled.
                     self.spark.sparkContext.cancelAllJobs()
-                self.progress.show(f"{what}: {self._tasks()}")
+                self.tell(f"{what}: {self._tasks()}")
 
         # The work stays in this thread, which Spark knows as the session's; a signal's handler
         # runs in the midst of it, and only leaves word.
@@ -149,14 +185,14 @@ class Run:
 
 
 @contextmanager
-def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
+def session(config: Config, log: Log | None = None) -> Iterator[SparkSession]:
     """A session of Spark that ends with the block.
 
     Parameters
     ----------
     config : Config
-    verbose : bool
-        Let Spark log to standard error; else it is shown only when Spark does not start.
+    log : Log, optional
+        What Spark logs goes there; by default all of it goes to standard error.
 
     Raises
     ------
@@ -165,55 +201,49 @@ def session(config: Config, verbose: bool = False) -> Iterator[SparkSession]:
     RuntimeError
         No Java, or Spark does not start.
     """
-    conf = _settings(config, verbose)
+    conf = _settings(config, log is None)
     from cykafka.spark.java import find_java
 
     os.environ["JAVA_HOME"] = str(find_java())
-    with tempfile.TemporaryFile("w+b") as log:
-        from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
-        from pyspark.sql import SparkSession
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
 
-        if not verbose:
-            # It repeats, as JSON, each error that is told anyhow.
-            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-        # These become arguments of a process, which others can see.
-        public = [(name, value) for name, value in conf.items() if not is_secret(name)]
-        settings = SparkConf(loadDefaults=False).setAll(public)
-        try:
-            if SparkContext._gateway is None:
-                # A session of its own: Ctrl-C is for this process, which ends queries in order;
-                # the JVM ends when this process has.
-                kwargs: dict[str, Any] = {"start_new_session": True}
-                if not verbose:
-                    kwargs["stderr"] = log
-                launch: Any = launch_gateway
-                gateway = launch(conf=settings, popen_kwargs=kwargs)
-                SparkContext._ensure_initialized(gateway=gateway, conf=settings)
-            builder = SparkSession.builder
-            for name, value in conf.items():
-                builder = builder.config(name, value)
-            spark = builder.getOrCreate()
-        except Exception as error:
-            log.seek(0)
-            said = log.read().decode(errors="replace").strip()
-            raise RuntimeError(f"Spark did not start: {_first_cause(said) or error}") from error
-        try:
-            yield spark
-        finally:
-            with suppress(Exception):
-                spark.stop()
-
-
-def _first_cause(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if "rror" in line or "xception" in line]
-    return lines[0] if lines else ""
+    if log is not None:
+        # It repeats, as JSON, each error that is told anyhow.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # These become arguments of a process, which others can see.
+    public = [(name, value) for name, value in conf.items() if not is_secret(name)]
+    settings = SparkConf(loadDefaults=False).setAll(public)
+    try:
+        if SparkContext._gateway is None:
+            # A session of its own: Ctrl-C is for this process, which ends queries in order;
+            # the JVM ends when this process has.
+            kwargs: dict[str, Any] = {"start_new_session": True}
+            if log is not None:
+                kwargs["stderr"] = log.file
+            launch: Any = launch_gateway
+            gateway = launch(conf=settings, popen_kwargs=kwargs)
+            SparkContext._ensure_initialized(gateway=gateway, conf=settings)
+        builder = SparkSession.builder
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    except Exception as error:
+        said = "" if log is None else log.first_error()
+        raise RuntimeError(f"Spark did not start: {said or error}") from error
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):
+            spark.stop()
 
 
 def _settings(config: Config, verbose: bool) -> dict[str, str]:
     given = config.spark_options()
-    master = config["master"] or given.get("spark.master") or os.environ.get("SPARK_MASTER", "")
-    master = master or "local[*]"
+    master = config["master"] or given.get("spark.master")
+    if not master and not _is_submitted():
+        master = "local[*]"
     conf = {
         "spark.app.name": config["app_name"] or f"cykafka {config.job.name}",
         "spark.ui.showConsoleProgress": "false",
@@ -227,13 +257,22 @@ def _settings(config: Config, verbose: bool) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
-    if master.startswith("local"):
+    if master is not None and master.startswith("local"):
         conf["spark.python.unix.domain.socket.enabled"] = "true"
         conf["spark.ui.enabled"] = "false"
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # This Python has the package; the one that is first on PATH may not.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    elif not _is_submitted():
+        # Queries are planned with it; PYSPARK_PYTHON alone may be a path that only workers have.
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     conf.update(given)
-    conf["spark.master"] = master
+    if master is not None:
+        conf["spark.master"] = master
     return conf
+
+
+def _is_submitted() -> bool:
+    """Whether spark-submit has started this program: the JVM is there, and knows its master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

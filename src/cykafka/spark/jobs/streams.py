@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.report import Summary, human_bytes
-from cykafka.spark.offsets import parse_offsets, take_start
+from cykafka.spark.jobs.session import Stopped
+from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,14 +26,23 @@ __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "rehe
 _POLL_S = 0.25
 _METRICS = "cykafka"
 _STARTING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+# A micro-batch is what is done again after a crash, and what some queries keep meanwhile.
+_MOST_OFFSETS = 2_000_000
 
 
 def records_stream(run: Run) -> DataFrame:
     """The records of the job's topics, with headers, as a stream from the earliest on."""
+    from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
+
     options = run.config.source_options()
-    if not any(name.lower() in _STARTING for name in options):
+    given = {name.lower() for name in options}
+    if given.isdisjoint(_STARTING):
         options["startingOffsets"] = "earliest"
-    reader = run.spark.readStream.format("cykafka").options(**options)
+    if "maxoffsetspertrigger" not in given:
+        options["maxOffsetsPerTrigger"] = str(_MOST_OFFSETS)
+    options[STOP_FILE] = str(run.stop_file)
+    run.spark.dataSource.register(StoppableSource)
+    reader = run.spark.readStream.format(StoppableSource.name()).options(**options)
     return reader.option("includeHeaders", "true").load()
 
 
@@ -74,12 +86,16 @@ def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> Stream
     config = run.config
     name = config["app_name"] or f"cykafka-{config.job.name}"
     writer = prepare(records.writeStream).queryName(name)
-    writer = writer.option("checkpointLocation", _checkpoint(run))
     if config["trigger"] == "available-now" or config.values.get("dry_run"):
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(config['interval'] * 1000)} milliseconds")
-    query: StreamingQuery = writer.start()
+    try:
+        writer = writer.option("checkpointLocation", _checkpoint(run))
+        query: StreamingQuery = writer.start()
+    except BaseException:
+        run.end()
+        raise
     return query
 
 
@@ -104,8 +120,14 @@ class Tally:
     without records, too.
     """
 
-    def __init__(self, summary: Summary, extra: dict[int, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        summary: Summary,
+        extra: dict[int, dict[str, Any]] | None = None,
+        begins: Callable[[list[Partition]], Offsets] | None = None,
+    ) -> None:
         self._summary = summary
+        self._begins = begins
         self._extra = {} if extra is None else extra
         self._last = -1
         self.speed = 0.0
@@ -152,9 +174,16 @@ class Tally:
             named,
         )
         self.speed = float(report.get("processedRowsPerSecond") or 0.0)
+        passed = 0
         for source in report.get("sources", ()):
-            for place, (first, end) in ranges_of(source).items():
+            ranges = ranges_of(source)
+            new = [place for place, (first, _) in ranges.items() if first is None]
+            begins = self._begins(new) if new and self._begins else {}
+            for place, (first, end) in ranges.items():
+                first = begins.get(place, end) if first is None else first
                 self._summary.cover(*place, first, end)
+                passed += max(0, end - first)
+        self._summary.without_record += max(0, passed - int(metrics.get("records") or 0))
         self._lag(report)
 
     def _lag(self, report: Mapping[str, Any]) -> None:
@@ -179,13 +208,30 @@ class Tally:
         return words
 
 
-def ranges_of(source: Mapping[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
-    """The offsets of a report, by topic and partition: the first and the one behind the last."""
+def ranges_of(source: Mapping[str, Any]) -> dict[Partition, tuple[int | None, int]]:
+    """The offsets of a report, by topic and partition: the first and the one behind the last.
+
+    A partition that is new begins at its first offset, which the report does not have: None.
+    """
     end, carried = take_start(_document(source.get("endOffset")))
     # The first batch of all has no start but the one its end carries.
     start = _offsets(source.get("startOffset")) or carried or {}
-    # A partition that is new begins at its first offset, which nobody tells.
-    return {at: (start.get(at, 0), last) for at, last in parse_offsets(end, "endOffset").items()}
+    return {at: (start.get(at), last) for at, last in parse_offsets(end, "endOffset").items()}
+
+
+def _begins(run: Run, partitions: list[Partition]) -> Offsets:
+    """Where partitions begin now, as far as that is to be had."""
+    from cykafka.spark.options import ReadOptions
+    from cykafka.spark.planner import Planner
+
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the source says it, too
+        planner = Planner(ReadOptions.of(run.config.source_options(), "stream"))
+        try:
+            return planner.ends(partitions).earliest
+        finally:
+            planner.close()
+    return {}
 
 
 def _document(offset: Any) -> dict[str, Any]:
@@ -193,47 +239,67 @@ def _document(offset: Any) -> dict[str, Any]:
     return document or {}
 
 
-def _offsets(offset: Any) -> dict[tuple[str, int], int]:
+def _offsets(offset: Any) -> Offsets:
     return parse_offsets(take_start(_document(offset))[0], "offset")
 
 
 def finish(run: Run, query: StreamingQuery) -> None:
     """Watch a query until it ends, or is asked to; the run's summary has then all it committed.
 
+    Asked once, it finishes the micro-batch at work and begins no other.
+
     Raises
     ------
     StreamingQueryException
         It failed.
+    Stopped
+        It was asked to end before it had read what it was to read, or the micro-batch at work
+        was cut off.
     """
-    summary = run.summary
+    config, summary = run.config, run.summary
     began = time.monotonic()
-    tally = Tally(summary, run.extra)
+    tally = Tally(summary, run.extra, lambda partitions: _begins(run, partitions))
     deadline: float | None = None
+    cut_off = False
+    run.at_end.append(lambda: run.stop_file.unlink(missing_ok=True))
     try:
         while query.isActive:
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
-            news = tally.poll(query)
-            run.progress.show(tally.words())
+            tally.poll(query)
+            run.tell(tally.words())
             if not run.stop.asked:
                 continue
-            # A micro-batch that is cut off is done again after a restart: a sink that is not
-            # exactly once would have its records twice.
-            now = time.monotonic()
-            deadline = deadline or now + run.config["stop_timeout"]
-            idle = not query.status["isTriggerActive"]
-            if idle or news or now > deadline or run.stop.asked > 1:
+            if deadline is None:
+                deadline = time.monotonic() + config["stop_timeout"]
+                run.stop_file.touch(mode=0o600, exist_ok=False)
+            if not query.status["isTriggerActive"]:
                 query.stop()
-                summary.outcome = "stopped"
+            elif time.monotonic() > deadline or run.stop.asked > 1:
+                cut_off = query.isActive
+                query.stop()
         query.awaitTermination()
     except BaseException:
         summary.outcome = "failed"
+        with suppress(Exception):  # the JVM may have ended with its query
+            tally.poll(query, ended=True)
         raise
-    finally:
+    else:
         tally.poll(query, ended=True)
-        for work in run.at_end:
-            work()
+    finally:
+        run.end()
+        run.pass_on_warnings()
         summary.seconds = time.monotonic() - began
         run.progress.clear()
+    if deadline is None:
+        return
+    ends = config["trigger"] == "available-now" or config.values.get("dry_run")
+    if ends and tally.behind == 0:
+        return  # all was done nevertheless
+    summary.outcome = "stopped"
+    if cut_off:
+        raise Stopped("stopped in the midst of a micro-batch: a restart does it again")
+    if ends:
+        raise Stopped("stopped before all was read: a restart goes on from there")
 
 
 def rehearse(run: Run, out: DataFrame, by: list[str]) -> None:
