@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from spark_jobs import Bench
 
 from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.session import Stop, Stopped
 
 
 def headers(message: Any) -> dict[str, bytes | None]:
@@ -74,8 +76,9 @@ def test_rows_with_an_error_are_dead_letters(
     bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str
 ) -> None:
     values = [b"1", b"x", b"3", None]
-    bench.send(topic, [{"value": v, "key": "k", "partition": 1, "headers": [("a", b"b")]}
-                       for v in values])  # fmt: skip
+    bench.send(topic, [{"value": v, "key": "k", "partition": 1, "headers": [("a", b"b")],
+                        "timestamp": 1_000} for v in values])  # fmt: skip
+    before_ms = time.time() * 1000
 
     summary = bench.run(
         "mirror",
@@ -96,8 +99,11 @@ def test_rows_with_an_error_are_dead_letters(
     assert (first.key(), first.value(), second.value()) == (b"k", b"x", None)
     assert first.headers() == [
         ("a", b"b"), ("dlq_topic", topic.encode()), ("dlq_partition", b"1"), ("dlq_offset", b"1"),
-        ("dlq_error", b"no number"), ("dlq_attempts", b"1"),
+        ("dlq_error", b"no number"), ("dlq_attempts", b"1"), ("dlq_timestamp", b"1000"),
     ]  # fmt: skip
+    # Not the time it had: retention would take it before anybody has seen it.
+    assert first.timestamp()[1] >= before_ms - 60_000
+    assert {each.timestamp()[1] for each in bench.read(other_topic)} == {1_000}
     assert headers(second)["dlq_error"] == b"the transform gives no topic"
 
 
@@ -120,6 +126,102 @@ def test_what_does_not_match_the_schema_is_a_dead_letter(
     assert [each.value() for each in bench.read(dead)] == values[2:4]
     assert (summary.records, summary.bad, summary.batches) == (5, 2, 3)
     assert summary.counts == {"sent": len(expected)}
+
+
+def test_a_topic_that_is_empty_is_mirrored_when_it_is_filled(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
+) -> None:
+    keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
+
+    empty = bench.run("mirror", **keys)
+    bench.fill(topic, 3)
+    filled = bench.run("mirror", **keys)
+
+    assert (empty.records, empty.ranges, empty.outcome) == (0, {}, "finished")
+    assert (filled.records, filled.without_record) == (12, 0)
+    assert len(bench.read(other_topic)) == 12
+
+
+# Each record takes its time, and is sent before the next one: whoever is cut off has sent some.
+SLOW = """
+    SELECT value, CASE WHEN reflect('java.lang.Thread', 'sleep', 10L) = '' THEN 'no' END AS error
+    FROM records"""
+
+
+@pytest.mark.parametrize("trigger", ["continuous", "available-now"])
+def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str, trigger: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    bench.fill(topic, 200)
+    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint, "transform": SLOW,
+            "source__maxOffsetsPerTrigger": 80}  # fmt: skip
+    stop = Stop()
+    run = bench.prepare("mirror", stop, trigger=trigger, **keys)
+
+    def stop_under_backlog(words: str) -> None:
+        if run.summary.batches >= 2 and not stop.asked:
+            stop.ask()
+
+    monkeypatch.setattr(run.progress, "show", stop_under_backlog)
+    before = bench.spark.conf.get(size)
+    bench.spark.conf.set(size, "1")
+    try:
+        if trigger == "continuous":
+            assert bench.work("mirror", run).outcome == "stopped"
+        else:
+            # Whoever waits for all of it must not take it for done.
+            with pytest.raises(Stopped, match="stopped before all was read"):
+                bench.work("mirror", run)
+    finally:
+        bench.spark.conf.set(size, before)
+
+    stop.asked = 0
+    summary = run.summary
+    assert 160 <= summary.records < 800
+    assert len(bench.read(other_topic)) == summary.records
+    assert not run.stop_file.exists()
+    rest = bench.run("mirror", **{**keys, "transform": "SELECT value FROM records"})
+    assert (rest.outcome, summary.records + rest.records) == ("finished", 800)
+    assert len({each.value() for each in bench.read(other_topic, 800)}) == 800
+    assert len(bench.read(other_topic)) == 800
+
+
+def test_a_stop_that_takes_too_long_is_no_clean_end(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.fill(topic, 100)
+    stop = Stop()
+    run = bench.prepare("mirror", stop, topics=topic, to=other_topic, checkpoint=checkpoint,
+                        transform=SLOW.replace("10L", "1000L"), trigger="continuous",
+                        stop_timeout=5)  # fmt: skip
+    # It is asked when the first micro-batch has begun.
+    query_began = Path(checkpoint) / "offsets" / "0"
+
+    def stop_when_it_began(words: str) -> None:
+        stop.asked = int(query_began.exists())
+
+    monkeypatch.setattr(run.progress, "show", stop_when_it_began)
+
+    with pytest.raises(Stopped, match="in the midst of a micro-batch"):
+        bench.work("mirror", run)
+
+    assert (run.summary.outcome, run.summary.records) == ("stopped", 0)
+
+
+def test_a_dry_run_that_cannot_start_leaves_nothing(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
+    bench.run("mirror", **keys)
+    # Another kind of query cannot go on from it.
+    (Path(checkpoint) / "metadata").write_text("no metadata")
+
+    with pytest.raises(Exception, match="metadata"):
+        bench.run("mirror", dry_run=True, **keys)
+
+    assert [path.name for path in Path(checkpoint).parent.iterdir()] == ["checkpoint"]
 
 
 def test_a_dry_run_sends_nothing_and_keeps_the_position(

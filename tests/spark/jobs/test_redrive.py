@@ -9,6 +9,7 @@ import pytest
 from spark_jobs import Bench
 
 from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.session import Stop
 
 
 @pytest.fixture
@@ -18,13 +19,15 @@ def parking(cluster: Any, unique: Any) -> str:
     return str(name)
 
 
-def letter(topic: str, number: int, error: str = "oh", **more: Any) -> dict[str, Any]:
+def letter(
+    topic: str, number: int, error: str = "oh", partition: int = 2, **more: Any
+) -> dict[str, Any]:
     """What pip_services4_kafka's move_to_dead_letter() sends."""
     headers = [
         ("message_type", b"order"),
         *more.pop("before", []),
         ("dlq_topic", topic.encode()),
-        ("dlq_partition", b"2"),
+        ("dlq_partition", str(partition).encode()),
         ("dlq_offset", str(number).encode()),
         ("dlq_error", error.encode()),
         ("dlq_attempts", b"3"),
@@ -78,6 +81,72 @@ def test_each_record_meets_one_fate(
     assert ("dlq_error", b"timeout") in parked[0].headers(), "as it was"
 
 
+@pytest.mark.parametrize("parked", [True, False])
+def test_a_letter_whose_topic_or_partition_is_gone_stops_no_other(
+    bench: Bench, topic: str, dead: str, parking: str, checkpoint: str, unique: Any,
+    delete_topic: Any, cluster: Any, parked: bool,
+) -> None:  # fmt: skip
+    gone = unique("gone")
+    cluster.create_topic(gone, 3)
+    delete_topic(gone)
+    bench.send(dead, [letter(gone, 0), letter(topic, 1), letter(topic, 2, partition=9)])
+    keys = {"topics": dead, "checkpoint": checkpoint}
+
+    summary = bench.run("redrive", **keys, **({"parking_topic": parking} if parked else {}))
+
+    assert (summary.records, summary.bad, summary.counts["sent"]) == (3, 2, 1)
+    assert [each.value() for each in bench.read(topic)] == [b"v1"]
+    left = [each.value() for each in bench.read(parking)]
+    assert left == ([b"v0", b"v2"] if parked else [])
+
+
+def test_a_partition_that_is_gone_is_no_matter_when_letters_go_by_key(
+    bench: Bench, topic: str, dead: str, checkpoint: str
+) -> None:
+    bench.send(dead, [letter(topic, 2, partition=9)])
+
+    summary = bench.run("redrive", topics=dead, checkpoint=checkpoint, keep_partitions=False)
+
+    assert (summary.bad, summary.counts["sent"]) == (0, 1)
+    assert [each.value() for each in bench.read(topic)] == [b"v2"]
+
+
+def test_a_stream_knows_topics_that_are_made_while_it_runs(
+    bench: Bench, dead: str, parking: str, checkpoint: str, unique: Any, cluster: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    late, stop = unique("late"), Stop()
+    bench.send(dead, [letter(late, 0)])
+    run = bench.prepare("redrive", stop, topics=dead, checkpoint=checkpoint,
+                        parking_topic=parking, trigger="continuous")  # fmt: skip
+    made = []
+
+    def make_it(words: str) -> None:
+        if run.summary.records == 1 and not made:
+            cluster.create_topic(late, 4)
+            bench.send(dead, [letter(late, 1)])
+            made.append(late)
+        if run.summary.records == 2 and not stop.asked:
+            stop.ask()
+
+    monkeypatch.setattr(run.progress, "show", make_it)
+    summary = bench.work("redrive", run)
+
+    assert (summary.outcome, summary.bad, summary.counts["sent"]) == ("stopped", 1, 1)
+    assert [each.value() for each in bench.read(parking)] == [b"v0"]
+    assert [each.value() for each in bench.read(late)] == [b"v1"]
+
+
+def test_an_empty_dead_letter_topic_has_nothing_to_send(
+    bench: Bench, topic: str, dead: str, checkpoint: str
+) -> None:
+    empty = bench.run("redrive", topics=dead, checkpoint=checkpoint)
+    bench.send(dead, [letter(topic, 0)])
+    filled = bench.run("redrive", topics=dead, checkpoint=checkpoint)
+
+    assert (empty.records, empty.outcome, filled.counts["sent"]) == (0, "finished", 1)
+
+
 def test_a_dry_run_sends_nothing_and_keeps_the_position(
     bench: Bench, topic: str, dead: str, checkpoint: str
 ) -> None:
@@ -95,13 +164,17 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
 def test_what_mirror_buried_is_redriven(
     bench: Bench, topic: str, other_topic: str, dead: str, tmp_path: Path
 ) -> None:
-    bench.send(topic, [{"value": b"[", "key": "k", "partition": 1, "headers": [("a", None)]}])
+    bench.send(topic, [{"value": b"[", "key": "k", "partition": 1, "headers": [("a", None)],
+                        "timestamp": 1_700_000_000_000}])  # fmt: skip
     bench.run("mirror", topics=topic, to=other_topic, dead_letter_topic=dead, schema="id BIGINT",
               checkpoint=str(tmp_path / "mirror"))  # fmt: skip
 
-    bench.run("redrive", topics=dead, checkpoint=str(tmp_path / "redrive"))
+    # Headers come from outside: what is no time is passed over.
+    bench.send(dead, [letter(topic, 7, before=[("dlq_timestamp", b"9223372036854775807")])])
+    bench.run("redrive", topics=dead, checkpoint=str(tmp_path / "redrive"), keep_timestamps=True)
 
-    was, now = bench.read(topic, 2)
+    was, now = (each for each in bench.read(topic, 3) if each.partition() == 1)
+    assert was.timestamp() == now.timestamp(), "not when it was buried"
     assert (was.partition(), was.key(), was.value()) == (now.partition(), now.key(), now.value())
     assert now.headers() == [("a", None), ("redrive_attempts", b"1")]
 

@@ -9,6 +9,7 @@ from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
+    DEAD_LETTER_TIME,
     HEADERS,
     dead_letter_headers,
     header,
@@ -194,7 +195,8 @@ def _targets(run: Run, rows: DataFrame) -> DataFrame:
     if config["source_headers"]:
         sent = with_headers(without(sent, names), trace)
     dead = with_headers(
-        without(F.col("source.headers"), DEAD_LETTER), dead_letter_headers("source", error)
+        without(F.col("source.headers"), (*DEAD_LETTER, DEAD_LETTER_TIME)),
+        dead_letter_headers("source", error),
     )
     stamp = given("timestamp") if config["keep_timestamps"] else F.current_timestamp()
 
@@ -207,7 +209,7 @@ def _targets(run: Run, rows: DataFrame) -> DataFrame:
         either(sent, dead).cast(HEADERS).alias("headers"),
         either(topic, F.lit(config["dead_letter_topic"]).cast("string")).alias("topic"),
         either(partition, F.lit(None).cast("int")).alias("partition"),
-        either(stamp, F.col("source.timestamp")).alias("timestamp"),
+        either(stamp, F.current_timestamp()).alias("timestamp"),
         is_bad.alias("is_bad"),
     )
 

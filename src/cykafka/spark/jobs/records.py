@@ -7,12 +7,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["DEAD_LETTER", "HEADERS", "dead_letter_headers", "header", "last_header", "without"]
+__all__ = [
+    "DEAD_LETTER",
+    "DEAD_LETTER_TIME",
+    "HEADERS",
+    "dead_letter_headers",
+    "header",
+    "last_header",
+    "milliseconds",
+    "with_headers",
+    "without",
+]
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
 # What pip_services4_kafka writes when it moves a message to its dead letters.
 DEAD_LETTER = ("dlq_topic", "dlq_partition", "dlq_offset", "dlq_error", "dlq_attempts")
+# And what mirror adds: a dead letter has the time it was sent at, or retention would take it
+# before anybody has seen it.
+DEAD_LETTER_TIME = "dlq_timestamp"
 
 
 def header(name: str, value: Column) -> Column:
@@ -48,7 +61,7 @@ def last_header(headers: Column, name: str) -> Column:
 
 
 def dead_letter_headers(source: str, error: Column) -> list[Column]:
-    """The headers of a dead letter, of a struct `source` with topic, partition and offset."""
+    """The headers of a dead letter, of a struct `source` with where it was, and its timestamp."""
     from pyspark.sql import functions as F
 
     return [
@@ -57,6 +70,7 @@ def dead_letter_headers(source: str, error: Column) -> list[Column]:
         header("dlq_offset", F.col(f"{source}.offset")),
         header("dlq_error", error),
         header("dlq_attempts", F.lit("1")),
+        header(DEAD_LETTER_TIME, milliseconds(F.col(f"{source}.timestamp"))),
     ]
 
 

@@ -8,6 +8,7 @@ from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
+    DEAD_LETTER_TIME,
     HEADERS,
     header,
     last_header,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 ATTEMPTS = "redrive_attempts"
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def run(run: Run) -> Summary:
@@ -33,8 +35,8 @@ def run(run: Run) -> Summary:
 
     config = run.config
     # A record meets one fate: passed over by the filter, bad, sent too often, or sent.
-    rows = _told(records_stream(run))
-    rows = rows.withColumn("_fate", _fate(rows, config["where"], config["max_attempts"]))
+    rows = _with_targets(run, _told(records_stream(run)))
+    rows = rows.withColumn("_fate", _fate(run, rows))
     rows = counted(
         rows,
         sent=F.col("_fate") == "sent",
@@ -67,13 +69,34 @@ def _told(records: DataFrame) -> DataFrame:
     return records.withColumns(columns)
 
 
-def _fate(rows: DataFrame, where: str | None, most: int) -> Column:
+def _with_targets(run: Run, rows: DataFrame) -> DataFrame:
+    """Dead letters, and `_partitions`: how many the topic has that they came from, if it is there.
+
+    The sink could only fail at a topic or a partition that is gone, and would at each restart.
+    """
+    from pyspark.sql import functions as F
+
+    from cykafka.spark.jobs.targets import topics_of
+
+    there = topics_of(run.spark, run.config.sink_options())
+    there = there.select(
+        F.col("target").alias("_target"), F.col("partitions").alias("_partitions")
+    )
+    joined = rows.join(F.broadcast(there), F.col("dlq_topic") == F.col("_target"), "left")
+    return joined.drop("_target")
+
+
+def _fate(run: Run, rows: DataFrame) -> Column:
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
-    legal = F.col("dlq_topic").rlike("^[A-Za-z0-9._-]{1,249}$")
-    is_bad = ~F.coalesce(legal, F.lit(False)) | (F.coalesce("dlq_partition", F.lit(0)) < 0)
-    fate = F.when(is_bad, "bad").when(F.col(ATTEMPTS) >= most, "exhausted").otherwise("sent")
+    config = run.config
+    where, partition = config["where"], F.coalesce("dlq_partition", F.lit(0))
+    is_bad = F.col("_partitions").isNull() | (partition < 0)
+    if config["keep_partitions"]:
+        is_bad = is_bad | (partition >= F.col("_partitions"))
+    exhausted = F.col(ATTEMPTS) >= config["max_attempts"]
+    fate = F.when(is_bad, "bad").when(exhausted, "exhausted").otherwise("sent")
     if where is None:
         return fate
     try:
@@ -93,9 +116,12 @@ def _out(run: Run, rows: DataFrame) -> DataFrame:
     rows = rows.where("_fate <> 'skipped'" if parking else "_fate = 'sent'")
     # As it was before it became a dead letter, but for the counter, which stays with it.
     back = with_headers(
-        without(F.col("headers"), (*DEAD_LETTER, ATTEMPTS)),
+        without(F.col("headers"), (*DEAD_LETTER, DEAD_LETTER_TIME, ATTEMPTS)),
         [header(ATTEMPTS, F.col(ATTEMPTS) + 1)],
     )
+    told = last_header(F.col("headers"), DEAD_LETTER_TIME).try_cast("bigint")
+    # Brokers take no others, and Spark raises at those that are out of its range.
+    then = F.when(told.between(0, _LATEST_MS), F.timestamp_millis(told))
     partition = F.col("dlq_partition") if config["keep_partitions"] else F.lit(None).cast("int")
     return rows.select(
         "key",
@@ -103,5 +129,7 @@ def _out(run: Run, rows: DataFrame) -> DataFrame:
         F.when(sent, back).otherwise(F.col("headers")).cast(HEADERS).alias("headers"),
         F.when(sent, F.col("dlq_topic")).otherwise(F.lit(parking).cast("string")).alias("topic"),
         F.when(sent, partition).alias("partition"),
-        "timestamp",
+        F.when(sent, F.coalesce(then, "timestamp"))
+        .otherwise(F.col("timestamp"))
+        .alias("timestamp"),
     )

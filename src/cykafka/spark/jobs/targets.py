@@ -1,0 +1,76 @@
+"""The cluster that is written to: its topics as a source of Spark's, and which one it is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from cykafka import Producer
+from cykafka.spark.client import client_config
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+__all__ = ["TargetsSource", "cluster_of", "topics_of"]
+
+_REQUEST_S = 60.0
+
+
+def topics_of(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The topics there are, with the columns `target` and `partitions` (how many it has).
+
+    Spark asks for them again in each micro-batch: a query that goes on for weeks must know the
+    topics that were made or deleted meanwhile.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    options : mapping of str to str
+        The options of the sink.
+    """
+    spark.dataSource.register(TargetsSource)
+    kafka = {name: value for name, value in options.items() if name.lower().startswith("kafka.")}
+    return spark.read.format(TargetsSource.name()).options(**kafka).load()
+
+
+def cluster_of(options: Mapping[str, str]) -> str:
+    """The id of the cluster that a sink with these options writes to."""
+    with _client(options) as client:
+        return client.cluster_id(_REQUEST_S)
+
+
+def _client(options: Mapping[str, str]) -> Producer:
+    # What the sink has: who may send to a topic may know of it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the sink says it, too
+        return Producer(dict(client_config(options, role="sink")))
+
+
+class TargetsSource(DataSource):
+    """The names of a cluster's topics, and how many partitions they have."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "cykafka_targets"
+
+    def schema(self) -> str:
+        return "target string, partitions int"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(dict(self.options))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, int]]:
+        with _client(self._options) as client:
+            for name, topic in client.list_topics(timeout=_REQUEST_S).topics.items():
+                if topic.partitions:
+                    yield name, len(topic.partitions)
