@@ -13,6 +13,7 @@ from spark_jobs import Bench
 
 from cykafka.spark.jobs import replay
 from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.session import Stop, Stopped
 
 START_MS = 1_700_000_000_000
 
@@ -135,6 +136,163 @@ def test_a_restart_goes_on_behind_the_last_step(
     assert content(bench.read(other_topic, 120)) == content(bench.read(topic))
 
 
+def test_a_replay_that_fails_says_what_it_does_not_know(
+    bench: Bench, cluster: Any, unique: Any, archive: dict[str, str]
+) -> None:
+    narrow = unique("narrow")
+    cluster.create_topic(narrow, 1, config={"retention.ms": -1})
+    run = bench.prepare("replay", to=narrow, **archive)
+
+    with pytest.raises(Exception, match=narrow):
+        bench.work("replay", run)
+
+    assert (run.summary.outcome, run.summary.records, run.summary.unknown) == ("failed", 0, 120)
+    assert "  unknown      up to 120 more were sent" in run.summary.lines()
+    assert run.summary.as_dict()["unknown"] == 120
+
+
+def test_a_replay_that_finds_nothing_says_so(
+    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
+) -> None:
+    keys = {"to": other_topic, **archive}
+
+    misspelt = bench.run("replay", topics=f"{topic},odrers", partitions="1,17", **keys)
+    nothing = bench.run("replay", from_offset=1_000, **keys)
+
+    assert misspelt.warnings == [
+        "the archive has nothing of topic odrers to send",
+        "the archive has nothing of a partition 17 to send",
+    ]
+    assert misspelt.records == 30
+    assert (nothing.records, nothing.warnings) == (0, ["the archive has nothing to send"])
+
+
+def test_a_replay_that_is_asked_to_stop_while_nothing_runs_stops(
+    bench: Bench, other_topic: str, archive: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Stop()
+    parts = replay._parts
+
+    def asked_after(*given: Any) -> Any:
+        found = parts(*given)
+        stop.ask()
+        return found
+
+    monkeypatch.setattr(replay, "_parts", asked_after)
+    run = bench.prepare("replay", stop, to=other_topic, **archive)
+
+    with pytest.raises(Stopped):
+        bench.work("replay", run)
+
+    assert (run.summary.outcome, bench.read(other_topic)) == ("stopped", [])
+
+
+def test_a_topic_whose_name_is_a_number_is_replayed(
+    bench: Bench, cluster: Any, other_topic: str, places: dict[str, str]
+) -> None:
+    topic = f"007{time.time_ns()}"
+    cluster.create_topic(topic, 4, config={"retention.ms": -1})
+    bench.fill(topic, 3)
+    bench.run("archive", topics=topic, **places)
+
+    was = bench.read(topic)
+
+    by_name = bench.run("replay", topics=topic, to=other_topic, path=places["path"])
+    bench.run("replay", path=places["path"])
+
+    assert by_name.ranges == {(topic, each): (0, 3) for each in range(4)}
+    assert content(bench.read(other_topic, 12)) == content(was)
+    assert len(bench.read(topic)) == 24
+
+
+@pytest.mark.parametrize("file_names", ["spark", "deterministic"])
+def test_a_decoded_archive_comes_back_with_its_bad_records(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], file_names: str
+) -> None:
+    values = [b'{"id": 1}', b"no json", b'{"id": "x"}', None, b'{"id": 2}']
+    bench.send(topic, [{"key": f"k{number}", "value": value, "partition": number % 2,
+                        "headers": [("n", b"%d" % number)], "timestamp": START_MS + number}
+                       for number, value in enumerate(values * 4)])  # fmt: skip
+    done = bench.run("archive", topics=topic, schema="id BIGINT", file_names=file_names, **places)
+    assert (done.records, done.bad) == (20, 8)
+
+    summary = bench.run("replay", to=other_topic, path=places["path"])
+
+    assert summary.records == 20
+    assert content(bench.read(other_topic, 20)) == content(bench.read(topic))
+
+
+def test_a_step_reads_its_own_parts_only(bench: Bench, tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    # The offsets of partition 0 begin at 1,000, where those of partition 1 are about to begin.
+    folder = tmp_path / "archive" / "topic=t" / "date=2026-01-01"
+    folder.mkdir(parents=True)
+    for partition, first in ((0, 1_000), (0, 500), (1, 0), (1, 900)):
+        table = pyarrow.table(
+            {
+                "partition": pyarrow.array([partition] * 10, pyarrow.int32()),
+                "offset": pyarrow.array(range(first, first + 10), pyarrow.int64()),
+                "value": pyarrow.array([b"%d" % at for at in range(10)], pyarrow.binary()),
+            }
+        )
+        pyarrow.parquet.write_table(table, folder / f"t-{partition}-{first}.parquet")
+    for name in ("t-0-500", "t-1-900"):
+        # What tells of the columns stays, and nothing of the records.
+        path = folder / f"{name}.parquet"
+        content = bytearray(path.read_bytes())
+        start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+        content[4:start] = b"\xff" * (start - 4)
+        path.write_bytes(content)
+    schema = "topic string, partition int, `offset` bigint, value binary"
+    records = bench.spark.read.schema(schema).parquet(str(tmp_path / "archive"))
+    run = bench.prepare("replay", path=str(tmp_path / "archive"))
+    step = [replay._Part("t", 0, 1_000, 1_005, 0, 0), replay._Part("t", 1, 0, 5, 0, 0)]
+
+    rows = replay._chosen(records, step, replay._bounds(run, step)).collect()
+
+    found = sorted((row.partition, row.offset) for row in rows)
+    assert found == [(0, at) for at in range(1_000, 1_005)] + [(1, at) for at in range(5)]
+
+
+def test_a_step_of_many_parts_is_read_by_topics(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(topic, partition, offset) for topic in ("a", "b") for partition in range(4)
+            for offset in range(6)]  # fmt: skip
+    records = bench.spark.createDataFrame(rows, "topic string, partition int, offset bigint")
+    step = [replay._Part(topic, partition, partition, partition + 2, 0, 0)
+            for topic, partition in (("a", 0), ("a", 2), ("b", 3))]  # fmt: skip
+    run = bench.prepare("replay", path="/p")
+    expected = [("a", 0, 0), ("a", 0, 1), ("a", 2, 2), ("a", 2, 3), ("b", 3, 3), ("b", 3, 4)]
+
+    for places, passed in ((200, 6), (2, 4 * 4 + 4 * 2), (1, 2 * 4 * 5)):
+        monkeypatch.setattr(replay, "_MOST_PLACES", places)
+        chosen = replay._chosen(records, step, replay._bounds(run, step)).collect()
+        assert sorted((row.topic, row.partition, row.offset) for row in chosen) == expected
+        assert records.where(replay._within(step)).count() == passed
+
+
+def test_tasks_without_a_partition_keep_nothing_of_the_rate(bench: Bench) -> None:
+    from pyspark.sql import functions as F
+
+    from cykafka.spark.jobs.pace import RATE
+
+    run = bench.prepare("replay", path="/p", rate=100)
+    parts = [replay._Part("t", partition, 0, 10, 0, 0) for partition in range(8)]
+    hashes = replay._bounds(run, parts).select(
+        "partition", F.expr("pmod(hash(topic, partition), 2)")
+    )
+    together = [row[0] for row in hashes.collect() if row[1] == 0]
+    bounds = replay._bounds(run, [parts[each] for each in together])
+
+    with replay._pace(run, bounds, 2) as (_, options):
+        assert float(options[RATE]) == 100
+    with replay._pace(run, replay._bounds(run, parts), 2) as (_, options):
+        assert float(options[RATE]) == 50
+
+
 def test_a_checkpoint_of_another_replay_is_refused(
     bench: Bench, other_topic: str, archive: dict[str, str], tmp_path: Path
 ) -> None:
@@ -143,6 +301,13 @@ def test_a_checkpoint_of_another_replay_is_refused(
 
     with pytest.raises(ConfigError, match='key "checkpoint": it is of a replay with until_offset'):
         bench.run("replay", to=other_topic, until_offset=2, **keys)
+
+    note = tmp_path / "replayed" / "replay.json"
+    document = json.loads(note.read_text())
+    document["of"]["cluster"] = "another"
+    note.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="it is of a replay with cluster = 'another'"):
+        bench.run("replay", to=other_topic, until_offset=1, **keys)
 
 
 @pytest.mark.parametrize(

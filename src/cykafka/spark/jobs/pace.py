@@ -24,7 +24,8 @@ RATE = "tasksrate"
 def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordBatch]:
     """Batches, each of which comes when the one before it has had its time at `rate`.
 
-    Time that was lost is not made up for: it would be sent faster than `rate` then.
+    So has the last one: another task may come after this one. Time that was lost is not made up
+    for: it would be sent faster than `rate` then.
     """
     due = time.monotonic()
     for batch in batches:
@@ -33,6 +34,7 @@ def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordB
             time.sleep(due - now)
         due = max(now, due) + batch.num_rows / rate
         yield batch
+    time.sleep(max(0.0, due - time.monotonic()))
 
 
 class PacedSource(CyKafkaDataSource):

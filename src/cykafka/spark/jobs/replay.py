@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from cykafka.spark.jobs.report import Summary
     from cykafka.spark.jobs.session import Run
@@ -35,6 +37,7 @@ _NEEDED = {
 }
 _NOTE = "replay.json"
 _SLICE_S = 0.05
+_MOST_PLACES = 200
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -106,7 +109,7 @@ def _archive(run: Run) -> DataFrame:
     if not Folder(run.spark, path).exists():
         raise ConfigError([f'key "path" = {path!r}: there is no such folder'])
     try:
-        found = run.spark.read.parquet(path)
+        found = run.watched("listing the archive", lambda: run.spark.read.parquet(path))
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
@@ -142,7 +145,24 @@ def _parts(run: Run, records: DataFrame, done: dict[tuple[str, int], int]) -> li
         (F.sum(size.cast("bigint")) if run.config["dry_run"] else F.lit(0)).alias("bytes"),
     )
     found = run.watched("looking at the archive", measured.collect)
-    return [_Part(*row) for row in sorted(found)]
+    parts = [_Part(*row) for row in sorted(found)]
+    if not done:
+        _warn_of_nothing(run, parts)
+    return parts
+
+
+def _warn_of_nothing(run: Run, parts: list[_Part]) -> None:
+    """Say so where nothing is to be sent: perhaps a name is misspelt."""
+    config = run.config
+    topics, partitions = {part.topic for part in parts}, {part.partition for part in parts}
+    for topic in config["topics"] or ():
+        if topic not in topics:
+            run.warn(f"the archive has nothing of topic {topic} to send")
+    for partition in config["partitions"] or ():
+        if partition not in partitions:
+            run.warn(f"the archive has nothing of a partition {partition} to send")
+    if not parts:
+        run.warn("the archive has nothing to send")
 
 
 def _send(run: Run, records: DataFrame) -> None:
@@ -165,7 +185,11 @@ def _send(run: Run, records: DataFrame) -> None:
         words = (
             f"replay: {run.summary.records:,} of {total:,} records, step {number + 1} of {steps}"
         )
+        # What was sent of a step that fails nobody counts.
+        most = sum(part.end - part.start for part in step)
+        run.summary.unknown = min(most, total - run.summary.records)
         counts = run.watched(words, _sender(run, records, step))
+        run.summary.unknown = 0
         run.summary.batches += 1
         run.summary.add(counts["records"], counts["bytes"] or 0, 0, {"sent": counts["records"]})
         for part in step:
@@ -184,20 +208,13 @@ def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dic
     from pyspark.sql import functions as F
 
     config = run.config
-    rows = [(part.topic, part.partition, part.start, part.end) for part in step]
-    bounds = run.spark.createDataFrame(
-        rows, "topic string, partition int, _low bigint, _high bigint"
-    )
-    low, high = min(part.start for part in step), max(part.end for part in step)
-    # The bounds of all are what Parquet can skip by.
-    chosen = records.where(F.col("offset").between(low, high - 1)).join(
-        F.broadcast(bounds), ["topic", "partition"]
-    )
-    chosen = chosen.where("offset >= _low AND offset < _high")
+    bounds = _bounds(run, step)
     tasks = min(len(step), run.spark.sparkContext.defaultParallelism)
     # One task has all of a partition's records, so a producer sends them in their order.
-    ordered = chosen.repartition(tasks, "topic", "partition").sortWithinPartitions(
-        "topic", "partition", "offset"
+    ordered = (
+        _chosen(records, step, bounds)
+        .repartition(tasks, "topic", "partition")
+        .sortWithinPartitions("topic", "partition", "offset")
     )
     seen = Observation()
     size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
@@ -217,16 +234,62 @@ def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dic
     options["includeTimestamp"] = "true" if config["keep_timestamps"] else "false"
 
     def work() -> dict[str, Any]:
-        with _pace(run, tasks) as (name, more):
+        with _pace(run, bounds, tasks) as (name, more):
             out.write.format(name).mode("append").options(**options, **more).save()
         return dict(seen.get)
 
     return work
 
 
+def _bounds(run: Run, step: list[_Part]) -> DataFrame:
+    rows = [(part.topic, part.partition, part.start, part.end) for part in step]
+    return run.spark.createDataFrame(
+        rows, "topic string, partition int, _low bigint, _high bigint"
+    )
+
+
+def _chosen(records: DataFrame, step: list[_Part], bounds: DataFrame) -> DataFrame:
+    """The records of a step."""
+    from pyspark.sql import functions as F
+
+    # The join is exact; the condition is what folders and parts of files are passed over by.
+    chosen = records.where(_within(step)).join(F.broadcast(bounds), ["topic", "partition"])
+    return chosen.where("offset >= _low AND offset < _high")
+
+
+def _within(step: list[_Part]) -> Column:
+    """A condition that holds for the records of a step, and for few others."""
+    from pyspark.sql import functions as F
+
+    places: dict[tuple[Any, ...], tuple[int, int]] = {}
+    # Each place is a part of the plan. Where there are too many, a topic's partitions go together,
+    # and then all topics.
+    for names in (("topic", "partition"), ("topic",), ()):
+        places = {}
+        for part in step:
+            place = tuple(getattr(part, name) for name in names)
+            low, high = places.get(place, (part.start, part.end))
+            places[place] = min(low, part.start), max(high, part.end)
+        if len(places) <= _MOST_PLACES:
+            break
+    return functools.reduce(
+        operator.or_,
+        (
+            functools.reduce(
+                operator.and_,
+                (F.col(name) == value for name, value in zip(names, place, strict=True)),
+                (F.col("offset") >= low) & (F.col("offset") < high),
+            )
+            for place, (low, high) in places.items()
+        ),
+    )
+
+
 @contextmanager
-def _pace(run: Run, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
+def _pace(run: Run, bounds: DataFrame, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
     """The sink to write to, and its options, at the rate that is asked for."""
+    from pyspark.sql import functions as F
+
     rate = run.config["rate"]
     if not rate:
         yield "cykafka", {}
@@ -234,7 +297,9 @@ def _pace(run: Run, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
     from cykafka.spark.jobs.pace import RATE, PacedSource
 
     run.spark.dataSource.register(PacedSource)
-    share = rate / tasks
+    # Of so many tasks some may get no partition: where they go is what their hashes say.
+    place = F.pmod(F.hash("topic", "partition"), F.lit(tasks))
+    share = rate / bounds.select(place).distinct().count()
     # What is sent at once is a batch of Arrow's: a short time's worth of records.
     most = str(max(1, min(10_000, int(share * _SLICE_S))))
     before = run.spark.conf.get(_BATCH)
@@ -254,6 +319,10 @@ class _Note:
         # Another replay must not go on where this one was.
         names = ("path", "to", "where", "from_time", "until_time", "from_offset", "until_offset")
         self._of = {name: config[name] for name in names}
+        if self._folder is not None and not config["dry_run"]:
+            from cykafka.spark.jobs.targets import cluster_of
+
+            self._of["cluster"] = cluster_of(config.sink_options())
         self._next: dict[tuple[str, int], int] = {}
 
     def read(self) -> dict[tuple[str, int], int]:
