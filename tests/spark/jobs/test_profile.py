@@ -7,9 +7,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import pytest
 from spark_jobs import Bench
 
 import cykafka
+from cykafka.spark.jobs import profile
 
 
 def test_a_profile_tells_what_topics_hold(
@@ -35,7 +37,9 @@ def test_a_profile_tells_what_topics_hold(
     assert summary.ranges == {(topic, 0): (0, 21), (topic, 1): (0, 20), (other_topic, 3): (0, 1)}
     found = json.loads(output.read_text())
     told = found["topics"][topic]
-    assert (told["records"], told["partitions"], told["keys"]) == (41, 2, 5)
+    assert (told["records"], told["partitions"], told["keys"]) == (41, 4, 5)
+    # Half of the partitions are empty, and count.
+    assert (told["skew"], found["topics"][other_topic]["skew"]) == (2.05, 4.0)
     assert (told["null_keys"], told["null_values"], told["missing"]) == (1, 1, 0)
     assert (told["first_ms"], told["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
     assert told["value_bytes"] == sum(len(json.dumps({"id": n})) for n in range(40))
@@ -83,6 +87,38 @@ def test_an_empty_topic_has_a_profile(bench: Bench, topic: str, tmp_path: Path) 
 
     assert (summary.records, summary.lines()[-1]) == (0, "  no records")
     assert "no records" in page.read_text()
+    told = summary.details["topics"][topic]
+    assert (told["partitions"], told["records"], told["skew"]) == (4, 0, None)
+    assert len(summary.details["partitions"]) == 4
+
+
+def test_what_retention_takes_meanwhile_fails_no_profile(
+    bench: Bench, topic: str, delete_before: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.fill(topic, 20)
+    keys_of_topics = profile._keys_of_topics
+
+    def late(*given: Any) -> Any:
+        delete_before(topic, 0, 15)
+        return keys_of_topics(*given)
+
+    monkeypatch.setattr(profile, "_keys_of_topics", late)
+
+    summary = bench.run("profile", topics=topic)
+
+    assert summary.records == 80
+    assert summary.details["topics"][topic]["values"]["sampled"] == 65
+
+
+def test_large_values_are_left_out_of_the_guess(bench: Bench, topic: str) -> None:
+    large = json.dumps({"id": 1, "large": "x" * 70_000})
+    bench.send(topic, [{"value": value, "partition": 0} for value in
+                       (large, '{"id": 2}', '{"id": 3}', None)])  # fmt: skip
+
+    told = bench.run("profile", topics=topic).details["topics"][topic]
+
+    assert (told["records"], told["values"]["sampled"]) == (4, 3)
+    assert told["values"]["schema"] == "id BIGINT"
 
 
 def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:

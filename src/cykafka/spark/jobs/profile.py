@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +21,25 @@ __all__ = ["run"]
 
 _GAPS_SHOWN = 5
 _ROWS_SHOWN = 100
+# Values to guess by come to the driver: up to so large, and so many, bytes.
+_LARGEST = 64 * 1024
+_ROOM = 64 * 1024 * 1024
 
 
 def run(run: Run) -> Summary:
     """Profile what there is."""
     began = time.monotonic()
     summary = run.summary
-    partitions = _partitions(run)
-    for row in partitions:
+    read = _partitions(run)
+    for row in read:
         summary.cover(row["topic"], row["partition"], row["first_offset"], row["last_offset"] + 1)
         summary.add(row["records"], row["key_bytes"] + row["value_bytes"], 0, {})
-    _gaps(run, partitions)
-    topics = _topics(partitions, _keys_of_topics(run, partitions))
+    _gaps(run, read)
+    keys = _keys_of_topics(run, read)
+    partitions = _with_empty(read, _there(run))
+    topics = _topics(partitions, keys)
     if run.config["sample"]:
-        _guesses(run, partitions, topics)
+        _guesses(run, read, topics)
     summary.details = {"topics": topics, "partitions": partitions}
     summary.seconds = time.monotonic() - began
     summary.report = lines(topics, partitions)
@@ -82,6 +88,43 @@ def _partitions(run: Run) -> list[dict[str, Any]]:
     )
     rows = run.watched("reading", measured.collect)
     return sorted((row.asDict() for row in rows), key=lambda r: (r["topic"], r["partition"]))
+
+
+def _there(run: Run) -> list[tuple[str, int]]:
+    """The partitions there are, with records or without."""
+    from cykafka.spark.options import ReadOptions
+    from cykafka.spark.planner import Planner
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the source says it, too
+        planner = Planner(ReadOptions.of(run.config.source_options(), "batch"))
+    try:
+        return planner.partitions()
+    finally:
+        planner.close()
+
+
+def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """What was read of partitions, and those of which nothing was."""
+    names = (
+        "first_offset", "last_offset", "first_ms", "last_ms", "value_min", "value_max",
+        "value_percentiles",
+    )  # fmt: skip
+    counts = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "keys", "missing",
+              "gaps", "largest_gap")  # fmt: skip
+    known = {(row["topic"], row["partition"]) for row in read}
+    empty: list[dict[str, Any]] = [
+        {
+            "topic": topic,
+            "partition": partition,
+            **dict.fromkeys(counts, 0),
+            **dict.fromkeys(names),
+            "first_gaps": [],
+        }
+        for topic, partition in there
+        if (topic, partition) not in known
+    ]
+    return sorted([*read, *empty], key=lambda row: (row["topic"], row["partition"]))
 
 
 def _keys_of_topics(run: Run, partitions: list[dict[str, Any]]) -> dict[str, int]:
@@ -157,6 +200,8 @@ def _bounds(rows: Any, start: Any) -> dict[str, str]:
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
+        # What was there when it was first read may have been taken by retention meanwhile.
+        "failOnDataLoss": "false",
     }
 
 
@@ -171,6 +216,7 @@ _WHERE_TO_READ = (
     "endingoffsets",
     "endingtimestamp",
     "endingoffsetsbytimestamp",
+    "failondataloss",
 )
 
 
@@ -199,13 +245,13 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
             topic[name] += row.get(name, 0) if name != "partitions" else 0
     for name, topic in topics.items():
         rows = [row for row in partitions if row["topic"] == name]
-        topic["keys"] = keys[name]
-        topic["first_ms"] = min(row["first_ms"] for row in rows)
-        topic["last_ms"] = max(row["last_ms"] for row in rows)
-        # 1: all partitions have equally many records.
-        topic["skew"] = round(
-            max(row["records"] for row in rows) / (topic["records"] / len(rows)), 2
-        )
+        topic["keys"] = keys.get(name, 0)
+        times = [row for row in rows if row["records"]]
+        topic["first_ms"] = min((row["first_ms"] for row in times), default=None)
+        topic["last_ms"] = max((row["last_ms"] for row in times), default=None)
+        # The fullest partition against the mean; 1: all have equally many records.
+        most, mean = max(row["records"] for row in rows), topic["records"] / len(rows)
+        topic["skew"] = round(most / mean, 2) if mean else None
     return topics
 
 
@@ -213,22 +259,35 @@ def _guesses(
     run: Run, partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
 ) -> None:
     """What the newest values of each topic seem to be."""
-    sample = run.config["sample"]
-    options = _bounds(
-        partitions, lambda row: max(row["first_offset"], row["last_offset"] + 1 - sample)
-    )
-    if not partitions:
-        return
-    newest = _read_assigned(run, "value binary, topic string, headers array<struct<key:string,"
-                            "value:binary>>", {**options, "includeHeaders": "true"})  # fmt: skip
     values: dict[str, list[Any]] = {}
     names: dict[str, set[str]] = {}
-    for row in run.watched("looking at values", newest.collect):
-        values.setdefault(row.topic, []).append(row.value)
-        names.setdefault(row.topic, set()).update(each.key for each in row.headers or ())
+    if partitions:
+        for row in run.watched("looking at values", _newest(run, partitions).collect):
+            values.setdefault(row.topic, []).append(row.value)
+            names.setdefault(row.topic, set()).update(row.names or ())
     for topic, found in topics.items():
         found["values"] = guess(values.get(topic, []), names.get(topic, set()))
         found["headers"] = sorted(names.get(topic, ()))
+
+
+def _newest(run: Run, partitions: list[dict[str, Any]]) -> DataFrame:
+    """The newest records of each partition: their values, but for large ones, and headers."""
+    from pyspark.sql import functions as F
+
+    sample = _sample(run.config["sample"], partitions)
+    options = _bounds(
+        partitions, lambda row: max(row["first_offset"], row["last_offset"] + 1 - sample)
+    )
+    columns = "value binary, topic string, headers array<struct<key:string,value:binary>>"
+    newest = _read_assigned(run, columns, {**options, "includeHeaders": "true"})
+    newest = newest.where(F.coalesce(F.length("value"), F.lit(0)) <= _LARGEST)
+    return newest.select("value", "topic", F.col("headers.key").alias("names"))
+
+
+def _sample(sample: int, partitions: list[dict[str, Any]]) -> int:
+    """How many records to look at of each partition: `sample`, or as many as there is room for."""
+    size = sum(sample * min(row["value_bytes"] / row["records"], _LARGEST) for row in partitions)
+    return sample if size <= _ROOM else max(1, int(sample * _ROOM / size))
 
 
 def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -> list[str]:
@@ -238,15 +297,16 @@ def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -
     rows = [
         [name, str(t["partitions"]), f"{t['records']:,}",
          human_bytes(t["key_bytes"] + t["value_bytes"]), f"{t['keys']:,}", f"{t['null_keys']:,}",
-         f"{t['null_values']:,}", f"{t['missing']:,}", f"{t['skew']:.2f}", _when(t["first_ms"]),
+         f"{t['null_values']:,}", f"{t['missing']:,}",
+         "-" if t["skew"] is None else f"{t['skew']:.2f}", _when(t["first_ms"]),
          _when(t["last_ms"])]
         for name, t in sorted(topics.items())
     ]  # fmt: skip
-    out = table(head, rows) if rows else ["  no records"]
-    if rows:
-        out += ["", *_partition_lines(partitions), ""]
+    out = [*table(head, rows), "", *_partition_lines(partitions), ""] if rows else []
+    if not any(topic["records"] for topic in topics.values()):
+        out.append("  no records")
     for name, topic in sorted(topics.items()):
-        if "values" in topic:
+        if topic["records"] and "values" in topic:
             told = topic["values"]
             out.append(f"  {name}: {told['kind']} ({told['of']} of {told['sampled']} values)")
             if told.get("schema"):
@@ -265,18 +325,19 @@ def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -
 
 
 def _partition_lines(partitions: list[dict[str, Any]]) -> list[str]:
-    most = max(row["records"] for row in partitions)
+    most = max(row["records"] for row in partitions) or 1
     head = ["topic", "partition", "records", "", "value bytes: least", "median", "95 %", "most",
             "first offset", "last offset"]  # fmt: skip
     rows = []
     for row in partitions[:_ROWS_SHOWN]:
         median, high = row["value_percentiles"] or (None, None)
+        offsets = (row["first_offset"], row["last_offset"])
         sizes = [row["value_min"], median, high, row["value_max"]]
         rows.append(
             [row["topic"], str(row["partition"]), f"{row['records']:,}",
              chart.bar(row["records"] / most),
              *("-" if size is None else f"{size:,}" for size in sizes),
-             f"{row['first_offset']:,}", f"{row['last_offset']:,}"]
+             *("-" if at is None else f"{at:,}" for at in offsets)]
         )  # fmt: skip
     out = table(head, rows)
     if len(partitions) > _ROWS_SHOWN:
@@ -284,8 +345,11 @@ def _partition_lines(partitions: list[dict[str, Any]]) -> list[str]:
     return out
 
 
-def _when(milliseconds: int) -> str:
+def _when(milliseconds: int | None) -> str:
     from datetime import UTC, datetime
+
+    if milliseconds is None:
+        return "-"
 
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
