@@ -361,7 +361,8 @@ def test_durations_are_told_in_many_ways(value: Any, expected: float) -> None:
     assert seconds(value) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("value", ["", "s", "-1", "1 fortnight", True, None, "1 mo"])
+@pytest.mark.parametrize("value", ["", "s", "-1", "1 fortnight", True, None, "1 mo", "5 mi",
+                                   "3 hou"])  # fmt: skip
 def test_what_is_no_duration_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         seconds(value)

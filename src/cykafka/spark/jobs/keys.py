@@ -13,7 +13,13 @@ __all__ = ["COMMON", "JOBS", "TABLES", "Job", "Key", "near_miss", "seconds"]
 
 Reader = Callable[[Any], Any]
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")
 _OFFSET = re.compile(r"\d{1,18}")
 _COMPRESSIONS = ("none", "snappy", "gzip", "lz4", "zstd")
@@ -160,15 +166,9 @@ def seconds(value: Any) -> float:
         number, unit = float(value), "s"
     else:
         match = _DURATION.fullmatch(value.lower()) if isinstance(value, str) else None
-        if match is None:
+        if match is None or match[2] not in _UNITS:
             raise ValueError(told)
-        number, unit = float(match[1]), match[2] or "s"
-        words = ("ms", "milliseconds", "seconds", "minutes", "hours", "days")
-        if unit not in _UNITS:
-            unit = next((w for w in words if len(unit) > 2 and w.startswith(unit)), "")
-            unit = {"milliseconds": "ms"}.get(unit, unit[:1])
-        if unit not in _UNITS:
-            raise ValueError(told)
+        number, unit = float(match[1]), match[2]
     if not 0 <= number < 1e9:
         raise ValueError(told)
     return number * _UNITS[unit]
