@@ -21,6 +21,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import spark_archives
+from processes import family, is_there
 from spark_jobs import Bench
 
 KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "20"))
@@ -28,27 +29,6 @@ SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 PARTITIONS, RECORDS = 4, 150
 MOST_S = 1.5
 START_S = 120
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parts = path.read_text().rpartition(")")[2].split()
-            children.setdefault(int(parts[1]), []).append(int(path.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
-
-
-def is_there(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 class Driver:

@@ -1,0 +1,44 @@
+"""Processes and what descends from them, for tests that kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+__all__ = ["family", "is_there", "kill_all"]
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parts = path.read_text().rpartition(")")[2].split()
+            children.setdefault(int(parts[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def kill_all(pids: list[int], wait_s: float = 60.0) -> None:
+    """Kill processes, and return when all are gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + wait_s
+    while any(map(is_there, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

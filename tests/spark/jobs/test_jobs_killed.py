@@ -1,0 +1,146 @@
+"""mirror, redrive and replay, killed with -9 at any moment: nothing is lost, some comes twice.
+
+CYKAFKA_TEST_KILLS: how many kills of each job (2). A failure tells its seed: CYKAFKA_TEST_SEED=...
+throws the same dice again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import family, kill_all
+from spark_jobs import Bench
+
+KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "2"))
+SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
+START_S = 150
+MOST_S = 1.0
+EACH = 500
+
+
+def batches(checkpoint: Path) -> int:
+    """How many micro-batches are committed."""
+    return len(list(checkpoint.glob("commits/[0-9]*")))
+
+
+def steps(checkpoint: Path) -> int:
+    """How far a replay is, in offsets."""
+    note = checkpoint / "replay.json"
+    if not note.exists():
+        return 0
+    return sum(sum(each.values()) for each in json.loads(note.read_text())["next"].values())
+
+
+def kill_often(bench: Bench, job: str, keys: dict[str, str], far: Callable[[Path], int]) -> None:
+    """Start the command and kill it when it has committed something more, again and again."""
+    dice = random.Random(SEED)
+    checkpoint = Path(keys["checkpoint"])
+    command = [
+        sys.executable, "-m", "cykafka.spark", job, "--bootstrap-servers", bench.servers,
+        "--master", "local[2]", "--spark-conf", "driver.memory=1g",
+        "--spark-conf", "sql.shuffle.partitions=2",
+    ]  # fmt: skip
+    for name, value in keys.items():
+        table, dot, option = name.partition("__")
+        option = f"{option}={value}" if dot else value
+        command += [f"--{table.replace('_', '-')}", option]
+    for _ in range(KILLS):
+        before = far(checkpoint)
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                deadline = time.monotonic() + START_S
+                while far(checkpoint) <= before:
+                    assert process.poll() is None, process.communicate()
+                    assert time.monotonic() < deadline, "nothing was committed"
+                    time.sleep(0.01)
+                time.sleep(dice.uniform(0, MOST_S))
+                assert process.poll() is None, "it was done before it was killed"
+            finally:
+                # At once, or what is left goes on for a moment beside its successor.
+                kill_all(family(process.pid))
+
+
+def check(messages: list[Any], expected: set[bytes], most: int) -> None:
+    counts = Counter(message.value() for message in messages)
+    missing = expected - counts.keys()
+    assert not missing, f"seed {SEED}: {len(missing)} are lost: {sorted(missing)[:5]}"
+    assert counts.keys() == expected
+    assert sum(counts.values()) - len(expected) <= most, f"seed {SEED}: more than was at work"
+
+
+VALUES = {f"v{partition}-{number}".encode() for partition in range(4) for number in range(EACH)}
+# A kill undoes what was at work, and perhaps what was sent and not yet noted.
+PER_BATCH = 200
+TWICE = KILLS * PER_BATCH
+
+
+@pytest.mark.timeout(60 + START_S * (KILLS + 1))
+def test_a_mirror_that_is_killed_loses_nothing(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
+) -> None:
+    bench.fill(topic, EACH)
+    slow = (
+        "SELECT value, CASE WHEN reflect('java.lang.Thread', 'sleep', 5L) = '' THEN 'no' END "
+        "AS error FROM records"
+    )
+    keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint, "transform": slow,
+            "source__maxOffsetsPerTrigger": str(PER_BATCH)}  # fmt: skip
+
+    kill_often(bench, "mirror", {**keys, "trigger": "continuous"}, batches)
+    assert len(bench.read(other_topic)) < 4 * EACH
+    bench.run("mirror", **{**keys, "transform": "SELECT value FROM records"})
+
+    check(bench.read(other_topic), VALUES, TWICE)
+
+
+@pytest.mark.timeout(60 + START_S * (KILLS + 1))
+def test_a_redrive_that_is_killed_loses_nothing(
+    bench: Bench, topic: str, dead: str, checkpoint: str
+) -> None:
+    bench.send(dead, [{"value": value, "headers": [("dlq_topic", topic.encode()),
+                       ("dlq_partition", b"%d" % (number % 4))]}
+                      for number, value in enumerate(sorted(VALUES))])  # fmt: skip
+    keys = {"topics": dead, "checkpoint": checkpoint,
+            "source__maxOffsetsPerTrigger": str(PER_BATCH)}  # fmt: skip
+    slow = "coalesce(reflect('java.lang.Thread', 'sleep', 5L), 'x') <> ''"
+
+    kill_often(bench, "redrive", {**keys, "where": slow, "trigger": "continuous"}, batches)
+    assert len(bench.read(topic)) < 4 * EACH
+    bench.run("redrive", **keys)
+
+    check(bench.read(topic), VALUES, TWICE)
+
+
+@pytest.mark.timeout(60 + START_S * (KILLS + 1))
+def test_a_replay_that_is_killed_loses_nothing(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], tmp_path: Path
+) -> None:
+    bench.fill(topic, EACH)
+    bench.run("archive", topics=topic, file_names="deterministic", **places)
+    keys = {"path": places["path"], "to": other_topic, "step": str(PER_BATCH),
+            "checkpoint": str(tmp_path / "replayed")}  # fmt: skip
+
+    kill_often(bench, "replay", {**keys, "rate": "200"}, steps)
+    assert len(bench.read(other_topic)) < 4 * EACH
+    bench.run("replay", **keys)
+
+    messages = bench.read(other_topic)
+    check(messages, VALUES, TWICE)
+    # In their order, but for what was sent again.
+    for partition in range(4):
+        places_of = [int(m.value().split(b"-")[1]) for m in messages if m.partition() == partition]
+        back = sum(later < sooner for sooner, later in itertools.pairwise(places_of))
+        assert back <= KILLS
