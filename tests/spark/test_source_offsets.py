@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from jvm_options import PLAIN
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
