@@ -7,7 +7,6 @@ a consumer that is given back in order is used again, one that saw an error is c
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,10 +79,6 @@ class OpenConsumer:
         self.consumer = make({**config, "error_cb": self._complain})
 
     def _complain(self, error: KafkaError) -> None:
-        if "oauthbearer.config" in error.str():
-            # librdkafka quotes what it does not understand.
-            text = re.sub(r"(beginning at:).*", r"\1 [redacted]", error.str(), flags=re.DOTALL)
-            error = KafkaError(error.code(), text)
         # That all brokers are down says less than why.
         if self.complaint is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.complaint = error

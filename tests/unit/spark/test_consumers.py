@@ -123,14 +123,3 @@ def test_consumer_that_cannot_be_unassigned_is_closed(made: list[MadeUp]) -> Non
         rows.close()  # type: ignore[attr-defined]
     assert [each.closed for each in made] == [1]
     assert not consumers._kept
-
-
-def test_options_that_librdkafka_quotes_are_not_shown() -> None:
-    opened = OpenConsumer(config("a"), MadeUp)  # type: ignore[arg-type]
-    text = "Unrecognized sasl.oauthbearer.config beginning at: do-not-tell\nanybody"
-    opened._complain(KafkaError(KafkaError._AUTHENTICATION, text))
-    assert opened.complaint is not None
-    assert opened.complaint.code() == KafkaError._AUTHENTICATION
-    assert "Unrecognized sasl.oauthbearer.config beginning" in str(opened.complaint)
-    assert "do-not-tell" not in str(opened.complaint)
-    assert "anybody" not in str(opened.complaint)
