@@ -31,7 +31,7 @@ def config(servers: str, topic: str, folder: Path, kind: str, **keys: str) -> Co
         "checkpoint": str(folder / f"{kind}.checkpoint"),
         "file_names": kind,
         "app_name": kind,
-        "master": "local[2]",
+        "master": "local[2,3]",  # a task whose worker is killed is done again, twice at most
         "source.maxOffsetsPerTrigger": "200",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",

@@ -1,8 +1,10 @@
-"""The job archive, whose driver is killed with -9 at random moments: each offset is there once.
+"""The job archive, killed with -9 at random moments: each offset is there once.
 
-Both kinds of file names are archived by one driver. While it works, the next one starts its JVM,
-so that a kill costs the time of a start and no more. A failure tells its seed:
-``CYKAFKA_TEST_SEED=...`` throws the same dice again, ``CYKAFKA_TEST_KILLS=200`` kills more often.
+The driver is killed in the end; before that, at times, the Python processes that read for it,
+whose tasks Spark then does again, or gives up with the query. Both kinds of file names are
+archived by one driver. While it works, the next one starts its JVM, so that a kill costs the time
+of a start and no more. A failure tells its seed: ``CYKAFKA_TEST_SEED=...`` throws the same dice
+again, ``CYKAFKA_TEST_KILLS=200`` kills more often.
 """
 
 from __future__ import annotations
@@ -52,6 +54,16 @@ class Driver:
         self.hear("ready")
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
+
+    def kill_workers(self) -> int:
+        """Kill the processes that run Python for the JVM; returns how many there were."""
+        killed = 0
+        for pid in family(self.process.pid)[1:]:
+            with contextlib.suppress(OSError):
+                if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"-m\0")[2]:
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+        return killed
 
     def kill(self, all_at_once: bool) -> None:
         """Kill Python; and the JVM with it, or it notices by itself that nobody is left."""
@@ -113,7 +125,7 @@ def test_each_offset_is_archived_once_whatever_is_killed(
     print(f"CYKAFKA_TEST_SEED={SEED}")
     dice = random.Random(SEED)
     drivers.append(Driver(bench.servers, topic, tmp_path))
-    seen = 0
+    seen = workers = 0
     for number in range(KILLS):
         bench.fill(topic, RECORDS, PARTITIONS)
         driver = drivers[-1]
@@ -127,6 +139,9 @@ def test_each_offset_is_archived_once_whatever_is_killed(
             if dice.random() < 0.8:
                 wait_for_more(tmp_path, kind, before[kind], driver)
         time.sleep(dice.uniform(0, MOST_S))
+        if dice.random() < 0.5:
+            workers += driver.kill_workers()
+            time.sleep(dice.uniform(0, MOST_S))
         driver.kill(all_at_once=dice.random() < 0.7)
         offsets = listed(tmp_path / "deterministic")
         assert not twice(offsets), f"seed {SEED}, kill {number}"
@@ -138,6 +153,7 @@ def test_each_offset_is_archived_once_whatever_is_killed(
         for partition in range(PARTITIONS)
         for offset in range(KILLS * RECORDS)
     }
+    assert workers > 0 or KILLS < 10, "no worker was ever killed"
     assert seen > 0, "nothing was ever archived before a kill: the moments are too early"
     assert seen < len(expected), "all was archived before the last kill: the moments are too late"
     for kind in spark_archives.KINDS:
