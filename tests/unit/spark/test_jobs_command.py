@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs import command, session
+from cykafka.spark.jobs import command, session, target_check
 from cykafka.spark.jobs.command import main
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import explained
@@ -239,6 +239,24 @@ def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: P
     job[0] = is_misconfigured
     assert run(*ARCHIVE, "--summary", str(file)) == 2
     assert outcome(file) == "failed"
+
+
+def test_a_target_that_is_not_there_is_told_before_spark_starts(
+    job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def missing(config: Any) -> None:
+        raise ConfigError([f'key "to" = {config["to"]!r}: there is no such topic'])
+
+    monkeypatch.setattr(target_check, "check_targets", missing)
+    job.append(lambda run: pytest.fail("it was run"))
+    file = tmp_path / "s.json"
+
+    status = run("mirror", "--bootstrap-servers", "localhost:1", "--topics", "a", "--to", "b",
+                 "--checkpoint", "/c", "--summary", str(file))  # fmt: skip
+
+    assert (status, outcome(file)) == (2, "failed")
+    assert "key \"to\" = 'b': there is no such topic" in capsys.readouterr().err
 
 
 def test_a_spark_that_does_not_start_leaves_a_summary_that_says_so(

@@ -63,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _run_job(config: Config, arguments: argparse.Namespace) -> int:
     from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
+    from cykafka.spark.jobs.target_check import check_targets
 
     name = config.job.name
     module = importlib.import_module(f"cykafka.spark.jobs.{name}")
@@ -76,6 +77,7 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
     failure: BaseException | None = None
     run: Run | None = None
     try:
+        check_targets(config)
         progress.show(f"{name}: starting Spark")
         # Twice: Spark takes Ctrl-C for itself when it starts.
         with stop.on_signals(), session(config, log) as spark, stop.on_signals():
