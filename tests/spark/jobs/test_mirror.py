@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from spark_jobs import Bench
 
+import cykafka
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.session import Stop, Stopped
 
@@ -142,10 +143,13 @@ def test_a_topic_that_is_empty_is_mirrored_when_it_is_filled(
     assert len(bench.read(other_topic)) == 12
 
 
-# Each record takes its time, and is sent before the next one: whoever is cut off has sent some.
+# Each record takes its time, and is so large that none waits for the next one in some buffer:
+# whoever is cut off has sent some.
 SLOW = """
-    SELECT value, CASE WHEN reflect('java.lang.Thread', 'sleep', 10L) = '' THEN 'no' END AS error
+    SELECT value || repeat('x', 70000) AS value,
+           CASE WHEN reflect('java.lang.Thread', 'sleep', 50L) = '' THEN 'no' END AS error
     FROM records"""
+PER_BATCH = 40
 
 
 @pytest.mark.parametrize("trigger", ["continuous", "available-now"])
@@ -153,39 +157,46 @@ def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, trigger: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    bench.fill(topic, 200)
+    bench.fill(topic, 100)
     size = "spark.sql.execution.arrow.maxRecordsPerBatch"
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint, "transform": SLOW,
-            "source__maxOffsetsPerTrigger": 80}  # fmt: skip
+            "source__maxOffsetsPerTrigger": PER_BATCH}  # fmt: skip
     stop = Stop()
     run = bench.prepare("mirror", stop, trigger=trigger, **keys)
+    places = [cykafka.TopicPartition(other_topic, each) for each in range(4)]
+    asked_at = []
 
-    def stop_under_backlog(words: str) -> None:
-        if run.summary.batches >= 2 and not stop.asked:
+    def stop_in_the_midst(words: str) -> None:
+        sent = sum(ends.high for ends in client.watermarks(places, 30).values())
+        if sent > PER_BATCH and sent % PER_BATCH and not stop.asked:
             stop.ask()
+            asked_at.append(sent)
 
-    monkeypatch.setattr(run.progress, "show", stop_under_backlog)
+    monkeypatch.setattr(run.progress, "show", stop_in_the_midst)
     before = bench.spark.conf.get(size)
     bench.spark.conf.set(size, "1")
+    config = {"bootstrap.servers": bench.servers, "group.id": "ends"}
     try:
-        if trigger == "continuous":
-            assert bench.work("mirror", run).outcome == "stopped"
-        else:
-            # Whoever waits for all of it must not take it for done.
-            with pytest.raises(Stopped, match="stopped before all was read"):
-                bench.work("mirror", run)
+        with cykafka.Consumer(config) as client:
+            if trigger == "continuous":
+                assert bench.work("mirror", run).outcome == "stopped"
+            else:
+                # Whoever waits for all of it must not take it for done.
+                with pytest.raises(Stopped, match="stopped before all was read"):
+                    bench.work("mirror", run)
     finally:
         bench.spark.conf.set(size, before)
 
-    stop.asked = 0
     summary = run.summary
-    assert 160 <= summary.records < 800
     assert len(bench.read(other_topic)) == summary.records
+    # At most the one that is at work when the job looks whether somebody has asked.
+    assert asked_at[0] < summary.records <= asked_at[0] + 2 * PER_BATCH
     assert not run.stop_file.exists()
     rest = bench.run("mirror", **{**keys, "transform": "SELECT value FROM records"})
-    assert (rest.outcome, summary.records + rest.records) == ("finished", 800)
-    assert len({each.value() for each in bench.read(other_topic, 800)}) == 800
-    assert len(bench.read(other_topic)) == 800
+    assert (rest.outcome, summary.records + rest.records) == ("finished", 400)
+    sent = [headers(each) for each in bench.read(other_topic, 400)]
+    assert len(sent) == 400
+    assert len({(each["source_partition"], each["source_offset"]) for each in sent}) == 400
 
 
 def test_a_stop_that_takes_too_long_is_no_clean_end(
@@ -194,7 +205,7 @@ def test_a_stop_that_takes_too_long_is_no_clean_end(
     bench.fill(topic, 100)
     stop = Stop()
     run = bench.prepare("mirror", stop, topics=topic, to=other_topic, checkpoint=checkpoint,
-                        transform=SLOW.replace("10L", "1000L"), trigger="continuous",
+                        transform=SLOW.replace("50L", "1000L"), trigger="continuous",
                         stop_timeout=5)  # fmt: skip
     # It is asked when the first micro-batch has begun.
     query_began = Path(checkpoint) / "offsets" / "0"
