@@ -1,0 +1,32 @@
+"""The wheel where there is no Spark: harmless, and its metadata say what the extra brings."""
+
+import importlib.metadata
+import importlib.util
+
+import pyspark_cykafka
+
+
+def main() -> None:
+    assert importlib.util.find_spec("pyspark") is None, "this environment is not empty"
+    # As Spark looks for the data sources of all modules of such a name.
+    assert not hasattr(pyspark_cykafka, "DefaultSource")
+    import cykafka.spark
+
+    said = ""
+    try:
+        cykafka.spark.register(None)  # type: ignore[arg-type]
+    except ImportError as error:
+        said = str(error)
+    assert "pip install 'cykafka[spark]'" in said, said
+
+    wanted = {
+        requirement.replace(" ", "").replace("'", '"')
+        for requirement in importlib.metadata.requires("cykafka") or []
+    }
+    for requirement in ("pyspark>=4.2", "pyarrow>=18"):
+        assert f'{requirement};extra=="spark"' in wanted, wanted
+    assert all(";extra==" in requirement for requirement in wanted), wanted
+
+
+if __name__ == "__main__":
+    main()
