@@ -137,6 +137,16 @@ def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> 
     assert summary["outcome"] == "failed"
 
 
+def test_a_spark_that_does_not_start_says_which_java(
+    bench: Bench, topic: str, tmp_path: Path
+) -> None:
+    done, summary = run("profile", bench, tmp_path, "--topics", topic,
+                        "--spark-conf", "driver.memory=300m")  # fmt: skip
+    assert done.returncode == 1
+    assert re.search(r"(?s)Spark did not start, with Java \d+ of /.*memory", done.stderr)
+    assert summary["outcome"] == "failed"
+
+
 @pytest.mark.timeout(2 * START_S)
 def test_records_that_are_lost_are_told(
     bench: Bench, topic: str, tmp_path: Path, delete_before: Any

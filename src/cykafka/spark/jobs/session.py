@@ -202,9 +202,10 @@ def session(config: Config, log: Log | None = None) -> Iterator[SparkSession]:
         No Java, or Spark does not start.
     """
     conf = _settings(config, log is None)
-    from cykafka.spark.java import find_java
+    from cykafka.spark.java import find_java, java_version
 
-    os.environ["JAVA_HOME"] = str(find_java())
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java)
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -231,7 +232,9 @@ def session(config: Config, log: Log | None = None) -> Iterator[SparkSession]:
         spark = builder.getOrCreate()
     except Exception as error:
         said = "" if log is None else log.first_error()
-        raise RuntimeError(f"Spark did not start: {said or error}") from error
+        raise RuntimeError(
+            f"Spark did not start, with Java {java_version(java)} of {java}: {said or error}"
+        ) from error
     try:
         yield spark
     finally:
