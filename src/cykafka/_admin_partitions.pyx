@@ -2,6 +2,8 @@
 from cykafka._admin_request cimport Request, outcome_of
 from cykafka._errors cimport error_from
 from cykafka._librdkafka cimport (
+    RD_KAFKA_OFFSET_INVALID,
+    RD_KAFKA_RESP_ERR__TRANSPORT,
     rd_kafka_queue_t,
     rd_kafka_t,
     rd_kafka_topic_partition_get_leader_epoch,
@@ -68,6 +70,9 @@ cdef class ListOffsets(Request):
             rktpar = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i])
             if rktpar.err:
                 outcome = error_from(rktpar.err, NULL)
+            elif rktpar.offset == RD_KAFKA_OFFSET_INVALID:
+                # librdkafka leaves out what a broker does not answer whose connection breaks.
+                outcome = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No answer from the leader")
             else:
                 outcome = ListOffsetsResultInfo(
                     rktpar.offset, rd_kafka_ListOffsetsResultInfo_timestamp(infos[i]),

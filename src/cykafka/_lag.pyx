@@ -15,6 +15,7 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
     RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
+    RD_KAFKA_RESP_ERR__TRANSPORT,
     rd_kafka_queue_destroy,
     rd_kafka_queue_new,
     rd_kafka_queue_t,
@@ -131,6 +132,9 @@ cdef class Lag(Offsets):
             high, error = last.get(key, unknown)
             if key.error is None:
                 key.error = error
+            if key.error is None and (low < 0 or high < 0):
+                # librdkafka leaves out what a broker does not answer whose connection breaks.
+                key.error = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No answer from the leader")
             if key.error is not None:
                 low = high = <int64_t>RD_KAFKA_OFFSET_INVALID
             watermarks[key] = Watermarks(low, high)

@@ -47,6 +47,31 @@ def test_watermarks_of_many_partitions(
     assert found[TopicPartition(topic, 2)].high == 3
 
 
+def test_a_connection_that_breaks_while_it_is_asked_is_an_error_of_its_partitions(
+    mock_cluster_factory: Callable[..., Any], make_consumer: Any
+) -> None:
+    """librdkafka leaves out what is not answered then, without an error."""
+    cluster = mock_cluster_factory(brokers=3)
+    cluster.create_topic("t", 3)
+    for number in range(3):
+        cluster.set_partition_leader("t", number, number + 1)
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    consumer = make_consumer({**servers, "log_level": 0})
+    assert [key.error for key in consumer.watermarks(partitions_of("t", 0, 1, 2), WAIT_S)] == [
+        None
+    ] * 3
+    cluster.set_rtt(1500, 2)
+    breaking = threading.Timer(0.5, lambda: cluster.broker_down(2))
+    breaking.start()
+    found = consumer.watermarks(partitions_of("t", 0, 1, 2), WAIT_S)
+    breaking.join()
+
+    (broken,) = (key for key in found if key.partition == 1)
+    assert broken.error is not None
+    assert found[broken] == Watermarks(OFFSET_INVALID, OFFSET_INVALID)
+    assert [key.partition for key in found if key.error is None] == [0, 2]
+
+
 def test_leaders_that_have_come_since_are_found_at_once(
     consumer: Any, cluster: Any, topic: str, fill: Callable[..., None]
 ) -> None:

@@ -78,8 +78,9 @@ class Planner:
 
     def _retried(self, ask: Callable[[bool], T]) -> T:
         """What `ask` gives, as often as fetchOffset.numRetries says; it is told the last time."""
-        for attempt in range(self.options.retries + 1):
-            last = attempt == self.options.retries
+        attempt, waited = 0, 0.0
+        while True:
+            last = attempt >= self.options.retries
             pause = self.options.retry_interval_s
             try:
                 return ask(last)
@@ -88,13 +89,17 @@ class Planner:
             except KafkaException:
                 if last:
                     raise
+                attempt += 1
             except _Unsettled as error:
                 if last:
                     raise RuntimeError(str(error)) from error
                 if error.known:
                     pause = max(pause, KNOWN_AGAIN_S)
+                if error.coming and waited < REQUEST_S:
+                    waited += pause
+                else:
+                    attempt += 1
             time.sleep(pause)
-        raise AssertionError("unreachable")
 
     # -- partitions
 
@@ -206,7 +211,13 @@ class Planner:
             self._unknown(failed)
         elif (failed or behind) and not last:
             again = behind or any((each.topic, each.partition) in known for each in failed)
-            raise _Unsettled("partitions end before where they ended", known=again)
+            # Brokers restart; their partitions have no leaders meanwhile.
+            coming = any(
+                each.error is not None and each.error.code() not in GONE for each in failed
+            )
+            raise _Unsettled(
+                "partitions end before where they ended", known=again or coming, coming=coming
+            )
         return ends
 
     def _unknown(self, failed: Sequence[TopicPartition]) -> None:
@@ -421,11 +432,15 @@ class GroupMirror:
 
 
 class _Unsettled(Exception):
-    """An answer that may be another one soon; `known` if it was, before."""
+    """An answer that may be another one soon.
 
-    def __init__(self, what: str, *, known: bool) -> None:
+    `known`: it was, before. `coming`: brokers say so, and are waited for as if they were away.
+    """
+
+    def __init__(self, what: str, *, known: bool, coming: bool = False) -> None:
         super().__init__(what)
         self.known = known
+        self.coming = coming
 
 
 def _named(what: str, error: KafkaError) -> KafkaException:

@@ -95,10 +95,8 @@ def _check_unsecured_token(rest: dict[str, str]) -> None:
         return
     for number, part in enumerate(filter(None, rest.get(key, "").split(" ")), 1):
         name, _, value = part.partition("=")
-        good = (
-            value
-            and '"' not in value
-            and (name in _TOKEN_PARTS or re.fullmatch("extension_.+", name))
+        good = '"' not in value and (
+            (name in _TOKEN_PARTS and value) or re.fullmatch("extension_.+", name)
         )
         if not good or (name == "lifeSeconds" and not re.fullmatch("0*[1-9][0-9]{0,8}", value)):
             raise ValueError(

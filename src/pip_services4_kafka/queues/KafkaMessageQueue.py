@@ -144,8 +144,8 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
 
         A record that an overriding method does not put into the local queue is finished, as far as
         the queue is concerned, under autocommit; without, it is to be completed. When the method
-        raises, that is logged and counted, and with ``options.max_attempts`` or
-        ``options.dead_letter_topic`` the record becomes a dead letter.
+        raises, that is logged and counted, and the record becomes a dead letter with
+        ``options.max_attempts`` or ``options.dead_letter_topic``, or else is passed over.
 
         Parameters
         ----------

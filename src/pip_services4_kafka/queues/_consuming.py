@@ -208,13 +208,13 @@ class Consuming:
             if self.buffer.is_closed():  # it may be why; skip() does nothing now
                 return
             self._measures.fail(None, error, f"on_message of queue {self._name()} failed")
-            if self.settings.bury_unreadable:
-                taken = self.buffer.skip(subscription, number, offset, finished=False)
-                if taken is not None:
-                    told = f"on_message raised {type(error).__name__}: {error}"
-                    self._unreadable.add(taken, EnvelopeError(told, message))
-                    return
-            self._measures.failed()
+            taken = self.buffer.skip(subscription, number, offset, finished=False)
+            if taken is None:  # it is in the local queue
+                self._measures.failed()
+            else:
+                told = f"on_message raised {type(error).__name__}: {error}"
+                self._unreadable.add(taken, EnvelopeError(told, message))
+            return
         # Unless it called on_message of the base class, it has dealt with the message; without
         # autocommit it says when.
         self.buffer.skip(subscription, number, offset, finished=self.settings.auto_commit)

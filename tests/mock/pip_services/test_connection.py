@@ -358,8 +358,11 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
     make_connection: Callable[..., Any], mock_cluster: Any
 ) -> None:
     mock_cluster.create_topic("t", 1)
+    # How much of it librdkafka has is seen in test_settings.
     connection = make_connection(
-        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=6000
+        connection__uri=mock_cluster.bootstrap_servers,
+        options__request_timeout=30_000,
+        **{"options__kafka__message.timeout.ms": 1000},
     )
     connection.publish("t", [{"value": "x"}])
     mock_cluster.broker_down()
@@ -367,7 +370,7 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
     with pytest.raises(ConnectionException) as caught:
         connection.publish("t", [{"value": "x"}, {"value": "y"}])
 
-    assert time.monotonic() - began < 6.5
+    assert time.monotonic() - began < 20
     assert caught.value.code == "MSG_TIMED_OUT"
     assert caught.value.details.get("indices") == "0,1"
 

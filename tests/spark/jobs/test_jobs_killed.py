@@ -26,7 +26,8 @@ KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "2"))
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 START_S = 150
 MOST_S = 1.0
-EACH = 500
+# Records of each partition: enough that a job is not done before it was killed so often.
+EACH = max(500, 250 * KILLS)
 
 
 def batches(checkpoint: Path) -> int:

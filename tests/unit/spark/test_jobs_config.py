@@ -118,7 +118,6 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"checkpoint": "hdfs://h/p/./c", "path": "hdfs://h/p"}, 'it must not be inside "path"'),
         ({"checkpoint": __file__}, "expected a folder, and this is a file"),
         ({"path": f"file:{__file__}"}, "expected a folder, and this is a file"),
-        ({"interval": "5 s"}, 'only trigger = "continuous" has a use for it'),
         ({"staging": "/s"}, 'only file_names = "deterministic" has a use'),
         ({"source.maxOffsetPerTrigger": "5"}, 'did you mean "maxOffsetsPerTrigger"'),
         ({"source.maxOffsetsPerTrigger": "many"}, 'key "source.maxOffsetsPerTrigger"'),
@@ -147,7 +146,11 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         ("replay", {"from_time": "2026-02-30"}, "expected a time"),
         ("replay", {"partitions": "0,x"}, "expected a list of whole numbers"),
         ("replay", {"rate": 0}, "expected a number greater than 0"),
-        ("replay", {"step": 5}, 'key "step" = 5: only with a "checkpoint"'),
+        (
+            "redrive",
+            {"sink.transactional": True, "sink.transactionalIdPrefix": "x"},
+            "a micro-batch that is tried again must be the same",
+        ),
         ("replay", {"source.assign": "{}"}, "job replay has no table [source]"),
         ("mirror", {"to": "a"}, "key \"to\" = 'a': it is read, too"),
         ("mirror", {"dead_letter_topic": "b"}, 'it is the same as "to"'),
@@ -164,7 +167,6 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
             'key "sink.transactional"',
         ),
         ("mirror", {"sink.transactional": True}, 'key "sink.transactionalIdPrefix" is missing'),
-        ("redrive", {"sink.transactional": True}, 'key "sink.transactionalIdPrefix" is missing'),
         ("mirror", {"sink.transactionalIdPrefix": "x"}, "without transactional=true"),
         (
             "mirror",
@@ -206,12 +208,18 @@ def test_a_folder_behind_a_link_is_known(tmp_path: Path) -> None:
     assert 'it must not be inside "path"' in told
 
 
-def test_an_interval_can_be_taken_back_by_an_option(tmp_path: Path) -> None:
+def test_a_key_that_does_nothing_here_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same file is for a run that goes on and for one that catches up."""
     file = tmp_path / "job.toml"
     file.write_text('trigger = "continuous"\ninterval = "1m"\n')
-    given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now", "interval": "0"}
+    given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now"}
+    assert load(JOBS["archive"], str(file), given, {})["interval"] == 60
+    assert 'key "interval" = 60: only trigger = "continuous" has a use' in caplog.text
 
-    assert load(JOBS["archive"], str(file), given, {})["interval"] == 0
+    load(JOBS["replay"], None, {**SERVERS, **ENOUGH["replay"], "step": 5}, {})
+    assert 'key "step" = 5: only with a "checkpoint"' in caplog.text
 
 
 def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:

@@ -116,18 +116,20 @@ def test_answers_that_fail_are_asked_for_again(no_sleep: list[float]) -> None:
         planner.partitions()
 
 
-def test_ends_that_fail_are_asked_for_again_and_then_named() -> None:
+def test_ends_that_fail_are_asked_for_again_and_then_named(no_sleep: list[float]) -> None:
     made_up = MadeUp({"a": 1})
     leaderless = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
-    made_up.troubles = [leaderless] * 3
+    made_up.troubles = [leaderless] * 50
     planner = planned(made_up)
     assert planner.ends([("a", 0)]).latest == {("a", 0): 10}
 
-    made_up.troubles = [leaderless] * 4
+    made_up.troubles = [leaderless] * 1000
+    no_sleep.clear()
     with pytest.raises(RuntimeError, match=r"a \[0\].*Do they have leaders") as caught:
         planner.ends([("a", 0)])
+    # They are waited for as brokers are, and then asked for as often as anything else.
+    assert 60 <= sum(no_sleep) < 65
     assert not isinstance(caught.value, DataLossError)  # not even with failOnDataLoss=false
-    made_up.troubles = [leaderless] * 4
     with pytest.raises(RuntimeError):
         planned(made_up, failOnDataLoss="false").ends([("a", 0)])
 

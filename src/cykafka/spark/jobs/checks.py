@@ -54,7 +54,7 @@ def check(config: Config) -> list[str]:
         for problem in _clients(config)
         if told.isdisjoint(name.lower() for name in _NAMED.findall(problem))
     ]
-    problems += _streams(config)
+    _warn_of_interval(config)
     problems += _folders(config)
     problems += _JOBS[config.job.name](config)
     return problems
@@ -171,12 +171,11 @@ def _check_sink(config: Config) -> None:
     write_options(config.sink_options(), columns, stream=config.job.streams)
 
 
-def _streams(config: Config) -> Iterator[str]:
-    """Keys that are there and would do nothing."""
+def _warn_of_interval(config: Config) -> None:
+    """A file may be for a stream that goes on, and for one that catches up."""
     if config.values.get("interval") and config["trigger"] != "continuous":
-        yield (
-            f'key "interval" = {config["interval"]:g}: only trigger = "continuous" has a use for '
-            "it (0: none)"
+        _log.warning(
+            'key "interval" = %g: only trigger = "continuous" has a use for it', config["interval"]
         )
 
 
@@ -274,7 +273,9 @@ def _schema(config: Config) -> Iterator[str]:
 
 def _replay(config: Config) -> Iterator[str]:
     if config["step"] != _default(config, "step") and not config["checkpoint"]:
-        yield f'key "step" = {config["step"]}: only with a "checkpoint" there are notes of steps'
+        _log.warning(
+            'key "step" = %s: only with a "checkpoint" there are notes of steps', config["step"]
+        )
     for what in ("time", "offset"):
         start, end = config[f"from_{what}"], config[f"until_{what}"]
         if start is not None and end is not None and start >= end:
@@ -307,6 +308,11 @@ def _redrive(config: Config) -> Iterator[str]:
     parking = config["parking_topic"]
     if parking and _reads(config, parking) and _same_cluster(config):
         yield f'key "parking_topic" = {parking!r}: it is read, too: records would go round'
+    if config.sink_options().get("transactional") == "true":
+        yield (
+            "key \"sink.transactional\" = 'true': what becomes of a letter changes with "
+            "the topics that are there, and a micro-batch that is tried again must be the same"
+        )
 
 
 def _reads(config: Config, topic: str) -> bool:

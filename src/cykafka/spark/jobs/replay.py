@@ -331,11 +331,11 @@ class _Note:
             return {}
         document = json.loads(self._folder.read(_NOTE))
         for name, value in self._of.items():
-            if document["of"].get(name) != value:
+            if name in document["of"] and document["of"][name] != value:
                 raise ConfigError(
                     [
                         f'key "checkpoint": it is of a replay with {name} = '
-                        f"{document['of'].get(name)!r}, and this one has {value!r}; take another "
+                        f"{document['of'][name]!r}, and this one has {value!r}; take another "
                         "folder, or delete it to begin anew"
                     ]
                 )

@@ -39,7 +39,8 @@ def records_stream(run: Run) -> DataFrame:
     if given.isdisjoint(_STARTING):
         options["startingOffsets"] = "earliest"
     if "maxoffsetspertrigger" not in given:
-        options["maxOffsetsPerTrigger"] = str(_MOST_OFFSETS)
+        least = (int(options[name]) for name in options if name.lower() == "minoffsetspertrigger")
+        options["maxOffsetsPerTrigger"] = str(max(_MOST_OFFSETS, *least))
     options[STOP_FILE] = str(run.stop_file)
     run.spark.dataSource.register(StoppableSource)
     reader = run.spark.readStream.format(StoppableSource.name()).options(**options)

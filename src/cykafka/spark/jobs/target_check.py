@@ -67,7 +67,10 @@ def _makes_topics(client: AdminClient, missing: dict[str, str]) -> bool:
     resource = ConfigResource(ResourceType.BROKER, broker)
     try:
         (answer,) = client.describe_configs([resource]).values()
-        return str(answer.result(_REQUEST_S)[_ON_DEMAND].value) == "true"
+        entry = answer.result(_REQUEST_S).get(_ON_DEMAND)
+        if entry is None:  # not Apache Kafka
+            return True
+        return str(entry.value) == "true"
     except KafkaException as error:
         _log.warning(
             "topics that are not there: %s; whether brokers make them when records come is not to "

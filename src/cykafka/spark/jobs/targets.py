@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from cykafka import Producer
 from cykafka.spark.client import client_config
+from cykafka.spark.loss import GONE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["TargetsSource", "cluster_of", "topics_of"]
 
 _REQUEST_S = 60.0
+# How many answers are put together, and how long after another each is asked for, s.
+_ANSWERS, _AGAIN_S = 3, 0.5
+# Of a topic whose partitions are not told: the sink will see.
+_MANY = 2**31 - 1
 
 
 def topics_of(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -70,7 +76,16 @@ class _Reader(DataSourceReader):
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str, int]]:
+        found: dict[str, int] = {}
         with _client(self._options) as client:
-            for name, topic in client.list_topics(timeout=_REQUEST_S).topics.items():
-                if topic.partitions:
-                    yield name, len(topic.partitions)
+            # More than once: a broker that has just started knows little, and what it lacks would
+            # be given up.
+            for again in range(_ANSWERS):
+                if again:
+                    time.sleep(_AGAIN_S)
+                for name, topic in client.list_topics(timeout=_REQUEST_S).topics.items():
+                    if topic.error is not None and topic.error.code() not in GONE:
+                        found.setdefault(name, _MANY)  # it is there, whatever is wrong with it
+                    elif topic.partitions:
+                        found[name] = len(topic.partitions)
+        yield from found.items()

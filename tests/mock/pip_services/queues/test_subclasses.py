@@ -165,3 +165,21 @@ def test_a_subclass_that_chooses_the_topic_is_heeded(
     queue.send(None, envelope("x"))
     assert received(queue, 1) == ["x"]
     assert subscribed
+
+
+def test_without_dead_letters_what_a_subclass_fails_to_hear_is_passed_over(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    committed: Callable[..., Any],
+    eventually: Callable[..., Any],
+    topic: str,
+    group: str,
+) -> None:
+    class Deaf(KafkaMessageQueue):
+        def on_message(self, topic: str, partition: int, message: Any) -> None:
+            raise ValueError("hard of hearing")
+
+    queue = make_queue(Deaf, autocommit=False, **ONE)
+    queue.send_batch(None, bodies(3))
+    queue.peek()  # which subscribes
+    eventually(lambda: committed(topic, group) == {1: 3})
