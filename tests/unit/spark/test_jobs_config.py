@@ -11,6 +11,7 @@ import pytest
 
 from cykafka.spark.jobs.config import Config, ConfigError, load
 from cykafka.spark.jobs.keys import JOBS, seconds
+from cykafka.spark.jobs.streams import most_offsets
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ENOUGH: dict[str, dict[str, Any]] = {
@@ -392,3 +393,8 @@ def test_dates_of_toml_are_times(tmp_path: Path) -> None:
     config = load(JOBS["replay"], str(file), {**SERVERS, "path": "/p"}, {})
 
     assert (config["from_time"], config["until_time"]) == (86_400_000, 86_401_000)
+
+
+def test_a_micro_batch_is_as_large_as_the_least_that_is_waited_for() -> None:
+    assert most_offsets({}) == most_offsets({"minOffsetsPerTrigger": "5"}) == 2_000_000
+    assert most_offsets({"minoffsetspertrigger": "3000000"}) == 3_000_000

@@ -39,12 +39,17 @@ def records_stream(run: Run) -> DataFrame:
     if given.isdisjoint(_STARTING):
         options["startingOffsets"] = "earliest"
     if "maxoffsetspertrigger" not in given:
-        least = (int(options[name]) for name in options if name.lower() == "minoffsetspertrigger")
-        options["maxOffsetsPerTrigger"] = str(max(_MOST_OFFSETS, *least))
+        options["maxOffsetsPerTrigger"] = str(most_offsets(options))
     options[STOP_FILE] = str(run.stop_file)
     run.spark.dataSource.register(StoppableSource)
     reader = run.spark.readStream.format(StoppableSource.name()).options(**options)
     return reader.option("includeHeaders", "true").load()
+
+
+def most_offsets(options: Mapping[str, str]) -> int:
+    """How many offsets a micro-batch has at most that nobody has told; no less than the least."""
+    least = [int(options[name]) for name in options if name.lower() == "minoffsetspertrigger"]
+    return max([_MOST_OFFSETS, *least])
 
 
 def counted(records: DataFrame, **counts: Column) -> DataFrame:
