@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow as pa
+from jvm_options import PLAIN, SCRAM, certificate, login
 from pyspark.sql import types as t
 from spark_tasks import rows, write_task
 
@@ -28,8 +29,6 @@ from cykafka.spark.sink import KafkaWriteError, batch_writer
 from cykafka.testing import KafkaCluster
 
 WAIT_S = 30.0
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @pytest.fixture(scope="module")
@@ -88,29 +87,13 @@ def write(options: Mapping[str, str], topic: str) -> int:
     return int(written.records)  # type: ignore[attr-defined]
 
 
-def jaas(config: Mapping[str, str], module: str) -> dict[str, str]:
-    """The options of the JVM client for a user of a listener with SASL."""
-    return {
-        "kafka.bootstrap.servers": config["bootstrap.servers"],
-        "kafka.security.protocol": config["security.protocol"],
-        "kafka.sasl.mechanism": config["sasl.mechanism"],
-        "kafka.sasl.jaas.config": f"{module} required "
-        f'username="{config["sasl.username"]}" password="{config["sasl.password"]}";',
-    }
-
-
 def test_a_user_of_jaas_writes(secured: KafkaCluster, own: str) -> None:
-    assert write(jaas(secured.client_config("sasl_plain", "alice"), PLAIN), own) == 2
+    assert write(login(secured.client_config("sasl_plain", "alice"), PLAIN), own) == 2
 
 
 def test_scram_by_jaas_over_tls_with_pem_files_writes(secured: KafkaCluster, own: str) -> None:
     config = secured.client_config("sasl_scram_sha_256_tls", "alice")
-    store = {
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": config["ssl.ca.location"],
-    }
-
-    assert write({**jaas(config, SCRAM), **store}, own) == 2
+    assert write(login(config, SCRAM), own) == 2
 
 
 @pytest.mark.parametrize("form", ["files", "texts"])
@@ -118,34 +101,13 @@ def test_a_clients_certificate_in_pem_writes(
     secured: KafkaCluster, own: str, form: str, tmp_path: Path
 ) -> None:
     config = secured.client_config("mtls", "alice")
-    ca, chain, key = (
-        Path(config[f"ssl.{name}.location"]).read_text() for name in ("ca", "certificate", "key")
-    )
-    stores = {
-        "truststore.certificates": ca,
-        "keystore.certificate.chain": chain,
-        "keystore.key": key,
-    }
-    if form == "files":
-        (tmp_path / "store.pem").write_text(key + chain)
-        stores = {
-            "truststore.location": config["ssl.ca.location"],
-            "keystore.location": str(tmp_path / "store.pem"),
-        }
-    options = {
-        "kafka.bootstrap.servers": config["bootstrap.servers"],
-        "kafka.security.protocol": "SSL",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.keystore.type": "PEM",
-        **{f"kafka.ssl.{name}": value for name, value in stores.items()},
-    }
-
-    assert write(options, own) == 2
+    folder = tmp_path if form == "files" else None
+    assert write(certificate(config, folder), own) == 2
 
 
 def test_who_may_not_write_is_told_the_topic(secured: KafkaCluster, own: str) -> None:
     with pytest.raises(KafkaWriteError, match="2 of the last 2 records") as info:
-        write(jaas(secured.client_config("sasl_plain", "mallory"), PLAIN), own)
+        write(login(secured.client_config("sasl_plain", "mallory"), PLAIN), own)
 
     assert f'topic "{own}"' in str(info.value)
     assert "TOPIC_AUTHORIZATION_FAILED" in str(info.value)
@@ -155,7 +117,7 @@ def test_a_wrong_password_is_told_at_once_and_not_printed(secured: KafkaCluster,
     config = {**secured.client_config("sasl_plain", "alice"), "sasl.password": "hush-hush"}
 
     with pytest.raises(KafkaWriteError, match="nothing can be written to Kafka") as info:
-        write(jaas(config, PLAIN), own)
+        write(login(config, PLAIN), own)
 
     assert "_AUTHENTICATION" in str(info.value)
     assert "hush-hush" not in str(info.value)
@@ -187,7 +149,7 @@ def test_write_is_all_that_an_idempotent_producer_needs(
     secured.create_topic(name, 1)
     allow("wanda", ResourceType.TOPIC, name, WRITE)
 
-    assert write(jaas(secured.client_config("sasl_plain", "wanda"), PLAIN), name) == 2
+    assert write(login(secured.client_config("sasl_plain", "wanda"), PLAIN), name) == 2
 
 
 @pytest.mark.parametrize(
@@ -216,7 +178,7 @@ def test_transactions_need_rights_of_their_own(
     writer = "wanda" if missing != "ids" else "alice"
     allow(writer, ResourceType.TRANSACTIONAL_ID, prefix, WRITE, DESCRIBE, prefix=True)
     options = {
-        **jaas(secured.client_config("sasl_plain", "wanda"), PLAIN),
+        **login(secured.client_config("sasl_plain", "wanda"), PLAIN),
         "topic": name,
         "transactional": "true",
         "transactionalIdPrefix": prefix,
