@@ -200,7 +200,7 @@ def test_aged_out_offsets_are_a_loss(
 
     assert read(name, (0, 2, 8), failOnDataLoss="false") == [(0, 6), (0, 7)]
     assert read(name, (0, 2, 5), failOnDataLoss="false") == []
-    assert f"{name} [0]: offsets 2 to 5 are gone" in caplog.text
+    assert f"{name} [0]: offsets 2 to 5 are gone" in "\n".join(caplog.messages)
 
 
 def test_offsets_behind_the_end_are_a_loss(

@@ -217,10 +217,12 @@ def test_a_key_that_does_nothing_here_is_warned_of(
     file.write_text('trigger = "continuous"\ninterval = "1m"\n')
     given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now"}
     assert load(JOBS["archive"], str(file), given, {})["interval"] == 60
-    assert 'key "interval" = 60: only trigger = "continuous" has a use' in caplog.text
+    assert 'key "interval" = 60: only trigger = "continuous" has a use' in "\n".join(
+        caplog.messages
+    )
 
     load(JOBS["replay"], None, {**SERVERS, **ENOUGH["replay"], "step": 5}, {})
-    assert 'key "step" = 5: only with a "checkpoint"' in caplog.text
+    assert 'key "step" = 5: only with a "checkpoint"' in "\n".join(caplog.messages)
 
 
 def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:

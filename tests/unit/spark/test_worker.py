@@ -149,7 +149,7 @@ def test_what_is_before_the_end_is_waited_for(
             run(made)
     else:
         run(made)
-        assert "offsets 10 to 19 are gone" in caplog.text
+        assert "offsets 10 to 19 are gone" in "\n".join(caplog.messages)
     assert made_up.now > 20
 
 
@@ -171,7 +171,7 @@ def test_position_that_was_out_of_range_is_read_if_it_is_there_by_now(
     made = task(made_up, monkeypatch, (0, 15, 20), failOnDataLoss="false")
     run(made)
 
-    assert ("offsets 15 to 19 are gone" in caplog.text) == lost
+    assert ("offsets 15 to 19 are gone" in "\n".join(caplog.messages)) == lost
     assert made_up.assignments == (1 if lost else 2)
 
 
