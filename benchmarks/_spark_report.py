@@ -8,7 +8,7 @@ from pathlib import Path
 
 from _figures import Result, Spread
 from _report import format_rows, spread
-from _spark_suite import CASES, Case, Contender, Target
+from _spark_suite import CASES, WARM_UPS, Case, Contender, Target
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ def run_lines(run: SparkRun) -> list[str]:
     """Everything about a run, as it is printed."""
     lines = [f"{what}: {value}" for what, value in run.about.items()]
     lines.append(
-        f"{run.rounds} rounds after a warm-up; median (lowest..highest); ratios and differences "
-        "are paired by round; CPU is Java's and Python's together"
+        f"{run.rounds} rounds after {WARM_UPS} to warm up; median (lowest..highest); ratios and "
+        "differences are paired by round; CPU is Java's and Python's together"
     )
     for case in run.cases:
         lines += case_lines(case, run)

@@ -21,7 +21,17 @@ from _brokers import RealBroker
 from _figures import Result
 from _floor import BenchmarkError
 from _spark_plan import plan_ms
-from _spark_suite import BASE, KEY_SIZE, PARTITIONS, SESSIONS, VALUE_SIZE, Case, Contender, Place
+from _spark_suite import (
+    BASE,
+    KEY_SIZE,
+    PARTITIONS,
+    SESSIONS,
+    VALUE_SIZE,
+    WARM_UPS,
+    Case,
+    Contender,
+    Place,
+)
 from cykafka import Producer
 from cykafka.testing._artifacts import Jars
 
@@ -166,17 +176,17 @@ def run_rounds(
 ) -> Measured:
     """Every contender does every case once a round, one at a time, in shuffled order.
 
-    Before the first round each does it once unmeasured: Java compiles what runs often, classes are
-    loaded and workers started. After each round `done` gets what there is.
+    Before the first round each does it WARM_UPS times unmeasured: Java compiles what runs often,
+    classes are loaded and workers started. After each round `done` gets what there is.
     """
     measured = Measured(
         {case.name: {each.name: [] for each in case.contenders} for case in cases},
         {case.name: {} for case in cases},
     )
-    total = sum(len(case.contenders) for case in cases) * (rounds + 1)
+    total = sum(len(case.contenders) for case in cases) * (WARM_UPS + rounds)
     count = 0
     start = time.monotonic()
-    for number in range(rounds + 1):
+    for number in range(1 - WARM_UPS, rounds + 1):
         for case in random.sample(cases, len(cases)):
             rows, missing = measured.rows[case.name], measured.missing[case.name]
             for contender in random.sample(case.contenders, len(case.contenders)):
@@ -184,7 +194,7 @@ def run_rounds(
                 if contender.name in missing:
                     continue
                 left = (time.monotonic() - start) / count * (total - count + 1) / 60
-                which = f"round {number}/{rounds}" if number else "warming up"
+                which = f"round {number}/{rounds}" if number > 0 else "warming up"
                 progress(
                     f"[{count}/{total}, {left:.0f} min] {which}: {case.name}: {contender.name}"
                 )
@@ -195,9 +205,9 @@ def run_rounds(
                     rows[contender.name] = []
                     progress(f"{case.name}: {contender.name} failed: {error}\n")
                 else:
-                    if number:
+                    if number > 0:
                         rows[contender.name].append(result)
-        if number:
+        if number > 0:
             done(measured)
     return measured
 

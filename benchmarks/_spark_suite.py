@@ -31,6 +31,8 @@ BASE = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 
+WARM_UPS = 3
+"""Rounds that are not measured; Java is slow until it has compiled what runs often."""
 PARTITIONS = 8
 """Of the topic that is read, and of those that are written."""
 SCALE_PARTITIONS = (1, 2, 8, 32, 128)

@@ -172,7 +172,10 @@ def test_producers_are_like_the_jvm_connectors() -> None:
     assert made(kafka__message__timeout__ms="5").config["delivery.timeout.ms"] == "5"
 
 
-def test_a_worker_keeps_64_mib_of_records_unless_told_otherwise() -> None:
+def test_a_worker_keeps_few_records_unless_told_otherwise() -> None:
+    assert made().config["queue.buffering.max.messages"] == "20000"
+    more = made(kafka__queue__buffering__max__messages="100000").config
+    assert more["queue.buffering.max.messages"] == "100000"
     assert made().config["queue.buffering.max.kbytes"] == "65536"
     assert (
         made(kafka__queue__buffering__max__kbytes="7").config["queue.buffering.max.kbytes"] == "7"
