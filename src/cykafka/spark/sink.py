@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from cykafka import Delivery, KafkaError, KafkaException, Producer
+from cykafka import Delivery, DeliveryError, KafkaError, KafkaException, Producer
 from cykafka.spark.producers import Borrowed, keeping, take
 from cykafka.spark.write_options import WriteOptions, write_options
 
@@ -154,19 +155,24 @@ def write_batches(
     """
     producer = borrowed.producer
     pending: deque[_Sent] = deque()
-    rows = 0
+    rows = in_flight = 0
+    # The next batch goes when half of the room is free: one that goes whenever there is room for
+    # some of its records is sent in many small requests.
+    half = int(options.config["queue.buffering.max.messages"]) // 2 or sys.maxsize
     try:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
+            while pending and (in_flight > half or pending[0].delivery.done):
+                pending[0].delivery.wait()
+                in_flight -= pending.popleft().batch.num_rows
             pending.append(_Sent(_publish(producer, options, batch, rows), batch, rows))
             rows += batch.num_rows
-            while pending and pending[0].delivery.done:
-                if pending[0].delivery.failed:
-                    raise _failure(borrowed, options, pending)
-                pending.popleft()
+            in_flight += batch.num_rows
         # Unlike waiting for a delivery, this sends what lingers.
         producer.flush()
+    except DeliveryError:
+        raise _failure(borrowed, options, pending) from None
     except KafkaException as error:
         raise _gone(borrowed, error) from error
     if any(sent.delivery.failed for sent in pending):
