@@ -211,7 +211,8 @@ def _stream(source: str) -> Callable[[Place], Command]:
 
 def _three(make: Callable[[str], Any]) -> tuple[Contender, ...]:
     return (
-        Contender("JVM connector", TCP, make(JVM), JVM),
+        # In the session of what it is judged against: then Java has compiled as much for both.
+        Contender("JVM connector", UNIX, make(JVM), JVM),
         Contender("cykafka, TCP", TCP, make(OURS), OURS),
         Contender("cykafka", UNIX, make(OURS), OURS),
     )
@@ -225,7 +226,7 @@ def _scale() -> tuple[Contender, ...]:
     return tuple(
         Contender(f"{name}, {count}", session, _read("noop", source, count), source)
         for name, session, source in (
-            ("JVM connector", TCP, JVM),
+            ("JVM connector", UNIX, JVM),
             ("cykafka", UNIX, OURS),
             ("JVM connector, one core", ONE, JVM),
             ("cykafka, one core", ONE, OURS),
@@ -272,8 +273,8 @@ CASES: tuple[Case, ...] = (
         "thousand rows/s",
         (
             *_three(_sink),
-            Contender("JVM connector, batches of 1 MB", TCP, _sink(JVM, **TUNED), JVM),
-            Contender("the rows alone", TCP, _rows_alone, "spark"),
+            Contender("JVM connector, batches of 1 MB", UNIX, _sink(JVM, **TUNED), JVM),
+            Contender("the rows alone", UNIX, _rows_alone, "spark"),
         ),
         rate,
         (
@@ -312,7 +313,7 @@ CASES: tuple[Case, ...] = (
         f"a micro-batch of {BATCH_ROWS} rows to noop, checkpoint and all",
         "ms",
         (
-            Contender("JVM connector", TCP, _stream(JVM), JVM),
+            Contender("JVM connector", UNIX, _stream(JVM), JVM),
             Contender("empty Python source, TCP", TCP, _stream("empty"), "empty"),
             Contender("cykafka, TCP", TCP, _stream(OURS), OURS),
             Contender("empty Python source", UNIX, _stream("empty"), "empty"),

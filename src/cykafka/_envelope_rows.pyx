@@ -135,7 +135,7 @@ cdef class EnvelopeRows:
             raise EnvelopeError(f"{_place(message)}: no envelope: {error}", message) from None
         if self._json:
             self._values[0] = _span(body)
-            if ck_envelope_decode(self._values, 1, self._read, &self._arena):
+            if self._decode_values(self._values[0].len):
                 raise MemoryError
         if self._read.problem is not NULL:
             raise _malformed(message, self._read)
@@ -187,19 +187,22 @@ cdef class EnvelopeRows:
         """Read the JSON in the values of Messages that nobody else has yet."""
         cdef Message message
         cdef size_t size = 0, i
-        cdef int err
         for i in range(self._cnt):
             message = messages[i]
             self._values[i] = _span(message._value)
             size += self._values[i].len
-        if self._cnt <= FEW and size <= FEW_BYTES:
-            err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
-        else:
-            with nogil:
-                err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
-        if err:
+        if self._decode_values(size):
             raise MemoryError
         return 0
+
+    cdef int _decode_values(self, size_t size) noexcept:
+        """Read the JSON of `size` bytes in all. Not 0: memory is short."""
+        cdef int err
+        if self._cnt <= FEW and size <= FEW_BYTES:
+            return ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
+        with nogil:
+            err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
+        return err
 
     cdef int _make_envelopes(self, list result) except -1:
         """Replace Messages by envelopes."""

@@ -210,6 +210,25 @@ def test_a_producer_stays_open_for_the_next_task(
     assert second is first
 
 
+def test_few_records_are_in_flight(cluster: Any, topic: str, pool: producers.ProducerPool) -> None:
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic,
+               "kafka.linger.ms": "100", "kafka.queue.buffering.max.messages": "1000"}  # fmt: skip
+    writer = batch_writer(options, t.StructType([t.StructField("value", t.BinaryType())]), False)
+    writer.write(iter([batch([b"a"])]))
+    ((_, borrowed),) = pool._open
+    seen = []
+
+    def rows() -> Iterator[Any]:
+        for _ in range(30):
+            yield batch([b"x"] * 100)
+            seen.append(len(borrowed.producer))
+
+    written = writer.write(rows())
+    assert isinstance(written, Written)
+    assert written.records == 3_000
+    assert 500 < max(seen) <= 600
+
+
 def test_another_configuration_has_another_producer(
     task: Any, topic: str, pool: producers.ProducerPool
 ) -> None:

@@ -1,0 +1,107 @@
+"""Envelopes are coded without the GIL: other threads of Python work on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cykafka import Message
+from cykafka._envelope import EnvelopeCodec
+
+pytestmark = pytest.mark.ours
+
+COUNT = 100_000
+BIG = 32 * 1024 * 1024
+TRIES = 5
+
+
+class Envelope:
+    def __init__(self, message: bytes) -> None:
+        self._MessageEnvelope__reference: Any = None
+        self.message_id: str | None = "id"
+        self.trace_id: str | None = "trace"
+        self.message_type: str | None = "type"
+        self.message: bytes | None = message
+        self.sent_time: Any = None
+
+
+@pytest.fixture
+def ticks() -> Iterator[Callable[[Callable[[], Any]], int]]:
+    """How often another thread, which wants the GIL every ms, had it during an action, at best.
+
+    Nobody is asked to let go of it meanwhile: who has it gives it away himself, or keeps it.
+    """
+    count = 0
+    done = threading.Event()
+
+    def tick() -> None:
+        nonlocal count
+        while not done.is_set():
+            count += 1
+            time.sleep(0.001)
+
+    def during(action: Callable[[], Any]) -> int:
+        found = []
+        for _ in range(TRIES):
+            before = count
+            kept = action()
+            found.append(count - before)
+            del kept
+        return max(found)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield during
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        thread.join()
+
+
+def batch_of(form: str, kafka: Any, make_producer: Any, consumer: Any, topic: str) -> Any:
+    # Compressed, for the mock cluster keeps 5 MB of a partition.
+    producer = make_producer({"compression.type": "lz4"})
+    codec = EnvelopeCodec(Envelope, form)
+    envelopes = [Envelope(b"body")] * COUNT
+    codec.publish(producer, topic, envelopes, partition=0).wait(10)
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    batch = consumer.consume_batch(COUNT, 10)
+    assert len(batch) == COUNT
+    return batch
+
+
+def test_who_keeps_the_gil_is_noticed(ticks: Any) -> None:
+    assert ticks(lambda: sum(range(2_000_000))) == 0
+
+
+@pytest.mark.parametrize("form", ["headers", "json"])
+def test_records_are_read_without_it(
+    form: str, kafka: Any, make_producer: Any, consumer: Any, topic: str, ticks: Any
+) -> None:
+    batch = batch_of(form, kafka, make_producer, consumer, topic)
+    codec = EnvelopeCodec(Envelope, form)
+
+    assert ticks(lambda: codec.decode(batch)) >= 3
+
+
+def test_json_is_written_without_it(ticks: Any) -> None:
+    codec = EnvelopeCodec(Envelope, "json")
+    envelope = Envelope(bytes(BIG))
+
+    assert ticks(lambda: codec.to_record(envelope)) >= 3
+
+
+def test_the_json_of_one_large_message_is_read_without_it(ticks: Any) -> None:
+    codec = EnvelopeCodec(Envelope, "json")
+    record = codec.to_record(Envelope(bytes(BIG)))
+    message = Message("t", value=record["value"])
+
+    assert ticks(lambda: codec.to_envelope(message)) >= 3
