@@ -187,6 +187,12 @@ def client_config(
         raise ValueError(
             'option "kafka.bootstrap.servers" is missing: give the brokers as "host:port,..."'
         )
+    if "@" in given["bootstrap.servers"]:
+        # librdkafka would quote it, and look for a host of that name until the records time out.
+        raise ValueError(
+            'option "kafka.bootstrap.servers" has an "@": user and password stand elsewhere, in '
+            "kafka.sasl.username and kafka.sasl.password"
+        )
     given, dropped = _translated(given, role)
     if dropped:
         names = ", ".join(_PREFIX + key for key in sorted(dropped))

@@ -42,6 +42,9 @@ _QUEUE_KBYTES = 65_536
 # How many of them wait or are in flight. What was made last is then still in the processor's cache
 # when it is sent and acknowledged: a third of the producer's time for records of 100 bytes.
 _QUEUE_RECORDS = 20_000
+# Who lets records linger for longer than this, ms, wants them to gather: librdkafka's default.
+_LINGER_MS = 20.0
+_QUEUE_RECORDS_LINGERING = 100_000
 # How long a task may take: its records are read by nobody longer than this after a crash.
 _TRANSACTION_TIMEOUT_MS = 300_000
 
@@ -105,6 +108,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
         "queue.buffering.max.messages": str(_QUEUE_RECORDS),
     }
     config = client_config(given, role="sink", defaults=defaults)
+    _check_queue(config, given)
     if transaction is not None:
         _transactional_config(config, given)
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
@@ -145,6 +149,24 @@ def _topic(given: Mapping[str, str]) -> str | None:
             "a-z, A-Z, 0-9, '.', '_' and '-'"
         )
     return topic
+
+
+def _check_queue(config: ClientConfig, given: Mapping[str, str]) -> None:
+    """`queue.buffering.max.messages`: the sink goes by it, too."""
+    name = "queue.buffering.max.messages"
+    text = config[name].strip()
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f'option kafka.{name}: expected a whole number, got "{text}"')
+    config[name] = str(int(text))
+    if f"kafka.{name}" not in given and _lingers(config.get("linger.ms", "0")):
+        config[name] = str(_QUEUE_RECORDS_LINGERING)
+
+
+def _lingers(text: str) -> bool:
+    try:
+        return float(text) > _LINGER_MS
+    except ValueError:
+        return False  # librdkafka says what is wrong with it
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

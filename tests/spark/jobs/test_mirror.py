@@ -251,6 +251,8 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
 
     assert dry.ranges == done.ranges == {(topic, each): (2, 5) for each in range(4)}
     assert dry.details == {"would_send": {other_topic: 12}}
+    assert (dry.counts, done.counts) == ({"sent": 0}, {"sent": 12})
+    assert dry.lines()[0] == "mirror finished (a dry run: nothing was sent)"
     assert len(bench.read(other_topic)) == 20
     folder = Path(checkpoint).parent
     assert [path.name for path in folder.iterdir() if "dry" in path.name] == []

@@ -206,6 +206,12 @@ def test_a_source_reads_what_the_jvm_connector_reads() -> None:
     )
 
 
+def test_no_password_stands_in_the_servers() -> None:
+    with pytest.raises(ValueError, match=r"kafka\.sasl\.password") as info:
+        config({"kafka.bootstrap.servers": "SASL_SSL://me:s3cret@host:9093"}, "sink")
+    assert "s3cret" not in str(info.value)
+
+
 def test_a_sink_puts_keys_where_the_jvm_connector_does_and_is_idempotent() -> None:
     assert config(role="sink") == {
         "bootstrap.servers": "localhost:9092",

@@ -58,6 +58,8 @@ class Summary:
         transactions, or lost.
     unknown : int
         Records beside the others that may have been sent, or not: what was at work failed.
+    dry_run : bool
+        Nothing was sent: what would have been is no count, but one of `details`.
     """
 
     job: str
@@ -74,6 +76,7 @@ class Summary:
     warnings: list[str] = field(default_factory=list)
     without_record: int = 0
     unknown: int = 0
+    dry_run: bool = False
 
     def cover(self, topic: str, partition: int, start: int, end: int) -> None:
         """The offsets from `start` until `end` were read."""
@@ -87,7 +90,8 @@ class Summary:
         self.bytes += size
         self.bad += bad
         for name, count in counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
+            done = 0 if self.dry_run and name == "sent" else count
+            self.counts[name] = self.counts.get(name, 0) + done
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON has it."""
@@ -97,6 +101,7 @@ class Summary:
         return {
             "job": self.job,
             "outcome": self.outcome,
+            "dry_run": self.dry_run,
             "records": self.records,
             "bytes": self.bytes,
             "bad": self.bad,
@@ -135,7 +140,11 @@ class Summary:
         if self.report:
             return [f"{self.job} {self.outcome}", "", *self.report, *warned]
         width = max(len(name) for name, _ in facts)
-        lines = [f"{self.job} {self.outcome}", *(f"  {name:{width}}  {v}" for name, v in facts)]
+        dry = " (a dry run: nothing was sent)" if self.dry_run else ""
+        lines = [
+            f"{self.job} {self.outcome}{dry}",
+            *(f"  {name:{width}}  {v}" for name, v in facts),
+        ]
         lines += warned
         would = self.details.get("would_send")
         if would:

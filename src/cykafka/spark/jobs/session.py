@@ -101,7 +101,7 @@ class Run:
         self.config = config
         self.progress = progress
         self.stop = Stop() if stop is None else stop
-        self.summary = Summary(config.job.name)
+        self.summary = Summary(config.job.name, dry_run=bool(config.values.get("dry_run")))
         self.extra: dict[int, dict[str, Any]] = {}
         self.at_end: list[Callable[[], None]] = []
         self.stop_file = Path(tempfile.gettempdir(), f"cykafka-stop-{uuid.uuid4().hex}")

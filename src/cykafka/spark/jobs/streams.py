@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cykafka.spark.jobs.checkpoint_claim import claim_checkpoint
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.report import Summary, human_bytes
 from cykafka.spark.jobs.session import Stopped
@@ -97,6 +98,7 @@ def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> Stream
     else:
         writer = writer.trigger(processingTime=f"{round(config['interval'] * 1000)} milliseconds")
     try:
+        claim_checkpoint(run)
         writer = writer.option("checkpointLocation", _checkpoint(run))
         query: StreamingQuery = writer.start()
     except BaseException:

@@ -34,6 +34,7 @@ def check_targets(config: Config) -> None:
     KafkaException
         No broker answers.
     """
+    from cykafka import KafkaError, KafkaException
     from cykafka.admin import AdminClient
     from cykafka.spark.client import client_config
 
@@ -45,7 +46,21 @@ def check_targets(config: Config) -> None:
         options = dict(client_config(config.sink_options(), role="admin"))
     with AdminClient(options) as client:
         # All of them: whoever asks for one topic may have it made.
-        there = client.list_topics(timeout=_REQUEST_S).topics
+        try:
+            there = client.list_topics(timeout=_REQUEST_S).topics
+        except KafkaException as error:
+            told = error.args[0]
+            if told.code() != KafkaError._TRANSPORT:
+                raise
+            servers = config.sink_options()["kafka.bootstrap.servers"]
+            raise KafkaException(
+                KafkaError(
+                    told.code(),
+                    f"none of the brokers of kafka.bootstrap.servers = {servers} has answered for "
+                    f"{_REQUEST_S:.0f} s: are they there, and are security.protocol and what goes "
+                    "with it right?",
+                )
+            ) from error
         missing = {name: topic for name, topic in wanted.items() if topic not in there}
         if not missing or _makes_topics(client, missing):
             return

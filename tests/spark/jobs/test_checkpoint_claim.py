@@ -1,0 +1,89 @@
+"""Whose a checkpoint is: another job would go on where it is, and leave out what is before."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench
+
+from cykafka.spark.jobs.checkpoint_claim import NOTE
+from cykafka.spark.jobs.config import ConfigError
+
+
+def refusal(bench: Bench, job: str, **keys: Any) -> str:
+    plans = Path(keys["checkpoint"], "offsets")
+    before = sorted(path.name for path in plans.iterdir())
+    with pytest.raises(ConfigError) as info:
+        bench.run(job, **keys)
+    assert sorted(path.name for path in plans.iterdir()) == before
+    return str(info.value)
+
+
+@pytest.fixture
+def mirrored(bench: Bench, topic: str, other_topic: str, checkpoint: str) -> dict[str, Any]:
+    """The keys of a mirror that has run."""
+    keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
+    bench.fill(topic, 2)
+    assert bench.run("mirror", **keys).records == 8
+    return keys
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_another_target_is_refused(
+    bench: Bench, mirrored: dict[str, Any], unique: Any, dry_run: bool
+) -> None:
+    told = refusal(bench, "mirror", **{**mirrored, "to": unique("third")}, dry_run=dry_run)
+
+    assert f"it is of the job mirror with to = {mirrored['to']!r}" in told
+    assert bench.run("mirror", **mirrored).records == 0
+
+
+def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path: Path) -> None:
+    keys = {"topics": mirrored["topics"], "checkpoint": mirrored["checkpoint"]}
+
+    assert "it is of the job mirror; " in refusal(bench, "redrive", **keys)
+    path = str(tmp_path / "archive")
+    for form in ("spark", "deterministic"):
+        told = refusal(bench, "archive", path=path, file_names=form, **keys)
+        assert "it is of the job mirror; " in told
+    assert not Path(path).exists()
+
+
+def test_a_query_that_is_no_job_is_refused(bench: Bench, mirrored: dict[str, Any]) -> None:
+    Path(mirrored["checkpoint"], NOTE).unlink()
+
+    assert "none of these jobs" in refusal(bench, "mirror", **mirrored)
+
+
+def test_a_dry_run_claims_nothing(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
+) -> None:
+    bench.fill(topic, 2)
+    keys = {"topics": topic, "checkpoint": checkpoint}
+    assert bench.run("mirror", to="another", dry_run=True, **keys).records == 8
+    assert not Path(checkpoint).exists()
+
+    assert bench.run("mirror", to=other_topic, **keys).records == 8
+
+
+@pytest.mark.parametrize("form", ["spark", "deterministic"])
+def test_an_archive_may_move_and_another_is_refused(
+    bench: Bench, topic: str, places: dict[str, str], tmp_path: Path, form: str
+) -> None:
+    bench.fill(topic, 2)
+    keys = {"topics": topic, "file_names": form}
+    assert bench.run("archive", **places, **keys).records == 8
+    elsewhere = {**places, "path": str(tmp_path / "elsewhere")}
+    told = refusal(bench, "archive", **elsewhere, **keys)
+    assert "it is of the job archive with path = " in told
+
+    moved = {name: str(tmp_path / "moved" / name) for name in places}
+    for name, folder in moved.items():
+        shutil.move(places[name], folder)
+    bench.fill(topic, 1)
+    assert bench.run("archive", **moved, **keys).records == 4
+    # And it is known there from now on.
+    assert bench.run("archive", **moved, **keys).records == 0
