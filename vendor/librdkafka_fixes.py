@@ -81,6 +81,16 @@ FIXES = (
         "rd_kafka_broker_serve(rkb, (int)backoff)",
         "rd_kafka_broker_serve(rkb, RD_MIN((int)backoff, rd_kafka_max_block_ms))",
     ),
+    # A broker that has just started may name topics and no brokers, itself not either. librdkafka
+    # gives up every broker that an answer does not name, those of bootstrap.servers too: nobody
+    # is left to be asked again, and the client sends and reads nothing any more.
+    Fix(
+        "brokers stay known when an answer names none",
+        "src/rdkafka_metadata.c",
+        r"\nstatic void rd_kafka_metadata_decommission_unavailable_brokers\(",
+        "if (!has_learned_brokers) {",
+        "if (!has_learned_brokers || md->broker_cnt == 0) {",
+    ),
 )
 
 

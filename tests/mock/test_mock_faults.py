@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
+from relay import Relay, relay_before
 
 from cykafka import (
     Consumer,
@@ -29,7 +31,7 @@ NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
 Factory = Callable[..., MockCluster]
 
 
-def producer(cluster: MockCluster, **config: Any) -> Producer:
+def producer(cluster: MockCluster | Relay, **config: Any) -> Producer:
     return Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -368,6 +370,23 @@ def test_message_times_out_while_its_broker_is_not_even_asked(
     assert error.code() == KafkaError._MSG_TIMED_OUT
     assert time.monotonic() - began < WAIT_S
     client.close()
+
+
+@pytest.mark.parametrize("recovery", ["rebootstrap", "none"])
+def test_brokers_stay_known_when_an_answer_names_none(
+    mock_cluster: MockCluster, recovery: str
+) -> None:
+    """librdkafka 2.14 forgets all of them then, and has nobody left to ask again."""
+    mock_cluster.create_topic("t", partitions=1)
+    with relay_before(mock_cluster.bootstrap_servers) as relay:
+        config = {"message_timeout_ms": 5000, "metadata_recovery_strategy": recovery}
+        with closing(producer(relay, **config)) as client:
+            assert outcomes(client, "t") == [None]
+            relay.names_none = True
+            assert client.list_topics("t", WAIT_S).brokers == {}
+            relay.names_none = False
+            assert outcomes(client, "t") == [None]
+            assert set(client.list_topics("t", WAIT_S).brokers) == {1}
 
 
 def test_set_rtt(mock_cluster: MockCluster) -> None:
