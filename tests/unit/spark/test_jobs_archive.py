@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.archive_files import File, Files, Undone, undone
+from cykafka.spark.jobs.archive_files import File, Files, Undone, file_name, name_all, undone
 from cykafka.spark.offsets import START_KEY
 
 
@@ -21,8 +21,13 @@ class Memory:
         self.texts = texts
 
     def names(self, folder: str) -> list[str]:
-        return [name.removeprefix(f"{folder}/") for name in sorted(self.there)
-                if name.startswith(f"{folder}/")]  # fmt: skip
+        lead = f"{folder.rstrip('/')}/".lstrip("/")
+        return sorted({name.removeprefix(lead).partition("/")[0] for name in self.there
+                       if name.startswith(lead)})  # fmt: skip
+
+    def take(self, source: Memory, from_name: str, name: str) -> None:
+        source.there.remove(from_name)
+        self.there.add(name)
 
     def delete(self, name: str) -> None:
         self.there.remove(name)
@@ -31,18 +36,20 @@ class Memory:
         return self.texts[name]
 
 
-def files(folder: Memory, again: tuple[int, int] | None = None, number: int = 7) -> Files:
+def files(
+    folder: Memory, again: tuple[int, int] | None = None, number: int = 7, topic: str = "t-1"
+) -> Files:
     """Those of a run; `again`: the offsets that batch 7 had planned before a crash."""
     made: Any = object.__new__(Files)
     made._folder, made._found, made._made = folder, {}, set()
-    spans = {} if again is None else {("t-1", 0): again}
+    spans = {} if again is None else {(topic, 0): again}
     made._undone = None if again is None else Undone(number, spans)
     return made  # type: ignore[no-any-return]
 
 
 def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> set[File]:
     return {
-        File("d", f"{topic}-{partition}-{start}-{end}.parquet", topic, partition, start, end)
+        File("d", file_name(topic, partition, start, end), topic, partition, start, end)
         for start, end in spans
     }
 
@@ -146,6 +153,58 @@ def test_what_a_run_wrote_is_remembered_in_few_words() -> None:
     assert len(made._found) == 1000
     assert "d" not in made._found
     assert all(len(there) == 1 for found in made._found.values() for there in found.values())
+
+
+# -- names that readers pass over
+
+
+@pytest.mark.parametrize(("topic", "name"), [
+    ("_t", "+_t-0-10-19.parquet"), (".t", "+.t-0-10-19.parquet"),
+    ("__t-1", "+__t-1-0-10-19.parquet"), ("t_.", "t_.-0-10-19.parquet"),
+    ("-t", "-t-0-10-19.parquet"), ("t", "t-0-10-19.parquet"),
+])  # fmt: skip
+def test_no_reader_passes_over_a_file(topic: str, name: str) -> None:
+    assert file_name(topic, 0, 10, 19) == name
+
+
+@pytest.mark.parametrize("topic", ["_t", ".t", "._", "__t-1"])
+def test_files_with_the_sign_are_known_as_their_topics(topic: str) -> None:
+    first = {f"d/+{topic}-0-10-14.parquet", f"d/+{topic}-0-15-19.parquet"}
+    others = {f"d/+{topic}-0-0-9.parquet", f"d/+{topic}-1-10-19.parquet",
+              "d/t-0-10-19.parquet", "d/+x-0-10-19.parquet"}  # fmt: skip
+    folder = Memory(*first, *others)
+
+    with pytest.raises(RuntimeError, match="holds offsets"):
+        files(folder)._clear(batch((10, 19), topic=topic), 7)
+    assert folder.there == first | others
+    files(folder, (10, 19), topic=topic)._clear(batch((10, 19), topic=topic), 7)
+
+    assert folder.there == others
+
+
+@pytest.mark.parametrize("above", ["", "status=good/"])
+def test_files_that_were_named_without_the_sign_get_it(above: str) -> None:
+    hidden = {f"topic=_t/date={day}/_t-{number}-0-9.parquet" for day in "12" for number in "01"}
+    hidden |= {"topic=.t-1/date=1/.t-1-0-0-9.parquet", "topic=.t-1/date=1/.t-1-0-10-12.parquet"}
+    others = {
+        "topic=_t/date=1/+_t-0-10-19.parquet",
+        "topic=_t/date=1/._t-0-0-9.parquet.crc",
+        "topic=_t/date=1/_other-0-0-9.parquet",
+        "topic=_t/_t-0-0-9.parquet",
+        "topic=t/date=1/_t-0-0-9.parquet",
+        "topic=t/date=1/t-0-0-9.parquet",
+        "other=_t/date=1/_t-0-0-9.parquet",
+    }
+    folder = Memory("_cykafka.json", *(above + name for name in hidden | others))
+    columns = [*(["status"] if above else []), "topic", "date"]
+
+    named = name_all(folder, columns)  # type: ignore[arg-type]
+
+    assert set(named) == {above + name for name in hidden}
+    given = {name.rpartition("/") for name in hidden}
+    shown = {f"{place}/+{name}" for place, _, name in given}
+    assert folder.there == {"_cykafka.json", *(above + name for name in shown | others)}
+    assert name_all(folder, columns) == []  # type: ignore[arg-type]
 
 
 # -- what is done again

@@ -18,10 +18,51 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.archive_claim import Claim
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["File", "Files", "Undone", "undone"]
+__all__ = ["File", "Files", "Undone", "file_name", "name_all", "undone"]
 
-_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d+)-(?P<end>\d+)\.parquet")
+# Spark, pyarrow and others pass over files whose names begin like this, as topics' names may. No
+# topic's name has the sign that is put before these, and it means nothing to paths or patterns.
+_HIDDEN = ("_", ".")
+_SIGN = "+"
+_NAME = re.compile(
+    r"(?:\+(?=[_.]))?(?P<topic>[^+]+)-(?P<partition>\d+)-(?P<start>\d+)-(?P<end>\d+)\.parquet"
+)
 _MOST_FOLDERS = 1000
+
+
+def file_name(topic: str, partition: int, start: int, end: int) -> str:
+    """What a file with these offsets of a partition is called."""
+    sign = _SIGN if topic.startswith(_HIDDEN) else ""
+    return f"{sign}{topic}-{partition}-{start}-{end}.parquet"
+
+
+def name_all(archive: Folder, folders: list[str]) -> list[str]:
+    """Give their sign to files that an earlier version has named without; returns their paths.
+
+    Parameters
+    ----------
+    archive : Folder
+    folders : list of str
+        The columns that are its folders.
+    """
+    places = [""]
+    for column in folders:
+        # Only topics of such names have them.
+        leads = [f"{column}={each}" for each in (_HIDDEN if column == "topic" else ("",))]
+        places = [
+            f"{place}{name}/"
+            for place in places
+            for name in archive.names(place)
+            if name.startswith(tuple(leads))
+        ]
+    named = []
+    for place in places:
+        for name in list(archive.names(place)):
+            match = _NAME.fullmatch(name) if name.startswith(_HIDDEN) else None
+            if match is not None and f"topic={match['topic']}/" in place:
+                archive.take(archive, place + name, place + _SIGN + name)
+                named.append(place + name)
+    return named
 
 
 @dataclass(frozen=True)
@@ -115,6 +156,12 @@ class Files:
         self._staging = Folder(run.spark, f"{staging.rstrip('/')}/cykafka-{job}")
         self._staging.delete()  # what a crash has left
         self._undone = undone(Folder(run.spark, config["checkpoint"]))
+        named = name_all(folder, folders)
+        if named:
+            run.warn(
+                f"{len(named)} files had names that most readers pass over, such as {named[0]}: "
+                f"they have a {_SIGN} before them now"
+            )
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
 
@@ -179,7 +226,7 @@ class Files:
             parts = row.file.rsplit("/", depth)[1:]
             values = [part.partition("=")[2] for part in parts[:-1]]
             topic, partition = values[self._folders.index("topic")], int(values[-1])
-            name = f"{topic}-{partition}-{row.start}-{row.end}.parquet"
+            name = file_name(topic, partition, row.start, row.end)
             file = File("/".join(parts[:-2]), name, topic, partition, row.start, row.end)
             moves.append(("/".join(parts), file))
             there += row.records
