@@ -102,6 +102,38 @@ def test_names_tell_what_is_in_the_files(bench: Bench, topic: str, places: dict[
     assert not list(Path(places["path"] + ".unfinished").iterdir())
 
 
+@pytest.mark.parametrize("sign", ["_", "."])
+@pytest.mark.parametrize("form", [{}, {"schema": "id BIGINT"}])
+def test_no_reader_passes_over_a_topic_whose_name_begins_with_a_sign(
+    bench: Bench,
+    cluster: Any,
+    unique: Any,
+    other_topic: str,
+    places: dict[str, str],
+    sign: str,
+    form: dict[str, str],
+) -> None:
+    topic = sign + unique("hidden")
+    cluster.create_topic(topic, 2, config={"retention.ms": -1})
+    keys = {"topics": topic, "file_names": "deterministic", **form, **places}
+    for count in (10, 5):
+        bench.fill(topic, count, partitions=2, value='{"id": 1}')
+        bench.run("archive", **keys)
+
+    replayed = bench.run("replay", topics=topic, to=other_topic, path=places["path"])
+
+    assert sorted(each.name for each in Path(places["path"]).rglob("*.parquet")) == [
+        f"+{topic}-{span}.parquet" for span in ("0-0-9", "0-10-14", "1-0-9", "1-10-14")
+    ]
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 15, 2)
+    assert offsets_by_listing(places["path"]) == once(topic, 15, 2)
+    table = pyarrow.dataset.dataset(places["path"], partitioning="hive").to_table()
+    columns = (table[name].to_pylist() for name in ("topic", "partition", "offset"))
+    assert sorted(zip(*columns, strict=True)) == sorted(once(topic, 15, 2))
+    assert replayed.ranges == {(topic, each): (0, 15) for each in range(2)}
+    assert replayed.records == len(bench.read(other_topic)) == 30
+
+
 def test_what_else_is_in_the_staging_folder_stays(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path
 ) -> None:
