@@ -69,6 +69,18 @@ def test_a_dry_run_claims_nothing(
     assert bench.run("mirror", to=other_topic, **keys).records == 8
 
 
+def test_what_has_planned_nothing_leaves_the_checkpoint_to_others(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str, unique: Any
+) -> None:
+    bench.fill(topic, 2)
+    keys = {"to": other_topic, "checkpoint": checkpoint}
+    with pytest.raises(Exception, match="does not exist"):
+        bench.run("mirror", topics=unique("missing"), **{**keys, "to": "misspelt"})
+    assert Path(checkpoint, NOTE).exists()
+
+    assert bench.run("mirror", topics=topic, **keys).records == 8
+
+
 @pytest.mark.parametrize("form", ["spark", "deterministic"])
 def test_an_archive_may_move_and_another_is_refused(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path, form: str

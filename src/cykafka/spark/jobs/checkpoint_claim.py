@@ -39,20 +39,24 @@ def claim_checkpoint(run: Run) -> None:
     elif config.job.name == "mirror":
         own["to"] = config["to"]
     found = _note(folder, config["checkpoint"])
-    if found is None and any(folder.names("offsets")):
-        raise _refused(
-            config["checkpoint"], "a streaming query has begun it that was none of these jobs"
-        )
+    if any(folder.names("offsets")):  # else nothing was planned, and there is nothing to lose
+        _check(run, found, own)
+    if found != own and not config.values.get("dry_run"):
+        folder.make()
+        folder.write(NOTE, json.dumps(own) + "\n")
+
+
+def _check(run: Run, found: dict[str, Any] | None, own: dict[str, Any]) -> None:
+    checkpoint = run.config["checkpoint"]
+    if found is None:
+        raise _refused(checkpoint, "a streaming query has begun it that was none of these jobs")
     for name, value in own.items():
-        if found is None or found.get(name) == value or (name == "path" and _moved(run)):
+        if found.get(name) == value or (name == "path" and _moved(run)):
             continue
         words = f"it is of the job {found.get('job')}"
         if name != "job":
             words += f" with {name} = {found.get(name)!r}, and this one has {value!r}"
-        raise _refused(config["checkpoint"], words)
-    if found != own and not config.values.get("dry_run"):
-        folder.make()
-        folder.write(NOTE, json.dumps(own) + "\n")
+        raise _refused(checkpoint, words)
 
 
 def _note(folder: Folder, checkpoint: str) -> dict[str, Any] | None:
