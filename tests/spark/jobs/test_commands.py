@@ -128,12 +128,20 @@ def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> 
     done, summary = run("archive", bench, tmp_path, "--topics", topic,
                         "--path", str(tmp_path / "a"),
                         "--checkpoint", str(tmp_path / SECRET / "c"))  # fmt: skip
-
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if "cykafka.spark archive: " in line]
-    assert "Exception)" in told
+    told = " ".join(done.stderr.split())
+    assert 'key "checkpoint" = ' in told
+    assert "it cannot be read or made: [Errno 20] Not a directory" in told
     assert str(tmp_path / "********") in told
+    assert SECRET not in told
+    assert summary["outcome"] == "failed"
+
+    done, summary = run("archive", bench, tmp_path, "--topics", topic, "--path", "nofs:///a",
+                        "--checkpoint", str(tmp_path / "c"))  # fmt: skip
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if "cykafka.spark archive: " in line]
+    assert 'scheme "nofs" (UnsupportedFileSystemException)' in line
     assert summary["outcome"] == "failed"
 
 

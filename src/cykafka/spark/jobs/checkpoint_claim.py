@@ -28,10 +28,17 @@ def claim_checkpoint(run: Run) -> None:
     Raises
     ------
     ConfigError
-        It is of another query.
+        It is of another query, or cannot be made.
     """
+    try:
+        _claim(run, Folder(run.spark, run.config["checkpoint"]))
+    except OSError as error:
+        told = f"it cannot be read or made: {error}"
+        raise ConfigError([f'key "checkpoint" = {run.config["checkpoint"]!r}: {told}']) from error
+
+
+def _claim(run: Run, folder: Folder) -> None:
     config = run.config
-    folder = Folder(run.spark, config["checkpoint"])
     # The job's name first: it is what differs most.
     own: dict[str, Any] = {"job": config.job.name}
     if config.job.name == "archive":

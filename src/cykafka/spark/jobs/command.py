@@ -97,7 +97,8 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
     if failure is None:
         return 0 if written else 1
     if isinstance(failure, ConfigError):
-        return _fail_configuration(failure, arguments)
+        words = [config.redact(problem) for problem in failure.problems]
+        return _fail_configuration(ConfigError(words), arguments)
     if not isinstance(failure, Exception):
         raise failure
     told = str(failure) if isinstance(failure, Stopped | JavaError) else explained(failure)
