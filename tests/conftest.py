@@ -20,7 +20,12 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
+
+# No test is timed: on a busy machine any example may take long.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 WAIT_S = 10.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 # Reads `take` messages of a topic as a member of a group and dies without a word, as soon as what
 # it was handed is committed.

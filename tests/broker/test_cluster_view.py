@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Statistics(list[dict[str, Any]]):

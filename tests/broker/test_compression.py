@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]  # a batch names its codec by this position
 VALUES = [b'{"sensor": "temperature", "unit": "celsius", "value": %d}' % n for n in range(1000)]
 

@@ -101,7 +101,7 @@ def test_too_few_replicas_in_sync_refuse_the_message(
 ) -> None:
     name = unique("replicated")
     three.create_topic(name, 1, replication_factor=3, config={"min.insync.replicas": 3})
-    producer = make_client["producer"](acks="all", retries=0, request_timeout_ms=1000)
+    producer = make_client["producer"](acks="all", retries=0, request_timeout_ms=3000)
     errors: list[Any] = []
 
     def produce() -> None:
@@ -164,7 +164,7 @@ def test_message_times_out_while_the_broker_stalls(
 ) -> None:
     name = unique("stalled")
     three.create_topic(name, 1, replication_factor=1)
-    producer = make_client["producer"](message_timeout_ms=500)
+    producer = make_client["producer"](message_timeout_ms=4000)
     errors: list[Any] = []
     producer.produce(name, b"1", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(WAIT_S) == 0
@@ -175,7 +175,7 @@ def test_message_times_out_while_the_broker_stalls(
         producer.produce(name, b"2", on_delivery=lambda error, _: errors.append(error))
 
         assert producer.flush(WAIT_S) == 0
-        assert 0.4 < time.monotonic() - start < 10
+        assert 3.5 < time.monotonic() - start < 15
     finally:
         leader.resume()
     assert errors == [None, kafka.KafkaError._MSG_TIMED_OUT]

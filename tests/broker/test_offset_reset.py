@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 HOUR_MS = 3_600_000
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 # What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: the
 # batch's header; then the record's attributes, timestamp delta, offset delta, absent key and

@@ -337,7 +337,7 @@ def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)
     servers = cluster.bootstrap_servers
-    client = producer(cluster, message_timeout_ms=300)
+    client = producer(cluster, message_timeout_ms=2000)
     assert outcomes(client, "t") == [None]
     for broker in (1, None):
         cluster.broker_down(broker)

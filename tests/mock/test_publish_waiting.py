@@ -327,7 +327,7 @@ def test_every_record_has_one_outcome_when_the_broker_goes(
         producer = make_producer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
-                "message.timeout.ms": 2000,
+                "message.timeout.ms": 4000,
                 # librdkafka 2.14 may not see that messages timed out before it tries again.
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
@@ -371,7 +371,7 @@ INTERRUPTED = """
     except KeyboardInterrupt as error:
         took = time.monotonic() - started
         delivery = getattr(error, "delivery", None)
-    assert took < 1, took
+    assert took < 10, took
     if sys.argv[1] != "wait":
         assert delivery.failed == 90 and not delivery.done, delivery
         codes = {error.code() for error in delivery.errors.values()}

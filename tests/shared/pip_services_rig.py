@@ -128,6 +128,7 @@ def make_connection(new_connection: Callable[..., Any], cluster: Any) -> Callabl
             *args,
             **{
                 "connection__uri": f"tcp://{cluster.bootstrap_servers}",
+                "options__connect_timeout": 10000,
                 # The mock's brokers do not wake up a fetch that waits.
                 "options__kafka__fetch.wait.max.ms": 10,
                 **values,

@@ -226,7 +226,8 @@ def test_few_records_are_in_flight(cluster: Any, topic: str, pool: producers.Pro
     written = writer.write(rows())
     assert isinstance(written, Written)
     assert written.records == 3_000
-    assert 500 < max(seen) <= 600
+    # Beside the records of six batches a report or two may wait.
+    assert 500 < max(seen) < 700
 
 
 def test_another_configuration_has_another_producer(

@@ -174,7 +174,7 @@ def test_close_waits_for_the_messages_on_their_way_and_no_longer(
     began = time.monotonic()
     connection.close(None)
 
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 5
     assert len(records(topic, 100)) == 100
 
 
@@ -183,7 +183,7 @@ def test_close_with_dead_brokers_ends(
 ) -> None:
     mock_cluster.create_topic("t", 1)
     connection = make_connection(
-        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=500
+        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=2000
     )
     connection.publish("t", [{"value": "x"}])
     mock_cluster.broker_down()
@@ -191,7 +191,7 @@ def test_close_with_dead_brokers_ends(
     began = time.monotonic()
     connection.close(None)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
     assert connection.is_open() is False
     assert delivery.done
     assert delivery.failed == 1
@@ -211,7 +211,7 @@ def test_close_joins_the_thread_of_a_subscription_and_commits(
     began = time.monotonic()
     connection.close(None)
 
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 5
     assert readers() == []
     assert committed(topic, group) == {2: 5}
 
@@ -362,7 +362,7 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
     connection = make_connection(
         connection__uri=mock_cluster.bootstrap_servers,
         options__request_timeout=30_000,
-        **{"options__kafka__message.timeout.ms": 1000},
+        **{"options__kafka__message.timeout.ms": 4000},
     )
     connection.publish("t", [{"value": "x"}])
     mock_cluster.broker_down()
@@ -381,7 +381,7 @@ def test_an_outcome_that_nobody_knows_in_time_raises_at_request_timeout(
     mock_cluster.create_topic("t", 1)
     connection = make_connection(
         connection__uri=mock_cluster.bootstrap_servers,
-        options__request_timeout=1000,
+        options__request_timeout=3000,
         **{"options__kafka__message.timeout.ms": 20_000},
     )
     connection.publish("t", [{"value": "x"}])
@@ -390,7 +390,7 @@ def test_an_outcome_that_nobody_knows_in_time_raises_at_request_timeout(
     with pytest.raises(ConnectionException, match="may be stored or not") as caught:
         connection.publish("t", [{"value": "x"}])
 
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
     assert caught.value.code == "REQUEST_TIMED_OUT"
 
 

@@ -206,7 +206,7 @@ def test_a_delayed_message_comes_when_its_time_has_come_and_others_before_it() -
     buffer.release(lease, 1)
     begin = time.monotonic()
     assert [buffer.take(1).envelope for _ in range(2)] == ["m1", "m0"]  # type: ignore[union-attr]
-    assert 0.05 <= time.monotonic() - begin < 0.5
+    assert 0.05 <= time.monotonic() - begin < 5
     assert buffer.take(0) is None
 
 

@@ -186,7 +186,7 @@ def test_close_ends_although_the_brokers_are_gone(
         topic="t",
         autocommit=autocommit,
         connection__uri=mock_cluster.bootstrap_servers,
-        options__request_timeout=1000,
+        options__request_timeout=3000,
         # librdkafka takes leave for as long as a session lasts.
         **{"options__kafka__group.protocol": None, "options__kafka__session.timeout.ms": 1000},
     )
@@ -195,7 +195,7 @@ def test_close_ends_although_the_brokers_are_gone(
     mock_cluster.broker_down()
     begin = time.monotonic()
     queue.close(None)
-    assert time.monotonic() - begin < 3, "one wait of request_timeout, and some grace"
+    assert time.monotonic() - begin < 3 + 2.5, "one wait of request_timeout, and some grace"
     eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
     assert "committing {0: 1} failed" in logger.all() or not autocommit
 
@@ -207,7 +207,7 @@ def test_subscriptions_that_do_not_end_are_waited_for_together(
     cluster: Any,
     logger: Any,
 ) -> None:
-    connection = make_connection(options__request_timeout=400)
+    connection = make_connection(options__request_timeout=2000)
     go_on = threading.Event()
     listeners = [make_listener(lambda _: go_on.wait(WAIT_S)) for _ in range(3)]
     for listener in listeners:
@@ -220,7 +220,7 @@ def test_subscriptions_that_do_not_end_are_waited_for_together(
     readers = [each._reader for each in connection._subscriptions]
     begin = time.monotonic()
     connection.close(None)
-    assert 0.4 <= time.monotonic() - begin < 0.9
+    assert 2 <= time.monotonic() - begin < 5
     assert logger.all().count("does not end") == 3
     go_on.set()
     assert all(reader.stop(WAIT_S) for reader in readers)
@@ -362,7 +362,7 @@ def test_unreadable_messages_of_a_batch_are_committed_logged_and_counted_once(
 
 
 def test_transactions_of_dead_letters_take_any_request_timeout(
-    make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    make_connection: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[dict[str, Any]] = []
     make = Clients._make
@@ -373,11 +373,11 @@ def test_transactions_of_dead_letters_take_any_request_timeout(
 
     monkeypatch.setattr(Clients, "_make", remember)
     for timeout, longest in ((100, 1000), (30_000, 60_000), (2_000_000, 900_000)):
-        queue = make_queue(options__request_timeout=timeout, options__max_retries=0)
-        queue._connection._make_transactional("t").close()
+        connection = make_connection(options__request_timeout=timeout)
+        connection._make_transactional("t").close()
         assert made[-1]["transaction.timeout.ms"] == longest
-    queue = make_queue(**{"options__kafka__transaction.timeout.ms": 7000})
-    queue._connection._make_transactional("t").close()
+    connection = make_connection(**{"options__kafka__transaction.timeout.ms": 7000})
+    connection._make_transactional("t").close()
     assert made[-1]["transaction.timeout.ms"] == "7000"
 
 

@@ -121,7 +121,7 @@ def test_close_is_quick_and_wakes_up_receive(
     time.sleep(0.05)  # it waits by now; if not, it finds the queue closed
     begin = time.monotonic()
     queue.close(None)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 5
     thread.join(10)
     assert found in ([None], [])
     queue.close(None)  # again, which is nothing
