@@ -186,15 +186,18 @@ def busy(query: Any) -> list[dict[str, float]]:
 def measured() -> Iterator[dict[str, float]]:
     """Seconds, and the CPU seconds of Java and of Python's workers together."""
     result: dict[str, float] = {}
-    before = cpu_seconds()
+    before = cpu_ticks()
     start = time.perf_counter()
     yield result
     result["wall"] = time.perf_counter() - start
-    result["cpu"] = cpu_seconds() - before
+    # Each process by itself: Spark's daemon awaits no worker, so that what one has used is gone
+    # with it. One that ends meanwhile was idle.
+    ticks = sum(used - before.get(pid, 0) for pid, used in cpu_ticks().items())
+    result["cpu"] = ticks / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds() -> float:
-    """Of this process and all that came of it, those included that have ended and were awaited."""
+def cpu_ticks() -> dict[int, int]:
+    """What this process and each that came of it has used, with those it has awaited."""
     parents, used = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -207,7 +210,7 @@ def cpu_seconds() -> float:
     family = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(used[pid] for pid in family) / os.sysconf("SC_CLK_TCK")
+    return {pid: used[pid] for pid in family}
 
 
 if __name__ == "__main__":
