@@ -135,7 +135,7 @@ class OpenConsumer:
         if self.complaint is None or self.complaint is error:
             return error
         return KafkaError(
-            error.code(), f"{error.str()}; the connections' last error was: {self.complaint}"
+            error.code(), f"{error.str()}; the connections' last error was: {self.complaint.str()}"
         )
 
     def all_topics(self, timeout_s: float) -> dict[str, Any]:

@@ -159,6 +159,19 @@ def test_a_folder_of_the_other_kind_is_refused(
         bench.run("archive", topics=topic, file_names=kinds[1], **other)
 
 
+@pytest.mark.parametrize("form", ["spark", "deterministic"])
+def test_a_folder_that_cannot_be_made_is_a_mistake(
+    bench: Bench, topic: str, places: dict[str, str], tmp_path: Path, form: str
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    keys = {**places, "path": str(tmp_path / "file" / "archive"), "file_names": form}
+
+    with pytest.raises(ConfigError, match=r'key "path" = .*cannot be read or made: .*Not a dir'):
+        bench.run("archive", topics=topic, **keys)
+
+    assert not Path(places["checkpoint"], "offsets").exists()
+
+
 def test_topics_whose_names_look_like_numbers_stay_what_they_are(
     bench: Bench, cluster: Any, unique: Any, places: dict[str, str]
 ) -> None:

@@ -117,37 +117,6 @@ def test_an_archive_whose_checkpoint_was_lost_is_not_overwritten(
     assert offsets_by_listing(places["path"]) == once(topic, 25)
 
 
-@pytest.mark.parametrize("sign", ["_", "."])
-@pytest.mark.parametrize("crashed", [False, True])
-def test_files_that_readers_passed_over_are_named_when_the_job_starts_again(
-    bench: Bench, cluster: Any, unique: Any, places: dict[str, str], sign: str, crashed: bool
-) -> None:
-    topic = sign + unique("hidden")
-    cluster.create_topic(topic, 2, config={"retention.ms": -1})
-    keys = {"topics": topic, "source__maxOffsetsPerTrigger": 10, **BY_NAME, **places}
-    bench.fill(topic, 10, partitions=2)
-    bench.fill(topic, 10, partitions=2, timestamp=1_700_100_000_000)  # another day
-    bench.run("archive", **keys)
-    shown = parquet(places["path"])
-    for file in Path(places["path"]).rglob("+*.parquet"):
-        file.rename(file.with_name(file.name[1:]))  # as they were called once
-    if crashed:
-        crash(places)
-
-    again = bench.run("archive", **keys)
-    nothing = bench.run("archive", **keys)
-    bench.fill(topic, 5, partitions=2)
-    bench.run("archive", **keys)
-
-    assert again.records == (10 if crashed else 0)
-    (told,) = again.warnings
-    assert told.startswith("8 files had names that most readers pass over")
-    assert nothing.warnings == []
-    assert [name for name in parquet(places["path"]) if name in shown] == shown
-    assert offsets_by_listing(places["path"]) == once(topic, 25, 2)
-    assert offsets_by_spark(bench, places["path"]) == once(topic, 25, 2)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_archive_has_one_checkpoint(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], kind: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from spark_jobs import Bench
 
+from cykafka.admin import AdminClient
 from cykafka.spark.jobs.checkpoint_claim import NOTE
 from cykafka.spark.jobs.config import ConfigError
 
@@ -44,18 +47,58 @@ def test_another_target_is_refused(
 def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path: Path) -> None:
     keys = {"topics": mirrored["topics"], "checkpoint": mirrored["checkpoint"]}
 
-    assert "it is of the job mirror; " in refusal(bench, "redrive", **keys)
+    assert "it is of the job mirror. " in refusal(bench, "redrive", **keys)
     path = str(tmp_path / "archive")
     for form in ("spark", "deterministic"):
         told = refusal(bench, "archive", path=path, file_names=form, **keys)
-        assert "it is of the job mirror; " in told
+        assert "it is of the job mirror. " in told
     assert not Path(path).exists()
 
 
-def test_a_query_that_is_no_job_is_refused(bench: Bench, mirrored: dict[str, Any]) -> None:
-    Path(mirrored["checkpoint"], NOTE).unlink()
+def test_the_cluster_that_is_sent_to_is_a_part_of_the_target(
+    bench: Bench, cluster: Any, mirrored: dict[str, Any]
+) -> None:
+    note = Path(mirrored["checkpoint"], NOTE)
+    own = json.loads(note.read_text())
+    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        assert own["cluster"] == admin.cluster_id(30)
+    note.write_text(json.dumps({**own, "cluster": "another"}))
 
-    assert "none of these jobs" in refusal(bench, "mirror", **mirrored)
+    assert "mirror with cluster = 'another'" in refusal(bench, "mirror", **mirrored)
+    assert bench.run("mirror", dry_run=True, **mirrored).records == 0
+
+
+@pytest.mark.parametrize("words", [None, "{", "[]"])
+def test_a_query_whose_note_says_nothing_is_refused(
+    bench: Bench, mirrored: dict[str, Any], words: str | None
+) -> None:
+    note = Path(mirrored["checkpoint"], NOTE)
+    note.unlink()
+    if words is not None:
+        note.write_text(words)
+
+    told = refusal(bench, "mirror", **mirrored)
+    assert f"no {NOTE} in it says whose" in told
+    # What it advises helps.
+    (own,) = re.findall(r"write (\{.*\}) there", told)
+    note.write_text(own)
+
+    assert bench.run("mirror", **mirrored).records == 0
+
+
+@pytest.mark.parametrize("form", ["spark", "deterministic"])
+def test_an_archive_knows_its_checkpoint_without_the_note(
+    bench: Bench, topic: str, places: dict[str, str], form: str
+) -> None:
+    keys = {"topics": topic, "file_names": form, **places}
+    bench.fill(topic, 2)
+    bench.run("archive", **keys)
+    note = Path(places["checkpoint"], NOTE)
+    own = note.read_text()
+    note.unlink()
+
+    assert bench.run("archive", **keys).records == 0
+    assert note.read_text() == own
 
 
 def test_a_dry_run_claims_nothing(

@@ -139,9 +139,16 @@ def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> 
 
     done, summary = run("archive", bench, tmp_path, "--topics", topic, "--path", "nofs:///a",
                         "--checkpoint", str(tmp_path / "c"))  # fmt: skip
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if "cykafka.spark archive: " in line]
-    assert 'scheme "nofs" (UnsupportedFileSystemException)' in line
+    assert done.returncode == 2
+    assert "key \"path\" = 'nofs:///a': it cannot be read or made: " in done.stderr
+    assert 'scheme "nofs" (UnsupportedFileSystemException)' in done.stderr
+    assert summary["outcome"] == "failed"
+
+    done, summary = run("archive", bench, tmp_path, "--topics", topic + "-misspelt",
+                        "--path", str(tmp_path / "a"),
+                        "--checkpoint", str(tmp_path / "c"))  # fmt: skip
+    assert done.returncode == 2
+    assert f"key \"topics\": there is no topic '{topic}-misspelt'" in done.stderr
     assert summary["outcome"] == "failed"
 
 

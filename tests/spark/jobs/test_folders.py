@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from spark_jobs import Bench, offsets_by_listing, once
 
-from cykafka.spark.jobs.archive_files import name_all
 from cykafka.spark.jobs.folders import Folder
 
 # The local file system by other names: one for which Hadoop has a class that renames over what is
@@ -56,6 +55,15 @@ def test_files_are_written_read_and_listed(spark: Any, address: str, tmp_path: P
     assert not folder.exists("b.txt")
 
 
+def test_a_folder_that_cannot_be_made_is_an_error(
+    spark: Any, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(OSError, match="file"):
+        Folder(spark, f"{address}/file/below").make()
+
+
 def test_files_are_taken_over_those_that_are_there(spark: Any, address: str) -> None:
     here, there = Folder(spark, f"{address}/here"), Folder(spark, f"{address}/there")
     for folder in (here, there):
@@ -91,21 +99,6 @@ def test_folders_are_copied_and_deleted(spark: Any, address: str) -> None:
     assert there.exists("below")
     assert not here.exists()
     here.delete()
-
-
-def test_files_that_readers_pass_over_are_named_there(
-    spark: Any, address: str, tmp_path: Path
-) -> None:
-    below = tmp_path / "archive" / "topic=_t" / "date=2026-01-01"
-    below.mkdir(parents=True)
-    for span in ("0-9", "10-19"):
-        (below / f"_t-0-{span}.parquet").write_text(span)
-
-    named = name_all(Folder(spark, f"{address}/archive"), ["topic", "date"])
-
-    assert len(named) == 2
-    found = {each.name: each.read_text() for each in below.glob("*.parquet")}
-    assert found == {f"+_t-0-{span}.parquet": span for span in ("0-9", "10-19")}
 
 
 def test_an_archive_may_lie_there(bench: Bench, topic: str, address: str, tmp_path: Path) -> None:

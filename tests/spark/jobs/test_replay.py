@@ -335,6 +335,22 @@ def test_a_condition_that_is_none_is_a_mistake(bench: Bench, archive: dict[str, 
         bench.run("replay", where="nonsense = 1", **archive)
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_checkpoint_that_cannot_be_made_is_told_before_anything_is_sent(
+    bench: Bench, archive: dict[str, Any], other_topic: str, tmp_path: Path, dry_run: bool
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    keys = {"checkpoint": str(tmp_path / "file" / "c"), "dry_run": dry_run, **archive}
+
+    if dry_run:  # it notes nothing
+        assert bench.run("replay", to=other_topic, **keys).details["would_send"]
+    else:
+        with pytest.raises(ConfigError, match=r'key "checkpoint" = .*cannot be read or made'):
+            bench.run("replay", to=other_topic, **keys)
+
+    assert bench.read(other_topic) == []
+
+
 def test_the_note_of_a_checkpoint_is_plain(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str],
     tmp_path: Path,

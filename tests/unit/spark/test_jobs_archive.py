@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.archive_files import File, Files, Undone, file_name, name_all, undone
+from cykafka.spark.jobs.archive_files import File, Files, Undone, file_name, undone
 from cykafka.spark.offsets import START_KEY
 
 
@@ -180,31 +180,6 @@ def test_files_with_the_sign_are_known_as_their_topics(topic: str) -> None:
     files(folder, (10, 19), topic=topic)._clear(batch((10, 19), topic=topic), 7)
 
     assert folder.there == others
-
-
-@pytest.mark.parametrize("above", ["", "status=good/"])
-def test_files_that_were_named_without_the_sign_get_it(above: str) -> None:
-    hidden = {f"topic=_t/date={day}/_t-{number}-0-9.parquet" for day in "12" for number in "01"}
-    hidden |= {"topic=.t-1/date=1/.t-1-0-0-9.parquet", "topic=.t-1/date=1/.t-1-0-10-12.parquet"}
-    others = {
-        "topic=_t/date=1/+_t-0-10-19.parquet",
-        "topic=_t/date=1/._t-0-0-9.parquet.crc",
-        "topic=_t/date=1/_other-0-0-9.parquet",
-        "topic=_t/_t-0-0-9.parquet",
-        "topic=t/date=1/_t-0-0-9.parquet",
-        "topic=t/date=1/t-0-0-9.parquet",
-        "other=_t/date=1/_t-0-0-9.parquet",
-    }
-    folder = Memory("_cykafka.json", *(above + name for name in hidden | others))
-    columns = [*(["status"] if above else []), "topic", "date"]
-
-    named = name_all(folder, columns)  # type: ignore[arg-type]
-
-    assert set(named) == {above + name for name in hidden}
-    given = {name.rpartition("/") for name in hidden}
-    shown = {f"{place}/+{name}" for place, _, name in given}
-    assert folder.there == {"_cykafka.json", *(above + name for name in shown | others)}
-    assert name_all(folder, columns) == []  # type: ignore[arg-type]
 
 
 # -- what is done again

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs import command, session, target_check
+from cykafka.spark.jobs import command, session, topic_check
 from cykafka.spark.jobs.command import main
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import explained
@@ -172,6 +172,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(session, "session", no_session)
     monkeypatch.setattr(command.importlib, "import_module", lambda name: Module)
+    monkeypatch.setattr(topic_check, "check_topics", lambda config: None)
     return work
 
 
@@ -241,21 +242,23 @@ def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: P
     assert outcome(file) == "failed"
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_a_target_that_is_not_there_is_told_before_spark_starts(
-    job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...], job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     def missing(config: Any) -> None:
         raise ConfigError([f'key "to" = {config["to"]!r}: there is no such topic'])
 
-    monkeypatch.setattr(target_check, "check_targets", missing)
+    monkeypatch.setattr(topic_check, "check_topics", missing)
     job.append(lambda run: pytest.fail("it was run"))
     file = tmp_path / "s.json"
 
     status = run("mirror", "--bootstrap-servers", "localhost:1", "--topics", "a", "--to", "b",
-                 "--checkpoint", "/c", "--summary", str(file))  # fmt: skip
+                 "--checkpoint", "/c", "--summary", str(file), *options)  # fmt: skip
 
     assert (status, outcome(file)) == (2, "failed")
+    assert json.loads(file.read_text())["dry_run"] is bool(options)
     assert "key \"to\" = 'b': there is no such topic" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cykafka.spark.jobs.archive_claim import Claim
 from cykafka.spark.jobs.archive_files import Files
 from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.folders import Folder, naming
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
 from cykafka.spark.jobs.values import decoded
@@ -15,6 +15,7 @@ from cykafka.spark.jobs.values import decoded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from cykafka.spark.jobs.session import Run
 
@@ -35,27 +36,31 @@ def begin(run: Run) -> StreamingQuery:
     """Start the query."""
     records, folders = _rows(run)
     config = run.config
-    folder = Folder(run.spark, config["path"])
-    claim = Claim(run, folder, folders)
+    with naming("path", config["path"]):
+        folder = Folder(run.spark, config["path"])
+    with naming("checkpoint", config["checkpoint"]):
+        claim = Claim(run, folder, folders)
     claim.check()
-    if config["file_names"] == "deterministic":
-        files = Files(run, folder, folders, claim)
-        return start(run, records, lambda writer: writer.foreachBatch(files.write))
-    query = start(
-        run,
-        records,
-        lambda writer: (
+    by_spark = config["file_names"] == "spark"
+
+    def prepare(writer: DataStreamWriter) -> DataStreamWriter:
+        claim.make()
+        if not by_spark:
+            return writer.foreachBatch(Files(run, folder, folders, claim).write)
+        return (
             writer.format("parquet")
             .partitionBy(*folders)
             .option("compression", config["compression"])
             .option("path", config["path"])
-        ),
-    )
-    try:
-        claim.take()
-    except BaseException:
-        query.stop()
-        raise
+        )
+
+    query = start(run, records, prepare)
+    if by_spark:
+        try:
+            claim.take()
+        except BaseException:
+            query.stop()
+            raise
     return query
 
 

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.folders import Folder, naming
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.session import Run
@@ -53,9 +53,10 @@ class Claim:
         Raises
         ------
         ConfigError
-            The archive is of another checkpoint, or has another form.
+            The archive is of another checkpoint, has another form, or cannot be read.
         """
-        names = {name for name in self._folder.names() if not name.startswith(".")}
+        with naming("path", self._path):
+            names = {name for name in self._folder.names() if not name.startswith(".")}
         note = self._note() if NOTE in names else None
         names.discard(NOTE)
         self._check_kind(names)
@@ -70,20 +71,31 @@ class Claim:
         if others:
             raise self._other_folders(sorted(others))
 
+    def make(self) -> None:
+        """Make the folder, if it is not there.
+
+        Raises
+        ------
+        ConfigError
+            It cannot be made.
+        """
+        with naming("path", self._path):
+            self._folder.make()
+
     def take(self) -> None:
         """Write the note if there is none; the query has been started, so its checkpoint is there.
 
         Raises
         ------
         ConfigError
-            Another query has been faster.
+            Another query has been faster, or nothing can be written there.
         """
         if self._folder.exists(NOTE):
             self._check_note(self._note())
             return
-        self._folder.make()
         note = {"query": self._query(), "checkpoint": self._state.address, **self._form}
-        self._folder.write(NOTE, json.dumps(note, indent=1) + "\n")
+        with naming("path", self._path):
+            self._folder.write(NOTE, json.dumps(note, indent=1) + "\n")
 
     def _query(self) -> str | None:
         """The identity of the checkpoint's query, for ever the same; None before its first run."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.archive_claim import Claim
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["File", "Files", "Undone", "file_name", "name_all", "undone"]
+__all__ = ["File", "Files", "Undone", "file_name", "undone"]
 
 # Spark, pyarrow and others pass over files whose names begin like this, as topics' names may. No
 # topic's name has the sign that is put before these, and it means nothing to paths or patterns.
@@ -34,35 +34,6 @@ def file_name(topic: str, partition: int, start: int, end: int) -> str:
     """What a file with these offsets of a partition is called."""
     sign = _SIGN if topic.startswith(_HIDDEN) else ""
     return f"{sign}{topic}-{partition}-{start}-{end}.parquet"
-
-
-def name_all(archive: Folder, folders: list[str]) -> list[str]:
-    """Give their sign to files that an earlier version has named without; returns their paths.
-
-    Parameters
-    ----------
-    archive : Folder
-    folders : list of str
-        The columns that are its folders.
-    """
-    places = [""]
-    for column in folders:
-        # Only topics of such names have them.
-        leads = [f"{column}={each}" for each in (_HIDDEN if column == "topic" else ("",))]
-        places = [
-            f"{place}{name}/"
-            for place in places
-            for name in archive.names(place)
-            if name.startswith(tuple(leads))
-        ]
-    named = []
-    for place in places:
-        for name in list(archive.names(place)):
-            match = _NAME.fullmatch(name) if name.startswith(_HIDDEN) else None
-            if match is not None and f"topic={match['topic']}/" in place:
-                archive.take(archive, place + name, place + _SIGN + name)
-                named.append(place + name)
-    return named
 
 
 @dataclass(frozen=True)
@@ -156,12 +127,6 @@ class Files:
         self._staging = Folder(run.spark, f"{staging.rstrip('/')}/cykafka-{job}")
         self._staging.delete()  # what a crash has left
         self._undone = undone(Folder(run.spark, config["checkpoint"]))
-        named = name_all(folder, folders)
-        if named:
-            run.warn(
-                f"{len(named)} files had names that most readers pass over, such as {named[0]}: "
-                f"they have a {_SIGN} before them now"
-            )
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
 

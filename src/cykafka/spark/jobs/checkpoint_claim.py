@@ -8,11 +8,13 @@ may have left its plans there, which the right job cannot carry out.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.archive_claim import NOTE as ARCHIVE_NOTE
 from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.targets import cluster_of
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.session import Run
@@ -30,68 +32,72 @@ def claim_checkpoint(run: Run) -> None:
     ConfigError
         It is of another query, or cannot be made.
     """
-    try:
+    with naming("checkpoint", run.config["checkpoint"]):
         _claim(run, Folder(run.spark, run.config["checkpoint"]))
-    except OSError as error:
-        told = f"it cannot be read or made: {error}"
-        raise ConfigError([f'key "checkpoint" = {run.config["checkpoint"]!r}: {told}']) from error
 
 
 def _claim(run: Run, folder: Folder) -> None:
-    config = run.config
-    # The job's name first: it is what differs most.
-    own: dict[str, Any] = {"job": config.job.name}
-    if config.job.name == "archive":
-        own["path"] = Folder(run.spark, config["path"]).address.rstrip("/")
-    elif config.job.name == "mirror":
-        own["to"] = config["to"]
-    found = _note(folder, config["checkpoint"])
+    own = _own(run)
+    found = _note(folder)
     if any(folder.names("offsets")):  # else nothing was planned, and there is nothing to lose
         _check(run, found, own)
-    if found != own and not config.values.get("dry_run"):
+    if found != own and not run.config.values.get("dry_run"):
         folder.make()
         folder.write(NOTE, json.dumps(own) + "\n")
 
 
+def _own(run: Run) -> dict[str, Any]:
+    """What the note of this job says: its name first, which differs most."""
+    config = run.config
+    own: dict[str, Any] = {"job": config.job.name}
+    if config.job.name == "archive":
+        own["path"] = Folder(run.spark, config["path"]).address.rstrip("/")
+        return own
+    if config.job.name == "mirror":
+        own["to"] = config["to"]
+    if not config["dry_run"]:
+        own["cluster"] = cluster_of(config.sink_options())
+    return own
+
+
+def _note(folder: Folder) -> dict[str, Any] | None:
+    """What the note says; None if there is none that can be understood."""
+    if not folder.exists(NOTE):
+        return None
+    with suppress(ValueError):
+        note = json.loads(folder.read(NOTE))
+        if isinstance(note, dict):
+            return note
+    return None
+
+
 def _check(run: Run, found: dict[str, Any] | None, own: dict[str, Any]) -> None:
-    checkpoint = run.config["checkpoint"]
+    # The archive's own note names this query: that was looked at before.
+    known = own["job"] == "archive" and Folder(run.spark, run.config["path"]).exists(ARCHIVE_NOTE)
     if found is None:
-        raise _refused(checkpoint, "a streaming query has begun it that was none of these jobs")
+        if known:
+            return
+        raise _refused(
+            run,
+            f"a streaming query has begun it, and no {NOTE} in it says whose; if it was this job, "
+            f"write {json.dumps(own)} there",
+        )
     for name, value in own.items():
-        if found.get(name) == value or (name == "path" and _moved(run)):
+        if found.get(name) == value or (name == "path" and known):  # it was moved
             continue
         words = f"it is of the job {found.get('job')}"
         if name != "job":
             words += f" with {name} = {found.get(name)!r}, and this one has {value!r}"
-        raise _refused(checkpoint, words)
+        raise _refused(run, words)
 
 
-def _note(folder: Folder, checkpoint: str) -> dict[str, Any] | None:
-    if not folder.exists(NOTE):
-        return None
-    try:
-        note = json.loads(folder.read(NOTE))
-    except ValueError:
-        note = None
-    if not isinstance(note, dict):
-        raise ConfigError(
-            [
-                f'key "checkpoint" = {checkpoint!r}: its file {NOTE} cannot be understood; remove '
-                "the folder to begin anew"
-            ]
-        )
-    return note
-
-
-def _moved(run: Run) -> bool:
-    """Whether the archive has a note of its own, by which it was known to be this checkpoint's."""
-    return Folder(run.spark, run.config["path"]).exists(ARCHIVE_NOTE)
-
-
-def _refused(checkpoint: str, words: str) -> ConfigError:
+def _refused(run: Run, words: str) -> ConfigError:
+    advice = "take another folder"
+    if run.config.job.name != "archive":  # which has one checkpoint for ever
+        advice += ", or delete it to begin anew"
     return ConfigError(
         [
-            f'key "checkpoint" = {checkpoint!r}: {words}; it would go on where that one is, and '
-            "never do what is before: take another folder, or delete it to begin anew"
+            f'key "checkpoint" = {run.config["checkpoint"]!r}: {words}. It would go on where that '
+            f"one is, and never do what is before: {advice}"
         ]
     )

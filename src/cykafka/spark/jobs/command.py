@@ -63,21 +63,21 @@ def _run(arguments: argparse.Namespace) -> int:
 def _run_job(config: Config, arguments: argparse.Namespace) -> int:
     from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
-    from cykafka.spark.jobs.target_check import check_targets
+    from cykafka.spark.jobs.topic_check import check_topics
 
     name = config.job.name
     module = importlib.import_module(f"cykafka.spark.jobs.{name}")
     progress = Progress(config["progress"])
     stop = Stop()
     # Until the job has ended this is what there is to know: what an earlier run left is not its.
-    summary = Summary(name, outcome="running")
+    summary = Summary(name, outcome="running", dry_run=bool(config.values.get("dry_run")))
     if not _write(summary, config):
         return 1
     log = None if arguments.verbose else Log()
     failure: BaseException | None = None
     run: Run | None = None
     try:
-        check_targets(config)
+        check_topics(config)
         progress.show(f"{name}: starting Spark")
         # Twice: Spark takes Ctrl-C for itself when it starts.
         with stop.on_signals(), session(config, log) as spark, stop.on_signals():

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.errors import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "naming"]
+
+
+@contextmanager
+def naming(key: str, address: str) -> Iterator[None]:
+    """Tell errors of a folder as mistakes of the key that says where it is."""
+    try:
+        yield
+    except OSError as error:
+        told = f"it cannot be read or made: {error}"
+        raise ConfigError([f'key "{key}" = {address!r}: {told}']) from error
 
 
 class Folder:
@@ -20,6 +34,11 @@ class Folder:
     spark : SparkSession
     address : str
         A path, or a URI with the scheme of a file system that Hadoop knows.
+
+    Raises
+    ------
+    OSError
+        There is no such file system, or it cannot be reached.
     """
 
     def __init__(self, spark: SparkSession, address: str) -> None:
@@ -29,7 +48,10 @@ class Folder:
         inner: Any = spark._jsparkSession
         conf = inner.sessionState().newHadoopConf()
         self._root: Any = jvm.org.apache.hadoop.fs.Path(address)
-        self._fs = self._root.getFileSystem(conf)
+        try:
+            self._fs = self._root.getFileSystem(conf)
+        except Exception as error:  # of Java
+            raise OSError(explained(error)) from error
         self._root = self._fs.makeQualified(self._root)
         uri = self._root.toUri()
         # A local file is renamed by the kernel, at once and over what is there; Hadoop would do it
@@ -58,8 +80,23 @@ class Folder:
                 yield str(status.getPath().getName())
 
     def make(self, name: str = "") -> None:
-        """Make a folder and those above it."""
-        self._fs.mkdirs(self._path(name))
+        """Make a folder and those above it, if they are not there.
+
+        Raises
+        ------
+        OSError
+            It cannot be made.
+        """
+        if self._local is not None:
+            os.makedirs(os.path.join(self._local, name), exist_ok=True)
+            return
+        path = self._path(name)
+        try:
+            made = self._fs.mkdirs(path)
+        except Exception as error:  # of Java
+            raise OSError(explained(error)) from error
+        if not made:
+            raise OSError(f"{path.toString()} cannot be made")
 
     def take(self, source: Folder, from_name: str, name: str) -> None:
         """Move a file of another folder of the same file system here, over one that is there."""

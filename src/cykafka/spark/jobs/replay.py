@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import told_by_spark
-from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.folders import Folder, naming
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of
@@ -60,7 +60,9 @@ def run(run: Run) -> Summary:
     records = _selected(run)
     try:
         if config["dry_run"]:
-            parts = _parts(run, records, _Note(run).read())
+            with naming("checkpoint", config["checkpoint"]):
+                done = _Note(run).read()
+            parts = _parts(run, records, done)
             for part in parts:
                 run.summary.cover(part.topic, part.partition, part.start, part.end)
                 run.summary.add(part.records, part.bytes, 0, {})
@@ -106,7 +108,9 @@ def _archive(run: Run) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     path = run.config["path"]
-    if not Folder(run.spark, path).exists():
+    with naming("path", path):
+        there = Folder(run.spark, path).exists()
+    if not there:
         raise ConfigError([f'key "path" = {path!r}: there is no such folder'])
     try:
         found = run.watched("listing the archive", lambda: run.spark.read.parquet(path))
@@ -167,8 +171,11 @@ def _warn_of_nothing(run: Run, parts: list[_Part]) -> None:
 
 def _send(run: Run, records: DataFrame) -> None:
     config = run.config
-    note = _Note(run)
-    parts = _parts(run, records, note.read())
+    with naming("checkpoint", config["checkpoint"]):
+        note = _Note(run)
+        done = note.read()
+        note.write({})  # that it can be written is known before anything is sent
+    parts = _parts(run, records, done)
     total = sum(part.records for part in parts)
     steps = -(-total // config["step"]) if config["checkpoint"] else min(total, 1)
     run.summary.add(0, 0, 0, {"sent": 0})

@@ -42,7 +42,8 @@ class Summary:
     ----------
     job : str
     records : int
-        Those read; each is also counted by one of `counts`, if they tell what became of it.
+        Those read; each is also counted by one of `counts`, if they tell what became of it, but
+        in a dry run.
     bytes : int
         Of their keys and values.
     bad : int

@@ -89,16 +89,20 @@ def counts_of(counts: Mapping[str, Column]) -> list[Column]:
 
 
 def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> StreamingQuery:
-    """Start a query with the job's checkpoint and trigger; `prepare` gives the writer its sink."""
+    """Start a query with the job's checkpoint and trigger.
+
+    `prepare` gives the writer its sink; by then the checkpoint is known to be this job's.
+    """
     config = run.config
-    name = config["app_name"] or f"cykafka-{config.job.name}"
-    writer = prepare(records.writeStream).queryName(name)
-    if config["trigger"] == "available-now" or config.values.get("dry_run"):
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{round(config['interval'] * 1000)} milliseconds")
     try:
         claim_checkpoint(run)
+        name = config["app_name"] or f"cykafka-{config.job.name}"
+        writer = prepare(records.writeStream).queryName(name)
+        if config["trigger"] == "available-now" or config.values.get("dry_run"):
+            writer = writer.trigger(availableNow=True)
+        else:
+            milliseconds = round(config["interval"] * 1000)
+            writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
         writer = writer.option("checkpointLocation", _checkpoint(run))
         query: StreamingQuery = writer.start()
     except BaseException:
