@@ -7,12 +7,13 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.config import load
+from cykafka.spark.jobs.config import ConfigError, load
 from cykafka.spark.jobs.keys import JOBS
 from cykafka.spark.jobs.log import Log
 from cykafka.spark.jobs.report import Progress
@@ -141,15 +142,34 @@ def test_what_spark_submit_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "PYSPARK_DRIVER_PYTHON" not in os.environ
 
 
-def test_queries_are_planned_with_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_are_planned_with_the_python_of_the_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
-    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
-    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+    config = load(JOBS["profile"], None, {**GIVEN, "master": "yarn"}, {})
+
+    with pytest.raises(ConfigError, match="unpacked in this working directory") as raised:
+        _settings(config, False)
+    (tmp_path / "environment" / "bin").mkdir(parents=True)
+    (tmp_path / "environment" / "bin" / "python").symlink_to(sys.executable)
+    _settings(config, False)
+
+    assert "PYSPARK_PYTHON=./environment/bin/python: " in str(raised.value)
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "./environment/bin/python"
+
+
+def test_workers_have_some_python3_if_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
 
     _settings(load(JOBS["profile"], None, {**GIVEN, "master": "yarn"}, {}), False)
 
-    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == ("python3",) * 2
 
 
 def test_warnings_of_the_source_are_passed_on_once(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cykafka.spark.jobs.config import ConfigError
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.redaction import REDACTED, is_secret
@@ -268,12 +270,34 @@ def _settings(config: Config, verbose: bool) -> dict[str, str]:
         # This Python has the package; the one that is first on PATH may not.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     elif not _is_submitted():
-        # Queries are planned with it; PYSPARK_PYTHON alone may be a path that only workers have.
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _workers_python()
     conf.update(given)
     if master is not None:
         conf["spark.master"] = master
     return conf
+
+
+def _workers_python() -> str:
+    """The name of the workers' Python, which this machine has to have, too.
+
+    Spark plans a Python source here and runs its tasks there with one and the same program:
+    PYSPARK_PYTHON if the source was registered, PYSPARK_DRIVER_PYTHON if Spark has found it.
+
+    Raises
+    ------
+    ConfigError
+        This machine has no such program.
+    """
+    name = os.environ.get("PYSPARK_PYTHON") or "python3"
+    if shutil.which(name) is None:
+        raise ConfigError(
+            [
+                f"PYSPARK_PYTHON={name}: there is no such program here. Spark plans what it reads "
+                "of Kafka on this machine with the Python of its workers, by the same name: a "
+                "packed environment has to be unpacked in this working directory as well"
+            ]
+        )
+    return name
 
 
 def _is_submitted() -> bool:
