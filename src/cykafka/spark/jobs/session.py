@@ -142,6 +142,17 @@ class Run:
             except Exception as error:  # a JVM that has died must not hide why
                 self.warn(f"not all could be put away: {explained(error)}")
 
+    def has_lost_spark(self) -> bool:
+        """Whether Spark has ended under the job: a cluster has ended it, or its JVM has died.
+
+        A streaming query does not notice before there is something to read.
+        """
+        try:
+            context: Any = self.spark.sparkContext._jsc
+            return bool(context.sc().isStopped())
+        except Exception:  # nobody is there to answer
+            return True
+
     def watched(self, what: str, work: Callable[[], T]) -> T:
         """The result of `work`, a Spark job or several; their tasks are told while they run.
 

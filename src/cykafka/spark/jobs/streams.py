@@ -31,6 +31,16 @@ _STARTING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp
 _MOST_OFFSETS = 2_000_000
 
 
+class _SparkLostError(RuntimeError):
+    """Spark has ended under the job."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark has ended under the job: the cluster has ended its application, or its JVM has "
+            "died. A restart goes on from the last micro-batch that was committed"
+        )
+
+
 def records_stream(run: Run) -> DataFrame:
     """The records of the job's topics, with headers, as a stream from the earliest on."""
     from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
@@ -264,6 +274,8 @@ def finish(run: Run, query: StreamingQuery) -> None:
     ------
     StreamingQueryException
         It failed.
+    RuntimeError
+        Spark has ended under it.
     Stopped
         It was asked to end before it had read what it was to read, or the micro-batch at work
         was cut off.
@@ -279,6 +291,8 @@ def finish(run: Run, query: StreamingQuery) -> None:
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
             tally.poll(query)
             run.tell(tally.words())
+            if run.has_lost_spark():
+                raise _SparkLostError
             if not run.stop.asked:
                 continue
             if deadline is None:
@@ -290,10 +304,14 @@ def finish(run: Run, query: StreamingQuery) -> None:
                 cut_off = query.isActive
                 query.stop()
         query.awaitTermination()
-    except BaseException:
+    except BaseException as error:
         summary.outcome = "failed"
         with suppress(Exception):  # the JVM may have ended with its query
             tally.poll(query, ended=True)
+        if isinstance(error, _SparkLostError) or not isinstance(error, Exception):
+            raise
+        if run.has_lost_spark():
+            raise _SparkLostError from error  # what the query says is but a consequence
         raise
     else:
         tally.poll(query, ended=True)

@@ -1,0 +1,70 @@
+"""How a job watches its query, with a query and a Spark that are none."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cykafka.spark.jobs.config import load
+from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.report import Progress
+from cykafka.spark.jobs.session import Run
+from cykafka.spark.jobs.streams import finish
+
+GIVEN = {
+    "kafka.bootstrap.servers": "a:1", "topics": "a", "to": "b", "checkpoint": "c",
+    "trigger": "continuous",
+}  # fmt: skip
+
+
+class Query:
+    """A query without records, of a Spark that ends when it has been waited for `ends` times."""
+
+    lastProgress = None
+    recentProgress = ()
+    isActive = True
+
+    def __init__(self, ends: int, fails: bool, jvm_dies: bool) -> None:
+        self.waited, self._ends, self._fails, self._jvm_dies = 0, ends, fails, jvm_dies
+
+    def awaitTermination(self, _timeout: float) -> None:
+        self.waited += 1
+        if self._fails and self.waited == self._ends:
+            raise ValueError("something is null")
+        assert self.waited <= self._ends, "it waits for records"
+
+    def isStopped(self) -> bool:
+        if self._jvm_dies and self.waited == self._ends:
+            raise ConnectionRefusedError
+        return self.waited == self._ends
+
+    def sc(self) -> Query:
+        return self
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("jvm_dies", [False, True])
+def test_a_query_whose_spark_has_ended_is_not_waited_for(fails: bool, jvm_dies: bool) -> None:
+    query: Any = Query(3, fails, jvm_dies)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=query))
+    run = Run(spark, load(JOBS["mirror"], None, GIVEN, {}), Progress(1, io.StringIO()))
+
+    with pytest.raises(RuntimeError, match="Spark has ended under the job") as raised:
+        finish(run, query)
+
+    assert query.waited == 3
+    assert run.summary.outcome == "failed"
+    assert isinstance(raised.value.__cause__, ValueError if fails else type(None))
+
+
+def test_an_error_of_a_query_whose_spark_is_there_is_its_own() -> None:
+    query: Any = Query(3, True, False)
+    context: Any = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))
+    run = Run(spark, load(JOBS["mirror"], None, GIVEN, {}), Progress(1, io.StringIO()))
+
+    with pytest.raises(ValueError, match="something is null"):
+        finish(run, query)
