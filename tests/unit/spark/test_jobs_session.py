@@ -162,14 +162,15 @@ def test_queries_are_planned_with_the_python_of_the_workers(
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "./environment/bin/python"
 
 
-def test_workers_have_some_python3_if_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_have_this_python_if_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
 
     _settings(load(JOBS["profile"], None, {**GIVEN, "master": "yarn"}, {}), False)
 
-    assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == ("python3",) * 2
+    names = {os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    assert names == {sys.executable}
 
 
 def test_warnings_of_the_source_are_passed_on_once(run: Run) -> None:

@@ -289,7 +289,8 @@ def _settings(config: Config, verbose: bool) -> dict[str, str]:
 
 
 def _workers_python() -> str:
-    """The name of the workers' Python, which this machine has to have, too.
+    """The name of the workers' Python, which this machine has to have, too; if none is told, of
+    this one.
 
     Spark plans a Python source here and runs its tasks there with one and the same program:
     PYSPARK_PYTHON if the source was registered, PYSPARK_DRIVER_PYTHON if Spark has found it.
@@ -299,7 +300,7 @@ def _workers_python() -> str:
     ConfigError
         This machine has no such program.
     """
-    name = os.environ.get("PYSPARK_PYTHON") or "python3"
+    name = os.environ.get("PYSPARK_PYTHON") or sys.executable  # the only one known to have it all
     if shutil.which(name) is None:
         raise ConfigError(
             [
