@@ -24,6 +24,9 @@ from cykafka.admin import (
     ResourceType,
 )
 from cykafka.spark.consumers import close_consumers
+from cykafka.spark.jobs.config import ConfigError, load
+from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.topic_check import check_topics
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.source import CyKafkaDataSource, TaskRanges
 from cykafka.testing import KafkaCluster
@@ -122,6 +125,23 @@ def test_a_wrong_password_is_told_soon_and_not_printed(
 
     with pytest.raises(KafkaException, match="_AUTHENTICATION") as caught:
         side(login(config, PLAIN), own)
+
+    assert time.monotonic() - began < SOON_S
+    assert "hush-hush" not in str(caught.value)
+
+
+def test_a_job_is_told_of_a_login_before_spark_starts(secured: KafkaCluster, own: str) -> None:
+    def check(user: str, **more: str) -> None:
+        config = {**secured.client_config("sasl_plain", user), **more}
+        given = {**login(config, PLAIN), "topics": own}
+        check_topics(load(JOBS["profile"], None, given, {}))
+
+    check("alice")
+    with pytest.raises(ConfigError, match=f"no topic '{own}', or this user may not know of it"):
+        check("mallory")
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"gives an answer: .*[Aa]uthentication") as caught:
+        check("alice", **{"sasl.password": "hush-hush"})
 
     assert time.monotonic() - began < SOON_S
     assert "hush-hush" not in str(caught.value)

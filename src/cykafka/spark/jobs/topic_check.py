@@ -48,8 +48,8 @@ def check_topics(config: Config) -> None:
 
 def _sources(config: Config) -> list[str]:
     options = config.source_options()
-    asks_for_them = {name.lower(): value.lower() for name, value in options.items()}
-    if not config.values.get("topics") or asks_for_them.get("failondataloss") == "false":
+    lowered = {name.lower(): value.lower() for name, value in options.items()}
+    if not config.values.get("topics") or lowered.get("failondataloss") == "false":
         return []
     missing = _missing(config["topics"], _client(options, "source"))
     return [
