@@ -1,9 +1,12 @@
 """Find librdkafka or build it, and say where it is.
 
-    python vendor/librdkafka.py [--json] [--mode auto|system|bundled]
+    python vendor/librdkafka.py [--json] [--mode bundled|system]
 
-Prints the prefix of the library (`--json`: everything CMake needs to know). Needs nothing but
-Python's own library, a C and C++ compiler, CMake, and the headers of what librdkafka links to.
+Prints the prefix of the library (`--json`: everything that CMake needs). A build runs librdkafka's
+own `./configure` and `make`, because its CMake project leaves out macros that the library needs
+(2.14.2: HAVE_ATOMICS_32_ATOMIC, HAVE_ATOMICS_64_ATOMIC, HAVE_STRERROR_R). It needs Python's
+standard library, bash, make, patch, a C and a C++ compiler, and the headers of the libraries that
+librdkafka links to.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from librdkafka_fixes import FIXES, apply_all
+from librdkafka_patches import Patch, load_patches
 from librdkafka_source import (
     Cache,
     Pin,
@@ -38,7 +42,7 @@ from librdkafka_source import (
 )
 
 SONAME = "librdkafka.so.1"
-MODES = ("auto", "system", "bundled")
+MODES = ("bundled", "system")
 # What users rely on, as `builtin.features` names it, and the Debian package it is built from.
 WANTED_FEATURES = {
     "ssl": "libssl-dev",
@@ -59,23 +63,18 @@ NEEDED_MODULES = {
     "liblz4": "liblz4-dev",
     "zlib": "zlib1g-dev",
 }
-CMAKE_OPTIONS = (
-    "-DCMAKE_BUILD_TYPE=Release",
-    "-DBUILD_SHARED_LIBS=ON",
-    "-DRDKAFKA_BUILD_STATIC=OFF",
-    "-DRDKAFKA_BUILD_EXAMPLES=OFF",
-    "-DRDKAFKA_BUILD_TESTS=OFF",
-    "-DWITH_SSL=ON",
-    "-DWITH_SASL=ON",
-    "-DWITH_ZSTD=ON",
-    "-DENABLE_LZ4_EXT=ON",
-    "-DWITH_ZLIB=ON",
-    "-DWITH_CURL=ON",
-    "-DWITH_PLUGINS=ON",
-    # Beside the extension modules in a wheel: whatever it is shipped with lies there too.
-    "-DCMAKE_INSTALL_RPATH=$ORIGIN",
-    "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+CONFIGURE_OPTIONS = (
+    "--enable-zlib",
+    "--enable-zstd",
+    "--enable-ssl",
+    "--enable-gssapi",
+    "--enable-curl",
+    "--enable-lz4-ext",
+    "--disable-debug-symbols",
 )
+# The library lies beside the extension modules in a wheel, and so do the libraries it links to.
+# The quotes and the second $ are for make.
+RPATH = "-Wl,-rpath,'$$ORIGIN'"
 PKG_CONFIG = """\
 prefix=${{pcfiledir}}/../..
 libdir=${{prefix}}/lib
@@ -91,27 +90,44 @@ Cflags: -I${{includedir}}
 
 @dataclass(frozen=True)
 class Library:
-    """A librdkafka to link against."""
+    """A librdkafka to link against, and its facts, which the package ships."""
 
-    kind: str
-    version: str
     prefix: str
     include_dir: str
     library: str
-    features: list[str]
+    facts: dict[str, Any]
+
+
+def facts_of(
+    kind: str, version: str, source: str, features: list[str], patches: list[str]
+) -> dict[str, Any]:
+    """The facts of a library for `cykafka.build_info()`.
+
+    `patches` are the names of its patches. The facts also contain the effect of each known patch.
+    """
+    known = load_patches()
+    return {
+        "kind": kind,
+        "version": version,
+        "source": source,
+        "features": features,
+        "patches": [patch.name for patch in known if patch.name in patches],
+        "known_patches": {
+            patch.name: {"effect": patch.effect, "fixed_in": patch.fixed_in} for patch in known
+        },
+    }
 
 
 @dataclass
 class Toolchain:
     """The programs that build librdkafka, and what of them decides the result."""
 
-    cmake: str = "cmake"
     cc: str = "cc"
-    generator: str = ""
-    make_program: str = ""
     flags: dict[str, str] = field(
         default_factory=lambda: {
-            name: os.environ[name] for name in ("CFLAGS", "LDFLAGS") if os.environ.get(name)
+            name: os.environ[name]
+            for name in ("CPPFLAGS", "CFLAGS", "LDFLAGS")
+            if os.environ.get(name)
         }
     )
 
@@ -180,108 +196,108 @@ def find_system(pin: Pin) -> Library:
         features = features_of(library)
     except (ValueError, OSError) as error:
         raise SourceError(f"the system's cannot be used: {error}") from error
-    return Library("system", version, prefix, include_dir, str(library), features)
+    facts = facts_of("system", version, "pkg-config", features, [])
+    return Library(prefix, include_dir, str(library), facts)
 
 
-def build_key(version: str, checksum: str, toolchain: Toolchain) -> str:
+def build_key(version: str, checksum: str, toolchain: Toolchain, patches: list[Patch]) -> str:
     """Names a build by all that decides what comes out of it."""
-    inputs = "\n".join(
-        [version, checksum, *map(repr, FIXES), *CMAKE_OPTIONS, toolchain.identity()]
-    )
+    texts = [patch.path.read_text(encoding="utf-8") for patch in patches]
+    inputs = "\n".join([version, checksum, *texts, *CONFIGURE_OPTIONS, toolchain.identity()])
     return f"{version}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
 
 
+def patches_for(version: str, pin: Pin) -> list[Patch]:
+    """The patches, if this is the pinned version; they belong to no other."""
+    return load_patches() if version == pin.version else []
+
+
 def bundled(pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
-    """The pinned librdkafka out of the cache, or built into it."""
+    """The pinned librdkafka, from the cache or built into it."""
     with cache.lock():
         if not os.environ.get("CYKAFKA_LIBRDKAFKA_SOURCE"):
             for checksum in pin.checksums:
-                prefix = cache.builds / build_key(pin.version, checksum, toolchain)
-                if prefix.is_dir():
-                    return _built(prefix)
+                key = build_key(pin.version, checksum, toolchain, patches_for(pin.version, pin))
+                if (cache.builds / key).is_dir():
+                    return _built(cache.builds / key)
         source = find_source(pin, cache)
-        prefix = cache.builds / build_key(source.version, source.checksum, toolchain)
+        patches = patches_for(source.version, pin)
+        prefix = cache.builds / build_key(source.version, source.checksum, toolchain, patches)
         if not prefix.is_dir():
-            build(source, prefix, cache, toolchain, pinned=source.checksum in pin.checksums)
+            build(source, prefix, cache, toolchain, patches)
         return _built(prefix)
 
 
 def _built(prefix: Path) -> Library:
-    facts = json.loads((prefix / "build.json").read_text())
     return Library(
-        kind="bundled",
-        version=facts["version"],
         prefix=str(prefix),
         include_dir=str(prefix / "include"),
         library=str(prefix / "lib" / SONAME),
-        features=facts["features"],
+        facts=json.loads((prefix / "build.json").read_text()),
     )
 
 
 def build(
-    source: Source, prefix: Path, cache: Cache, toolchain: Toolchain, *, pinned: bool
+    source: Source, prefix: Path, cache: Cache, toolchain: Toolchain, patches: list[Patch]
 ) -> None:
-    """Build `source` as a shared library into `prefix`, which appears whole or not at all.
-
-    The pinned source has every fault that is known; another need not have it.
-    """
+    """Build `source`, patched, as a shared library into `prefix`, which is created atomically."""
     check_modules()
     with cache.scratch() as scratch:
-        try:
-            if source.path.is_dir():  # somebody's own: a copy is mended
-                tree = Path(shutil.copytree(source.path, scratch / "source", symlinks=True))
-            else:
-                (scratch / "source").mkdir()
-                tree = extract(source.path, scratch / "source")
-            version = version_of(tree)
-            fixes = apply_all(tree, required=pinned)
-        except SourceError as error:
-            raise VendorError(str(error)) from error
-        for fix in fixes:
-            log(f"mended in {version}: {fix}")
-        log(f"building {version}, Release (about half a minute on two cores)")
-        run = _Runner(cache.root / "build.log")
-        objects = scratch / "build"
+        tree = _tree_of(source, scratch / "source")
+        version = version_of(tree)
+        if not patches:
+            log(f"{version} is not the pinned version: it is built without our patches")
+        for patch in patches:
+            patch.apply(tree)
+            log(f"patched {version}: {patch.name}")
+        log(f"building {version} (about a minute on two cores)")
+        run = _Runner(cache.root / "build.log", tree, _flags(toolchain, tree, version))
+        run("./configure", f"--cc={toolchain.cc}", *CONFIGURE_OPTIONS)
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-        options = [*CMAKE_OPTIONS, *_toolchain_options(toolchain, tree, objects, version)]
-        run(toolchain.cmake, "-S", str(tree), "-B", str(objects), *options)
-        run(toolchain.cmake, "--build", str(objects), "--target", "rdkafka", "--parallel", jobs)
+        run("make", "-C", "src", f"-j{jobs}", SONAME)
         staged = scratch / "prefix"
-        _stage(tree, objects / "src" / SONAME, staged, version)
+        _stage(tree, staged, version)
         features = features_of(staged / "lib" / SONAME)
         check_features(features)
-        facts = {
-            "version": version,
-            "sha256": source.checksum,
-            "fixes": fixes,
-            "features": features,
-            "options": CMAKE_OPTIONS,
-            "toolchain": toolchain.identity(),
-        }
-        (staged / "build.json").write_text(json.dumps(facts, indent=1))
+        facts = facts_of(
+            "bundled",
+            version,
+            f"sha256 {source.checksum}",
+            features,
+            [patch.name for patch in patches],
+        )
+        (staged / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
         os.rename(staged, prefix)
 
 
-def _toolchain_options(toolchain: Toolchain, tree: Path, objects: Path, version: str) -> list[str]:
+def _tree_of(source: Source, folder: Path) -> Path:
+    """A copy of the source, because the build runs in it."""
+    try:
+        if source.path.is_dir():
+            return Path(shutil.copytree(source.path, folder, symlinks=True))
+        folder.mkdir()
+        return extract(source.path, folder)
+    except SourceError as error:
+        raise VendorError(str(error)) from error
+
+
+def _flags(toolchain: Toolchain, tree: Path, version: str) -> dict[str, str]:
     # librdkafka's assertions carry the names of its files: not those of this machine's folders.
-    name = f"librdkafka-{version}"
-    flags = [f"-ffile-prefix-map={tree}={name}", f"-ffile-prefix-map={objects}={name}"]
-    cflags = shlex.join([*shlex.split(toolchain.flags.get("CFLAGS", "")), *flags])
-    options = [f"-DCMAKE_C_COMPILER={toolchain.cc}", f"-DCMAKE_C_FLAGS={cflags}"]
-    if toolchain.generator:
-        options.append(f"-G{toolchain.generator}")
-    if toolchain.make_program:
-        options.append(f"-DCMAKE_MAKE_PROGRAM={toolchain.make_program}")
-    return options
+    prefix_map = shlex.quote(f"-ffile-prefix-map={tree}=librdkafka-{version}")
+    return {
+        **toolchain.flags,
+        "CFLAGS": f"{toolchain.flags.get('CFLAGS', '')} {prefix_map}".strip(),
+        "LDFLAGS": f"{toolchain.flags.get('LDFLAGS', '')} {RPATH}".strip(),
+    }
 
 
-def _stage(tree: Path, library: Path, staged: Path, version: str) -> None:
+def _stage(tree: Path, staged: Path, version: str) -> None:
     headers = staged / "include" / "librdkafka"
     headers.mkdir(parents=True)
     for header in ("rdkafka.h", "rdkafka_mock.h"):
         shutil.copy(tree / "src" / header, headers)
     (staged / "lib" / "pkgconfig").mkdir(parents=True)
-    shutil.copy(library, staged / "lib" / SONAME)
+    shutil.copy(tree / "src" / SONAME, staged / "lib" / SONAME)
     (staged / "lib" / "librdkafka.so").symlink_to(SONAME)
     pkg_config = staged / "lib" / "pkgconfig" / "rdkafka.pc"
     pkg_config.write_text(PKG_CONFIG.format(version=version))
@@ -289,20 +305,24 @@ def _stage(tree: Path, library: Path, staged: Path, version: str) -> None:
 
 
 class _Runner:
-    """Runs the build's commands into a log and shows its end when one fails."""
+    """Runs the build's commands in a folder with a log, and prints the log's end on failure."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        # Set already in CMAKE_C_FLAGS, where ours are added.
-        self.environment = {k: v for k, v in os.environ.items() if k != "CFLAGS"}
-        self.path.write_text("")
+    def __init__(self, log_path: Path, folder: Path, flags: dict[str, str]) -> None:
+        self.log_path = log_path
+        self.folder = folder
+        # The options of an outer make are not for librdkafka's make.
+        of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+        kept = {name: value for name, value in os.environ.items() if name not in of_make}
+        self.environment = {**kept, **flags}
+        self.log_path.write_text("")
 
     def __call__(self, *command: str) -> None:
-        with self.path.open("a") as file:
+        with self.log_path.open("a") as file:
             print(shlex.join(command), file=file, flush=True)
             try:
                 done = subprocess.run(
                     command,
+                    cwd=self.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
@@ -311,11 +331,12 @@ class _Runner:
                 )
             except OSError as error:
                 raise VendorError(
-                    f"{command[0]}: {error.strerror}; install CMake >= 3.25 (pip install cmake)"
+                    f"cannot run {command[0]}: {error.strerror}; "
+                    "on Debian: apt-get install bash make gcc g++"
                 ) from error
         if done.returncode != 0:
-            end = "\n".join(self.path.read_text(errors="replace").splitlines()[-40:])
-            raise VendorError(f"the build failed:\n{end}\nThe whole log: {self.path}")
+            end = "\n".join(self.log_path.read_text(errors="replace").splitlines()[-40:])
+            raise VendorError(f"the build failed:\n{end}\nThe whole log: {self.log_path}")
 
 
 def check_modules() -> None:
@@ -349,48 +370,39 @@ def locate(mode: str, pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
     """The librdkafka that `mode` (CYKAFKA_LIBRDKAFKA) asks for."""
     if mode not in MODES:
         raise VendorError(f"CYKAFKA_LIBRDKAFKA is {mode!r}; it must be one of {', '.join(MODES)}")
-    if mode != "bundled":
-        try:
-            library = find_system(pin)
-        except SourceError as error:
-            if mode == "system":
-                raise VendorError(
-                    f"CYKAFKA_LIBRDKAFKA=system: {error}. Install it, point PKG_CONFIG_PATH to "
-                    "it, or set CYKAFKA_LIBRDKAFKA=bundled."
-                ) from error
-            log(f"not the system's: {error}")
-        else:
-            missing = ", ".join(missing_features(library.features))
-            if missing:
-                log(f"the system's {library.version} lacks {missing}")
-            if mode == "system" or not missing:
-                return library
-    return bundled(pin, cache, toolchain)
+    if mode == "bundled":
+        return bundled(pin, cache, toolchain)
+    try:
+        library = find_system(pin)
+    except SourceError as error:
+        raise VendorError(
+            f"CYKAFKA_LIBRDKAFKA=system: {error}. Install it, point PKG_CONFIG_PATH to "
+            "it, or set CYKAFKA_LIBRDKAFKA=bundled."
+        ) from error
+    for what, names in (
+        ("features", missing_features(library.facts["features"])),
+        ("our patches", library.facts["known_patches"]),
+    ):
+        if names:
+            log(f"the system's {library.facts['version']} lacks {what}: {', '.join(names)}")
+    return library
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Find librdkafka or build it.")
-    parser.add_argument("--mode", default="", help="auto, system or bundled")
+    parser.add_argument("--mode", default="", help="bundled (default) or system")
     parser.add_argument("--json", action="store_true", help="print all that CMake needs")
-    parser.add_argument("--cmake", default="cmake")
     parser.add_argument("--cc", default=os.environ.get("CC") or "cc")
-    parser.add_argument("--generator", default="")
-    parser.add_argument("--make-program", default="")
     arguments = parser.parse_args()
-    # The tools of the environment that this Python belongs to come first.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    generator, make_program = arguments.generator, arguments.make_program
-    if not generator and shutil.which("ninja"):
-        generator = "Ninja"
-    toolchain = Toolchain(arguments.cmake, arguments.cc, generator, make_program)
-    mode = arguments.mode or os.environ.get("CYKAFKA_LIBRDKAFKA") or "auto"
+    mode = arguments.mode or os.environ.get("CYKAFKA_LIBRDKAFKA") or "bundled"
     try:
-        library = locate(mode, load_pin(), Cache(cache_folder()), toolchain)
+        library = locate(mode, load_pin(), Cache(cache_folder()), Toolchain(arguments.cc))
     except VendorError as error:
         print(f"librdkafka: {error}", file=sys.stderr)
         return 1
-    log(f"{library.kind} {library.version}, {library.library}")
-    log(f"features: {', '.join(library.features)}")
+    facts = library.facts
+    log(f"{facts['kind']} {facts['version']}, {library.library}")
+    log(f"features: {', '.join(facts['features'])}")
     print(json.dumps(asdict(library)) if arguments.json else library.prefix)
     return 0
 

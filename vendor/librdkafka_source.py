@@ -226,24 +226,14 @@ def from_setting(setting: str, pin: Pin, cache: Cache) -> Source:
 
 
 def from_cache(pin: Pin, cache: Cache) -> Source:
-    """An archive kept by an earlier run: the pinned one, else the newest accepted one."""
-    kept: dict[tuple[bool, Version], Source] = {}
-    for path in sorted(cache.sources.glob("librdkafka-*-*.tar*")):
-        name = re.match(r"librdkafka-(\d+\.\d+\.\d+)-([0-9a-f]{64})\.tar", path.name)
-        if name is None or not pin.accepts(name[1]):
-            continue
-        version, checksum = name[1], name[2]
-        if sha256_of(path) != checksum:
+    """The pinned archive that an earlier run has cached."""
+    for checksum in pin.checksums:
+        for path in cache.sources.glob(f"librdkafka-{pin.version}-{checksum}.tar*"):
+            if sha256_of(path) == checksum:
+                return Source(path, pin.version, checksum, f"{path}")
             log(f"{path} is damaged: removed")
             path.unlink()
-            continue
-        pinned = checksum in pin.checksums
-        if version == pin.version and not pinned:
-            continue
-        kept[pinned, parse_version(version)] = Source(path, version, checksum, f"{path}")
-    if not kept:
-        raise SourceError(f"no archive in {cache.sources}")
-    return kept[max(kept)]
+    raise SourceError(f"no archive of {pin.version} in {cache.sources}")
 
 
 def from_release(pin: Pin, cache: Cache) -> Source:
@@ -268,41 +258,25 @@ def from_release(pin: Pin, cache: Cache) -> Source:
 
 
 def from_apt(pin: Pin, cache: Cache) -> Source:
-    """The source package of Debian or Ubuntu: the pinned archive, else a later signed one."""
+    """The pinned archive from the source package of Debian or Ubuntu."""
     refused = []
-    later: tuple[Path, str, str, str] | None = None
-    # Not in the cache: as root, apt downloads as another user, who may not reach that.
+    # Not in the cache: run as root, apt downloads as another user, who may not have access there.
     with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as folder:
         try:
             for archive, origin in apt_source.fetch(pin.debian_package, pin.suites, Path(folder)):
-                version = archive.name.removeprefix(f"{pin.debian_package}_")
                 checksum = sha256_of(archive)
                 if checksum == pin.debian_sha256:
-                    chosen = archive, pin.version, checksum, f"{origin} (checksum as pinned)"
-                    return _keep(chosen, cache)
-                number = ".".join(map(str, parse_version(version)))
-                if number == pin.version:
-                    refused.append(
-                        f"{origin} has {pin.version} with sha256 {checksum}, "
-                        f"not {pin.debian_sha256} as pinned"
-                    )
-                elif not pin.accepts(number):
-                    refused.append(f"{origin} has {number}, older than {pin.oldest}")
-                elif later is None:
-                    how = "another version than pinned; apt checked its signature"
-                    later = archive, number, checksum, f"{origin} ({how})"
-        except (apt_source.AptError, ValueError) as error:
+                    with cache.scratch() as scratch:
+                        near = Path(shutil.copy(archive, scratch))
+                        kept = cache.keep(near, pin.version, checksum)
+                    return Source(kept, pin.version, checksum, f"{origin} (checksum as pinned)")
+                refused.append(
+                    f"{origin} has {archive.name} with sha256 {checksum}, not {pin.version} "
+                    f"with {pin.debian_sha256} as pinned"
+                )
+        except apt_source.AptError as error:
             refused.append(str(error))
-        if later is None:
-            raise SourceError("; ".join(refused))
-        return _keep(later, cache)
-
-
-def _keep(chosen: tuple[Path, str, str, str], cache: Cache) -> Source:
-    archive, version, checksum, origin = chosen
-    with cache.scratch() as folder:
-        near = Path(shutil.copy(archive, folder))
-        return Source(cache.keep(near, version, checksum), version, checksum, origin)
+    raise SourceError("; ".join(refused))
 
 
 def find_source(pin: Pin, cache: Cache) -> Source:

@@ -20,11 +20,11 @@ installed() {
     dpkg-query -W -f '${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'
 }
 wanted="gcc libc6-dev pkg-config"
-if [ "${CYKAFKA_LIBRDKAFKA:-auto}" = system ]; then
+if [ "${CYKAFKA_LIBRDKAFKA:-bundled}" = system ]; then
     wanted="$wanted librdkafka-dev"
 else
-    # g++: librdkafka's CMake project asks for a C++ compiler, though none of its C++ is built.
-    wanted="$wanted g++ libssl-dev libsasl2-dev libzstd-dev liblz4-dev zlib1g-dev"
+    # g++: librdkafka's ./configure asks for a C++ compiler, though none of its C++ is built.
+    wanted="$wanted g++ make patch libssl-dev libsasl2-dev libzstd-dev liblz4-dev zlib1g-dev"
     # Any of curl's development packages will do; they exclude each other.
     installed libcurl4-gnutls-dev || wanted="$wanted libcurl4-openssl-dev"
 fi
