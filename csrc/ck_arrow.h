@@ -1,24 +1,25 @@
 /*
- * ck_arrow: the Arrow C data interface, both ways. Arrays of others are read as columns
- * (ck_column.h) without a copy; consumed messages become arrays whose buffers are ours alone.
+ * ck_arrow: the Arrow C data interface, in both directions. Foreign arrays are read as
+ * columns (ck_column.h) without a copy. Consumed messages become arrays that own their
+ * buffers.
  *
- * The three structs are laid out as Arrow's specification of its C data and C stream interface
- * says. A struct is live while its release callback is set; moving it is copying it and clearing
- * the callback at the old place.
+ * The three structs have the layout of Arrow's specification of the C data and C stream
+ * interfaces. A struct is live while its release callback is set. To move a struct, copy
+ * it and clear the callback of the original.
  *
- * Ownership: reading owns and copies nothing; who fills a column in keeps the array live as long
- * as the column is read. What is built belongs to whoever calls its release callback; it refers
- * to no batch, no client and no Python object, so it may be released by any thread at any time,
- * without the GIL.
- * Threads: reading takes no lock. Any number of threads may build arrays of one batch, each with
- * a reference to it; with the headers column that takes the batch's lock for every row.
+ * Ownership: reading owns and copies nothing; the caller keeps the array live while its
+ * columns are read. A built array belongs to the code that calls its release callback. It
+ * refers to no batch, no client and no Python object, so any thread may release it at any
+ * time, without the GIL. Threads: reading takes no lock. Any number of threads may build
+ * arrays of one batch, each with a reference to the batch. The headers column takes the
+ * batch's lock once per row.
  *
- * What is checked of a foreign array: that it is live, its numbers of buffers and children, that
- * offset and length are not negative, that a child is as long as its parent says, that buffers
- * which must be there are, and that the offsets used begin and end within bounds. What is
- * trusted, because only the producer knows it or because it would be a look at every value: the
- * sizes of buffers, that offsets do not decrease in between, that views point into their buffers,
- * and that strings are UTF-8.
+ * Checked in a foreign array: it is live; it has the expected numbers of buffers and
+ * children; offset and length are not negative; a child is as long as its parent
+ * requires; required buffers are present; the first and last of the used offsets are
+ * within bounds. Trusted, because only the producer knows it or because the check would
+ * read every value: the sizes of buffers, that offsets never decrease, that views point
+ * into their buffers, and that strings are UTF-8.
  */
 #ifndef CK_ARROW_H
 #define CK_ARROW_H
@@ -86,8 +87,8 @@ typedef struct ck_arrow_problem_s {
         int64_t row;                      /* the first one at fault, or -1 */
 } ck_arrow_problem_t;
 
-/* Rows of an array: `length` of them from `first` on, counted in the array's own buffers. Where
- * the type alone is to be looked at, length is 0 and the array may be NULL. */
+/* Rows of an array: `length` rows from `first` on, counted in the array's own buffers. To
+ * inspect only the type, length is 0 and the array may be NULL. */
 typedef struct ck_arrow_view_s {
         const struct ArrowSchema *schema;
         const struct ArrowArray *array;
@@ -97,37 +98,44 @@ typedef struct ck_arrow_view_s {
 
 /* All rows of an array that a producer gave. */
 CK_EXPORT ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
-                                          const struct ArrowArray *array, ck_arrow_view_t *view,
+                                          const struct ArrowArray *array,
+                                          ck_arrow_view_t *view,
                                           ck_arrow_problem_t *problem);
 
-/* The number of the struct's field with this name (no NUL at its end needed); -1: there is none,
- * -2: there are several. The schema must have passed ck_arrow_root(). */
-CK_EXPORT int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name, size_t len);
+/* The index of the struct's field with this name (which needs no NUL at its end). -1: no
+ * such field, -2: several. The schema must have passed ck_arrow_root(). */
+CK_EXPORT int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name,
+                                size_t len);
 
 /* The same rows of field i of a struct. */
 CK_EXPORT ck_arrow_result_t ck_arrow_field(const ck_arrow_view_t *parent, int64_t i,
-                                           ck_arrow_view_t *view, ck_arrow_problem_t *problem);
+                                           ck_arrow_view_t *view,
+                                           ck_arrow_problem_t *problem);
 
 /* The first row that is null in the view's own bitmap, or -1. */
 CK_EXPORT int64_t ck_arrow_first_null(const ck_arrow_view_t *view);
 
 /* Byte strings: binary and string of every layout, fixed_size_binary, null. */
-CK_EXPORT ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *column,
+CK_EXPORT ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view,
+                                            ck_column_t *column,
                                             ck_arrow_problem_t *problem);
 
-/* Integers and, if `times`, timestamps, which become ms. Leaves numbers->missing as it is.
- * CK_ARROW_WIDEN: unsigned numbers some of which are beyond what is signed of that width: the
- * column is ck_arrow_widen()'s to make. */
+/* Integers and, if `times`, timestamps, converted to ms. Leaves numbers->missing
+ * unchanged. CK_ARROW_WIDEN: the type is unsigned, and some numbers do not fit into the
+ * signed type of the same width; use ck_arrow_widen(). */
 CK_EXPORT ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool times,
                                              ck_numbers_t *numbers,
                                              ck_arrow_problem_t *problem);
 
-/* Writes view->length numbers of an unsigned type of up to 32 bits, `missing` for a null. */
-CK_EXPORT void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into);
+/* Writes view->length numbers of an unsigned type of up to 32 bits, `missing` for a null.
+ */
+CK_EXPORT void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing,
+                              int64_t *into);
 
-/* Lists (list, large_list, map) of name and value; in a list the struct's fields are `key` and
- * `value`. A null list has no pairs. */
-CK_EXPORT ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *headers,
+/* Lists (list, large_list, map) of name and value; in a list the struct's fields are
+ * `key` and `value`. A null list has no pairs. */
+CK_EXPORT ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view,
+                                             ck_headers_t *headers,
                                              ck_arrow_problem_t *problem);
 
 /* ---- Building ---- */
@@ -141,7 +149,8 @@ typedef enum ck_arrow_name_e {
         CK_ARROW_OFFSET,         /* int64 */
         CK_ARROW_TIMESTAMP,      /* timestamp[us, tz=UTC]; null if not known */
         CK_ARROW_TIMESTAMP_TYPE, /* int32: -1 none, 0 the producer's, 1 the broker's */
-        CK_ARROW_HEADERS,        /* list<element: struct<key: string, value: binary>>; null if none */
+        CK_ARROW_HEADERS, /* list<element: struct<key: string, value: binary>>; null if
+                             none */
         CK_ARROW_NAME__CNT
 } ck_arrow_name_t;
 
@@ -151,22 +160,24 @@ typedef enum ck_arrow_name_e {
 /* The name of a column, static. */
 CK_EXPORT const char *ck_arrow_name(ck_arrow_name_t name);
 
-/* The struct type with these columns (at most CK_ARROW_NAME__CNT), each of them nullable. 0, or
+/* The struct type with these columns (at most CK_ARROW_NAME__CNT), all nullable. 0, or
  * ENOMEM (then *out is not live). */
 CK_EXPORT int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
                               struct ArrowSchema *out);
 
-/* Copies the messages start, start + step, ... of a batch (cnt at most, counted as ck_batch_row()
- * counts) into an array: as many as keep every column within max_bytes. *built says how many;
- * none fit only if one message alone is too big. 0, or ENOMEM (then *out is not live). */
-CK_EXPORT int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
-                             const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
-                             size_t *built, struct ArrowArray *out);
+/* Copies the messages start, start + step, ... of a batch (at most cnt, indexed as in
+ * ck_batch_row()) into an array, as long as every column stays within max_bytes. *built
+ * is the number of messages copied; it is 0 only if a single message is too big. 0, or
+ * ENOMEM (then *out is not live). */
+CK_EXPORT int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step,
+                             size_t cnt, const ck_arrow_name_t *names, size_t names_cnt,
+                             size_t max_bytes, size_t *built, struct ArrowArray *out);
 
-/* The same as a stream of as many arrays as it takes, all of them built at once, so that the
- * batch may go. 0, ENOMEM, or EOVERFLOW if a message alone is too big (then *out is not live). */
-CK_EXPORT int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
-                              const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
-                              struct ArrowArrayStream *out);
+/* The same as a stream of as many arrays as necessary. All of them are built at once, so
+ * that the caller may release the batch. 0, ENOMEM, or EOVERFLOW if a single message is
+ * too big (then *out is not live). */
+CK_EXPORT int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step,
+                              size_t cnt, const ck_arrow_name_t *names, size_t names_cnt,
+                              size_t max_bytes, struct ArrowArrayStream *out);
 
 #endif

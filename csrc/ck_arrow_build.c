@@ -1,9 +1,9 @@
-/* The half of ck_arrow that makes arrays of consumed messages.
+/* The half of ck_arrow that builds arrays of consumed messages.
  *
- * One pass: the rows are taken in blocks that stay in the processor's cache, and each block is
- * appended to every column. A message lies in cold memory, so that a second pass, for exact
- * sizes, would cost more than buffers that grow: their sizes are guessed from the mean so far,
- * and the C library grows large ones without a copy. */
+ * Building takes one pass: rows are read in blocks that fit into the processor's cache,
+ * and each block is appended to every column. Messages lie in cold memory, so a second
+ * pass, for exact sizes, would cost more than growing buffers. Their final sizes are
+ * estimated from the mean so far, and the C library grows large ones without a copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,13 @@
 #include "ck_arrow.h"
 
 enum {
-        CK_ARROW_BLOCK = 128,  /* rows */
-        CK_ARROW_AHEAD = 8,    /* rows; how far messages are asked for in advance */
-        CK_ARROW_ROUND = 64,   /* bytes; buffers end at such a bound, as Arrow likes it */
-        CK_ARROW_BUFFERS = 3,  /* the most an array of ours has */
+        CK_ARROW_BLOCK = 128, /* rows */
+        CK_ARROW_AHEAD = 8,   /* rows; how far messages are prefetched */
+        CK_ARROW_ROUND = 64,  /* bytes; buffer sizes are multiples of this */
+        CK_ARROW_BUFFERS = 3, /* the most of an array built here */
 };
 
-/* What an array of ours owns: its buffers, and the structs of its children. */
+/* Owned by an array built here: its buffers, and the structs of its children. */
 typedef struct ck_arrow_node_s {
         const void *buffers[CK_ARROW_BUFFERS];
         size_t sizes[CK_ARROW_BUFFERS]; /* in bytes, while the array is built */
@@ -73,8 +73,8 @@ static void *ck_arrow_room(struct ArrowArray *array, int i, size_t size) {
         return grown;
 }
 
-/* The same for one that grows as rows come: `size` bytes are needed now, after `done` of cnt
- * rows. */
+/* The same for a buffer that grows with the rows: `size` bytes are needed now, after
+ * `done` of cnt rows. */
 static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t done,
                            size_t cnt) {
         const ck_arrow_node_t *node = array->private_data;
@@ -84,7 +84,7 @@ static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t 
 
         if (node->sizes[i] >= size && node->buffers[i])
                 return (void *)node->buffers[i];
-        /* No column is larger than this in the end, except one without a bound, for a test. */
+        /* The final size of a column, except in tests, which lift the limit. */
         if (guess > (double)CK_ARROW_MAX_BYTES)
                 guess = (double)CK_ARROW_MAX_BYTES;
         if ((double)least < guess)
@@ -93,7 +93,7 @@ static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t 
         return room ? room : ck_arrow_room(array, i, size);
 }
 
-/* A bitmap of at least cnt rows, with ones where nothing was said yet; NULL if memory is short. */
+/* A bitmap of at least cnt rows, with new bits set to one; NULL if memory is short. */
 static uint8_t *ck_arrow_bitmap(struct ArrowArray *array, size_t cnt) {
         const ck_arrow_node_t *node = array->private_data;
         size_t before = node->sizes[0];
@@ -125,8 +125,8 @@ typedef struct ck_arrow_block_s {
         rd_kafka_headers_t *headers[CK_ARROW_BLOCK];
 } ck_arrow_block_t;
 
-/* How many bytes (of headers: also how many headers) the columns hold, or would with one more
- * row. */
+/* The number of bytes (of headers: also the number of headers) in the columns, or with
+ * one more row. */
 typedef struct ck_arrow_totals_s {
         size_t key;
         size_t value;
@@ -144,9 +144,9 @@ static bool ck_arrow_fit(const ck_arrow_totals_t *totals, unsigned wanted, size_
                totals->header_values <= most;
 }
 
-/* Header names are to be UTF-8 and may not be, nobody checks them: then as Python decodes with
- * "replace". The length of what stands at p and is valid, or minus that of what is to be
- * replaced. */
+/* Header names should be UTF-8, but librdkafka does not check them. Invalid bytes are
+ * replaced as Python's decoder does with "replace". Returns the length of a valid
+ * character at p, or minus the length of the bytes to replace. */
 static int ck_arrow_utf8_step(const uint8_t *p, const uint8_t *end) {
         uint8_t low = 0x80, high = 0xbf;
         int length, i;
@@ -207,10 +207,11 @@ static void ck_arrow_count_headers(const rd_kafka_headers_t *headers,
         totals->headers += i;
 }
 
-/* Takes rows from place `at` of the batch until the block is full, there are no more, or one does
- * not fit. */
-static void ck_arrow_take(const ck_batch_t *batch, int64_t at, ptrdiff_t step, unsigned wanted,
-                          size_t most, ck_arrow_totals_t *totals, ck_arrow_block_t *block) {
+/* Takes rows from place `at` of the batch until the block is full, no row is left, or one
+ * does not fit. */
+static void ck_arrow_take(const ck_batch_t *batch, int64_t at, ptrdiff_t step,
+                          unsigned wanted, size_t most, ck_arrow_totals_t *totals,
+                          ck_arrow_block_t *block) {
         size_t want = block->all - block->done;
         const char *topic = NULL;
         size_t topic_len = 0;
@@ -223,8 +224,8 @@ static void ck_arrow_take(const ck_batch_t *batch, int64_t at, ptrdiff_t step, u
                 ck_arrow_totals_t with = *totals;
 
                 if (batch->rkmessages && i + CK_ARROW_AHEAD < want)
-                        __builtin_prefetch(
-                            batch->rkmessages[(int64_t)batch->head + at + CK_ARROW_AHEAD * step]);
+                        __builtin_prefetch(batch->rkmessages[(int64_t)batch->head + at +
+                                                             CK_ARROW_AHEAD * step]);
                 ck_batch_row(batch, (size_t)at, row);
                 if (row->topic != topic) {
                         topic = row->topic;
@@ -246,8 +247,9 @@ static void ck_arrow_take(const ck_batch_t *batch, int64_t at, ptrdiff_t step, u
 }
 
 /* Appends keys, values or topics, which hold `total` bytes with them. */
-static inline int ck_arrow_put_bytes(struct ArrowArray *array, const ck_arrow_block_t *block,
-                                     ck_arrow_name_t name, size_t total) {
+static inline int ck_arrow_put_bytes(struct ArrowArray *array,
+                                     const ck_arrow_block_t *block, ck_arrow_name_t name,
+                                     size_t total) {
         int32_t *offsets = ck_arrow_room(array, 1, (block->all + 1) * sizeof(*offsets));
         char *data = ck_arrow_grow(array, 2, total, block->done + block->cnt, block->all);
         size_t used, i;
@@ -276,7 +278,8 @@ static inline int ck_arrow_put_bytes(struct ArrowArray *array, const ck_arrow_bl
 }
 
 /* Appends partitions or timestamp types. */
-static inline int ck_arrow_put_int32(struct ArrowArray *array, const ck_arrow_block_t *block,
+static inline int ck_arrow_put_int32(struct ArrowArray *array,
+                                     const ck_arrow_block_t *block,
                                      ck_arrow_name_t name) {
         int32_t *numbers = ck_arrow_room(array, 1, block->all * sizeof(*numbers));
         size_t i;
@@ -292,8 +295,9 @@ static inline int ck_arrow_put_int32(struct ArrowArray *array, const ck_arrow_bl
         return 0;
 }
 
-/* Appends offsets or timestamps. A timestamp beyond what Arrow's can say is as good as unknown. */
-static inline int ck_arrow_put_int64(struct ArrowArray *array, const ck_arrow_block_t *block,
+/* Appends offsets or timestamps. A timestamp out of Arrow's range becomes null. */
+static inline int ck_arrow_put_int64(struct ArrowArray *array,
+                                     const ck_arrow_block_t *block,
                                      ck_arrow_name_t name) {
         int64_t *numbers = ck_arrow_room(array, 1, block->all * sizeof(*numbers));
         size_t i;
@@ -329,7 +333,8 @@ static int ck_arrow_put_headers(struct ArrowArray *array, const ck_arrow_block_t
         int32_t *key_ends = ck_arrow_grow(keys, 1, offsets_size, done, block->all);
         int32_t *value_ends = ck_arrow_grow(values, 1, offsets_size, done, block->all);
         char *key_data = ck_arrow_grow(keys, 2, totals->header_names, done, block->all);
-        char *value_data = ck_arrow_grow(values, 2, totals->header_values, done, block->all);
+        char *value_data =
+            ck_arrow_grow(values, 2, totals->header_values, done, block->all);
         size_t at, i, j;
 
         if (!starts || !key_ends || !value_ends || !key_data || !value_data ||
@@ -345,8 +350,8 @@ static int ck_arrow_put_headers(struct ArrowArray *array, const ck_arrow_block_t
 
                 if (!headers && ck_arrow_set_null(array, block->done + i, block->all))
                         return ENOMEM;
-                for (j = 0;
-                     headers && !rd_kafka_header_get_all(headers, j, &name, &value, &size);
+                for (j = 0; headers &&
+                            !rd_kafka_header_get_all(headers, j, &name, &value, &size);
                      j++, at++) {
                         key_ends[at + 1] =
                             key_ends[at] +
@@ -443,8 +448,8 @@ int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t
         while (block.done < cnt) {
                 size_t left = cnt - block.done;
 
-                ck_arrow_take(batch, (int64_t)start + (int64_t)block.done * step, step, wanted,
-                              max_bytes, &totals, &block);
+                ck_arrow_take(batch, (int64_t)start + (int64_t)block.done * step, step,
+                              wanted, max_bytes, &totals, &block);
                 for (i = 0; i < names_cnt; i++)
                         if (ck_arrow_put(out->children[i], names[i], &block, &totals))
                                 goto fail;

@@ -4,7 +4,8 @@
 
 #include "ck_arrow.h"
 
-static ck_arrow_result_t ck_arrow_fault(ck_arrow_problem_t *problem, ck_arrow_result_t result,
+static ck_arrow_result_t ck_arrow_fault(ck_arrow_problem_t *problem,
+                                        ck_arrow_result_t result,
                                         const ck_arrow_view_t *view, const char *text,
                                         int64_t row) {
         problem->text = text;
@@ -30,17 +31,20 @@ static ck_arrow_result_t ck_arrow_check(const ck_arrow_view_t *view,
                 return ck_arrow_broken(problem, view, "its type is missing");
         if (array->length < 0 || array->offset < 0 ||
             array->length > INT64_MAX / 32 - array->offset)
-                return ck_arrow_broken(problem, view, "its length or offset is out of range");
+                return ck_arrow_broken(problem, view,
+                                       "its length or offset is out of range");
         if (schema->n_children < 0 || schema->n_children != array->n_children ||
             (schema->n_children && (!schema->children || !array->children)))
-                return ck_arrow_broken(problem, view, "its children are not those of its type");
+                return ck_arrow_broken(problem, view,
+                                       "its children are not those of its type");
         if (array->n_buffers < 0 || (array->n_buffers && !array->buffers))
                 return ck_arrow_broken(problem, view, "its buffers are missing");
         return CK_ARROW_OK;
 }
 
-ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema, const struct ArrowArray *array,
-                                ck_arrow_view_t *view, ck_arrow_problem_t *problem) {
+ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
+                                const struct ArrowArray *array, ck_arrow_view_t *view,
+                                ck_arrow_problem_t *problem) {
         ck_arrow_view_t all = {schema, array, array->offset, array->length};
 
         *view = all;
@@ -64,9 +68,10 @@ int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name, size_t
         return found;
 }
 
-/* A child whose row `first` (of the parent's counting) is its own row `first` plus its offset. */
-static ck_arrow_result_t ck_arrow_child(const ck_arrow_view_t *parent, int64_t i, int64_t first,
-                                        int64_t length, ck_arrow_view_t *view,
+/* A child array. Row `first` of the parent is row `first` plus the child's own offset. */
+static ck_arrow_result_t ck_arrow_child(const ck_arrow_view_t *parent, int64_t i,
+                                        int64_t first, int64_t length,
+                                        ck_arrow_view_t *view,
                                         ck_arrow_problem_t *problem) {
         ck_arrow_result_t result;
 
@@ -78,18 +83,19 @@ static ck_arrow_result_t ck_arrow_child(const ck_arrow_view_t *parent, int64_t i
         if (result)
                 return result;
         if (first > view->array->length || length > view->array->length - first)
-                return ck_arrow_broken(problem, view, "it is shorter than what it is a part of");
+                return ck_arrow_broken(problem, view,
+                                       "it has fewer rows than its parent array");
         view->first = view->array->offset + first;
         view->length = length;
         return CK_ARROW_OK;
 }
 
-ck_arrow_result_t ck_arrow_field(const ck_arrow_view_t *parent, int64_t i, ck_arrow_view_t *view,
-                                 ck_arrow_problem_t *problem) {
+ck_arrow_result_t ck_arrow_field(const ck_arrow_view_t *parent, int64_t i,
+                                 ck_arrow_view_t *view, ck_arrow_problem_t *problem) {
         return ck_arrow_child(parent, i, parent->first, parent->length, view, problem);
 }
 
-/* The bitmap, NULL if it says nothing. Call it after the number of buffers was checked. */
+/* The bitmap; NULL: no nulls. The number of buffers must have been checked. */
 static const uint8_t *ck_arrow_validity(const ck_arrow_view_t *view) {
         if (view->array->null_count == 0 || view->array->n_buffers < 1)
                 return NULL;
@@ -122,38 +128,42 @@ int64_t ck_arrow_first_null(const ck_arrow_view_t *view) {
 }
 
 /* The number of buffers, and the bitmap where nulls are said to be. */
-static ck_arrow_result_t ck_arrow_buffers(const ck_arrow_view_t *view, int64_t least, bool more,
-                                          ck_arrow_problem_t *problem) {
+static ck_arrow_result_t ck_arrow_buffers(const ck_arrow_view_t *view, int64_t least,
+                                          bool more, ck_arrow_problem_t *problem) {
         const struct ArrowArray *array = view->array;
 
         if (more ? array->n_buffers < least : array->n_buffers != least)
                 return ck_arrow_broken(problem, view,
                                        "it has another number of buffers than its type");
         if (array->null_count > 0 && !array->buffers[0])
-                return ck_arrow_broken(problem, view, "it has nulls and no validity bitmap");
+                return ck_arrow_broken(problem, view,
+                                       "it has nulls and no validity bitmap");
         return CK_ARROW_OK;
 }
 
-/* Where n offsets of a width of 4 or 8 bytes begin and end: within 0 and `most`, the latter if it
- * is known. */
-static ck_arrow_result_t ck_arrow_bounds(const ck_arrow_view_t *view, bool large, int64_t most,
-                                         int64_t *begin, int64_t *end,
+/* Reads the first and the last of n offsets of 4 or 8 bytes. Checks that they are within
+ * 0 and `most`, if `most` is known. */
+static ck_arrow_result_t ck_arrow_bounds(const ck_arrow_view_t *view, bool large,
+                                         int64_t most, int64_t *begin, int64_t *end,
                                          ck_arrow_problem_t *problem) {
         const void *offsets = view->array->buffers[1];
         int64_t last = view->first + view->length;
 
         if (!offsets || (uintptr_t)offsets % (large ? sizeof(int64_t) : sizeof(int32_t)))
-                return ck_arrow_broken(problem, view, "its offsets are missing or not aligned");
+                return ck_arrow_broken(problem, view,
+                                       "its offsets are missing or not aligned");
         *begin = large ? ((const int64_t *)offsets)[view->first]
                        : ((const int32_t *)offsets)[view->first];
-        *end = large ? ((const int64_t *)offsets)[last] : ((const int32_t *)offsets)[last];
+        *end =
+            large ? ((const int64_t *)offsets)[last] : ((const int32_t *)offsets)[last];
         if (*begin < 0 || *end < *begin || *end > most)
                 return ck_arrow_broken(problem, view, "its offsets are out of bounds");
         return CK_ARROW_OK;
 }
 
 static ck_arrow_result_t ck_arrow_offsets(const ck_arrow_view_t *view, bool large,
-                                          ck_column_t *column, ck_arrow_problem_t *problem) {
+                                          ck_column_t *column,
+                                          ck_arrow_problem_t *problem) {
         const char *data;
         int64_t begin, end;
         ck_arrow_result_t result = ck_arrow_buffers(view, 3, false, problem);
@@ -207,8 +217,10 @@ static ck_arrow_result_t ck_arrow_views(const ck_arrow_view_t *view, ck_column_t
 
         if (result)
                 return result;
-        if (!view->array->buffers[1] || (uintptr_t)view->array->buffers[1] % sizeof(int32_t))
-                return ck_arrow_broken(problem, view, "its views are missing or not aligned");
+        if (!view->array->buffers[1] ||
+            (uintptr_t)view->array->buffers[1] % sizeof(int32_t))
+                return ck_arrow_broken(problem, view,
+                                       "its views are missing or not aligned");
         column->kind = CK_COLUMN_VIEWS;
         column->u.views.views = view->array->buffers[1];
         column->u.views.buffers = view->array->buffers + 2;
@@ -221,8 +233,9 @@ static int ck_arrow_kind(const struct ArrowSchema *schema) {
                 char format[4];
                 ck_column_kind_t kind;
         } kinds[] = {
-            {"n", CK_COLUMN_NONE},       {"z", CK_COLUMN_OFFSETS32}, {"u", CK_COLUMN_OFFSETS32},
-            {"Z", CK_COLUMN_OFFSETS64},  {"U", CK_COLUMN_OFFSETS64}, {"vz", CK_COLUMN_VIEWS},
+            {"n", CK_COLUMN_NONE},      {"z", CK_COLUMN_OFFSETS32},
+            {"u", CK_COLUMN_OFFSETS32}, {"Z", CK_COLUMN_OFFSETS64},
+            {"U", CK_COLUMN_OFFSETS64}, {"vz", CK_COLUMN_VIEWS},
             {"vu", CK_COLUMN_VIEWS},
         };
         size_t i;
@@ -252,7 +265,8 @@ ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *colu
         else if (kind == CK_COLUMN_VIEWS)
                 result = ck_arrow_views(view, column, problem);
         else
-                result = ck_arrow_offsets(view, kind == CK_COLUMN_OFFSETS64, column, problem);
+                result =
+                    ck_arrow_offsets(view, kind == CK_COLUMN_OFFSETS64, column, problem);
         if (result)
                 return result;
         column->validity = ck_arrow_validity(view);
@@ -260,8 +274,7 @@ ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *colu
         return CK_ARROW_OK;
 }
 
-/* An unsigned number of 1, 2, 4 or 8 bytes, as the machine has them: the specification knows no
- * other order. */
+/* An unsigned number of 1, 2, 4 or 8 bytes in native byte order, as in Arrow. */
 static uint64_t ck_arrow_unsigned(const char *base, int width, int64_t at) {
         const char *place = base + at * width;
         uint16_t two;
@@ -304,8 +317,8 @@ static int ck_arrow_width(const char *format, bool times) {
 
         if (format[0] && !format[1] && (place = strchr(formats, format[0])))
                 return 1 << ((place - formats) / 2);
-        if (times && !strncmp(format, "ts", 2) && format[2] && strchr("smun", format[2]) &&
-            format[3] == ':')
+        if (times && !strncmp(format, "ts", 2) && format[2] &&
+            strchr("smun", format[2]) && format[3] == ':')
                 return 8;
         return 0;
 }
@@ -341,13 +354,15 @@ ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool times,
         numbers->first = view->first;
         if (format[0] == 't') {
                 numbers->multiply = format[2] == 's' ? 1000 : 0;
-                numbers->divide = format[2] == 'u' ? 1000 : format[2] == 'n' ? 1000000 : 0;
+                numbers->divide = format[2] == 'u'   ? 1000
+                                  : format[2] == 'n' ? 1000000
+                                                     : 0;
         } else if (format[0] < 'a') { /* capital letters are unsigned */
                 beyond = ck_arrow_first_beyond(numbers, view->length);
                 if (beyond >= 0)
-                        return ck_arrow_fault(problem,
-                                              width < 8 ? CK_ARROW_WIDEN : CK_ARROW_ROW, view,
-                                              "the number is beyond what an int64 holds", beyond);
+                        return ck_arrow_fault(
+                            problem, width < 8 ? CK_ARROW_WIDEN : CK_ARROW_ROW, view,
+                            "the number is beyond what an int64 holds", beyond);
         }
         return CK_ARROW_OK;
 }
@@ -376,9 +391,9 @@ static void ck_arrow_pairs(const ck_headers_t *headers, int64_t row, int64_t *be
         *end = headers->starts64 ? headers->starts64[at + 1] : headers->starts32[at + 1];
 }
 
-/* The first record with a header that is null, going by the bitmap of the pairs or of their names
- * (whose bit `first` is that of pair 0), or because all are; -1 if there is none. What lies under
- * a null list does not count. */
+/* The first record with a null header, by the bitmap of the pairs or of their names
+ * (whose bit `first` is that of pair 0), or because all are null; -1 if there is none.
+ * Pairs of a null list do not count. */
 static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length, bool all,
                                     const uint8_t *validity, int64_t first) {
         int64_t begin, end, i;
@@ -386,14 +401,14 @@ static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length,
         for (i = 0; (all || validity) && i < length; i++) {
                 ck_arrow_pairs(headers, i, &begin, &end);
                 if (all ? end > begin
-                        : ck_arrow_null_between(validity, first + begin, first + end) >= 0)
+                        : ck_arrow_null_between(validity, first + begin, first + end) >=
+                              0)
                         return i;
         }
         return -1;
 }
 
-/* The first record with a header whose name would end early where it is read as a string of C; -1
- * if there is none. */
+/* The first record with a header whose name contains a NUL (C would end there), or -1. */
 static int64_t ck_arrow_nul_in_name(const ck_headers_t *headers, int64_t length) {
         int64_t begin, end, i;
 
@@ -413,11 +428,12 @@ static bool ck_arrow_are_headers(const struct ArrowSchema *schema, int64_t *key,
         const struct ArrowSchema *pair;
 
         if (schema->dictionary || schema->n_children != 1 || !schema->children ||
-            (!map && strcmp(schema->format, "+l") != 0 && strcmp(schema->format, "+L") != 0))
+            (!map && strcmp(schema->format, "+l") != 0 &&
+             strcmp(schema->format, "+L") != 0))
                 return false;
         pair = schema->children[0];
-        if (!pair || !pair->format || strcmp(pair->format, "+s") != 0 || pair->dictionary ||
-            pair->n_children < 2 || !pair->children)
+        if (!pair || !pair->format || strcmp(pair->format, "+s") != 0 ||
+            pair->dictionary || pair->n_children < 2 || !pair->children)
                 return false;
         *key = map ? 0 : ck_arrow_find(pair, "key", 3);
         *value = map ? 1 : ck_arrow_find(pair, "value", 5);
@@ -456,18 +472,21 @@ ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *he
                 return result;
         result = ck_arrow_buffers(view, 2, false, problem);
         if (!result)
-                result = ck_arrow_bounds(view, large, pairs.length, &begin, &end, problem);
+                result =
+                    ck_arrow_bounds(view, large, pairs.length, &begin, &end, problem);
         if (result)
                 return result;
         headers->starts64 = large ? view->array->buffers[1] : NULL;
         headers->starts32 = large ? NULL : view->array->buffers[1];
         headers->validity = ck_arrow_validity(view);
         headers->first = view->first;
-        row = ck_arrow_null_header(headers, view->length, false, ck_arrow_validity(&pairs),
-                                   pairs.first);
+        row = ck_arrow_null_header(headers, view->length, false,
+                                   ck_arrow_validity(&pairs), pairs.first);
         if (row >= 0)
-                return ck_arrow_fault(problem, CK_ARROW_ROW, view, "a header is null", row);
-        row = ck_arrow_null_header(headers, view->length, headers->keys.kind == CK_COLUMN_NONE,
+                return ck_arrow_fault(problem, CK_ARROW_ROW, view, "a header is null",
+                                      row);
+        row = ck_arrow_null_header(headers, view->length,
+                                   headers->keys.kind == CK_COLUMN_NONE,
                                    headers->keys.validity, names.first);
         if (row >= 0)
                 return ck_arrow_fault(problem, CK_ARROW_ROW, view,
@@ -475,6 +494,7 @@ ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *he
         row = ck_arrow_nul_in_name(headers, view->length);
         if (row >= 0)
                 return ck_arrow_fault(problem, CK_ARROW_ROW, view,
-                                      "the name of a header has a NUL character in it", row);
+                                      "the name of a header has a NUL character in it",
+                                      row);
         return CK_ARROW_OK;
 }

@@ -23,8 +23,8 @@ const char *ck_arrow_name(ck_arrow_name_t name) {
         return ck_arrow_types[name].name;
 }
 
-/* A schema's children: the structs, which a consumer may move away one by one, and pointers to
- * them. */
+/* A schema's children: the structs, which the receiver may move away one by one, and
+ * pointers to them. */
 typedef struct ck_arrow_schemas_s {
         struct ArrowSchema *pointers[CK_ARROW_NAME__CNT];
         struct ArrowSchema schemas[CK_ARROW_NAME__CNT];
@@ -41,8 +41,8 @@ static void ck_arrow_release_schema(struct ArrowSchema *schema) {
 }
 
 /* A live schema with n children that are not live yet. 0, or ENOMEM. */
-static int ck_arrow_new_schema(struct ArrowSchema *schema, const char *name, const char *format,
-                               size_t n) {
+static int ck_arrow_new_schema(struct ArrowSchema *schema, const char *name,
+                               const char *format, size_t n) {
         ck_arrow_schemas_t *children = NULL;
         size_t i;
 
@@ -74,7 +74,8 @@ static int ck_arrow_headers_schema(struct ArrowSchema *list) {
         return 0;
 }
 
-int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt, struct ArrowSchema *out) {
+int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
+                    struct ArrowSchema *out) {
         size_t i;
 
         if (ck_arrow_new_schema(out, "", "+s", names_cnt))
@@ -105,7 +106,8 @@ typedef struct ck_arrow_queue_s {
         size_t next;
 } ck_arrow_queue_t;
 
-static int ck_arrow_queue_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out) {
+static int ck_arrow_queue_schema(struct ArrowArrayStream *stream,
+                                 struct ArrowSchema *out) {
         ck_arrow_queue_t *queue = stream->private_data;
         int error = ck_arrow_schema(queue->names, queue->names_cnt, out);
 
@@ -162,8 +164,8 @@ int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_
                 if (!grown)
                         goto fail;
                 queue->arrays = grown;
-                if (ck_arrow_build(batch, (size_t)((int64_t)start + (int64_t)done * step), step,
-                                   cnt - done, names, names_cnt, max_bytes, &built,
+                if (ck_arrow_build(batch, (size_t)((int64_t)start + (int64_t)done * step),
+                                   step, cnt - done, names, names_cnt, max_bytes, &built,
                                    &grown[queue->cnt]))
                         goto fail;
                 queue->cnt++;

@@ -18,12 +18,14 @@ static inline size_t ck_base64_size(size_t len) {
 /* Writes the text of len bytes, without a NUL; returns its end. */
 CK_EXPORT char *ck_base64_write(char *into, const void *bytes, size_t len);
 
-/* Reads groups of four characters from text on, as long as none of them is foreign to the alphabet; returns how many
- * characters that were. *into moves on behind the bytes. Nothing is written beyond them. */
+/* Decodes groups of four characters from text on, up to the first group with a character
+ * outside of the alphabet. Returns the number of characters decoded and advances *into
+ * after the bytes. Nothing is written beyond them. */
 CK_EXPORT size_t ck_base64_run(const char *text, size_t len, char **into);
 
-/* Reads a whole text: white space (of mail's line breaks) is passed over, padding is asked for. *into moves on behind
- * the bytes, and may point to the text itself. NULL, or what is wrong. */
+/* Decodes a whole text. White space (line breaks of mail) is skipped, padding is
+ * required. Advances *into after the bytes; *into may point to the text itself. Returns
+ * NULL, or what is wrong. */
 CK_EXPORT const char *ck_base64_read(const char *text, size_t len, char **into);
 
 #endif

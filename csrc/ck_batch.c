@@ -37,7 +37,8 @@ int ck_batch_reserve(ck_batch_t *batch, size_t want) {
 
 void ck_batch_clear(ck_batch_t *batch) {
         if (batch->rkmessages && batch->generation == ck_runtime_generation)
-                ck_batch_release(batch->rkmessages + batch->head, batch->cnt - batch->head);
+                ck_batch_release(batch->rkmessages + batch->head,
+                                 batch->cnt - batch->head);
         batch->cnt = batch->head = 0;
         batch->gaps = false;
 }
@@ -50,7 +51,8 @@ void ck_batch_destroy(ck_batch_t *batch) {
         free(batch);
 }
 
-size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, size_t want) {
+size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms,
+                     size_t want) {
         ssize_t cnt = ck_callback_consume_batch(rkqu, timeout_ms,
                                                 batch->rkmessages + batch->cnt, want);
 
@@ -60,6 +62,15 @@ size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, 
 void ck_batch_accept(ck_batch_t *batch, size_t filled) {
         batch->cnt += filled;
         ck_runtime_count(CK_KIND_FETCHED, (int64_t)filled);
+}
+
+int ck_batch_accept_into(ck_batch_t *batch, size_t filled, ck_batch_t *into) {
+        if (ck_batch_reserve(into, filled))
+                return ENOMEM;
+        memcpy(into->rkmessages + into->cnt, batch->rkmessages + batch->cnt,
+               filled * sizeof(*into->rkmessages));
+        ck_batch_accept(into, filled);
+        return 0;
 }
 
 static int ck_batch_is_of(const rd_kafka_message_t *rkmessage,
@@ -72,7 +83,8 @@ static int ck_batch_is_of(const rd_kafka_message_t *rkmessage,
                    rd_kafka_topic_name(rkmessage->rkt), rkmessage->partition) != NULL;
 }
 
-size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions) {
+size_t ck_batch_drop(ck_batch_t *batch,
+                     const rd_kafka_topic_partition_list_t *partitions) {
         size_t dropped = 0;
         size_t i;
 
@@ -89,7 +101,42 @@ size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *p
         return dropped;
 }
 
-int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic, int32_t partition) {
+/* Whether the list contains the message's partition, without an error. */
+static bool ck_batch_is_held(const rd_kafka_message_t *rkmessage,
+                             const rd_kafka_topic_partition_list_t *partitions) {
+        const rd_kafka_topic_partition_t *rktpar;
+
+        if (!rkmessage || !rkmessage->rkt)
+                return false;
+        rktpar = rd_kafka_topic_partition_list_find(
+            (rd_kafka_topic_partition_list_t *)partitions,
+            rd_kafka_topic_name(rkmessage->rkt), rkmessage->partition);
+        return rktpar && !rktpar->err;
+}
+
+int ck_batch_hold(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions,
+                  ck_batch_t *into) {
+        size_t cnt = 0;
+        size_t i;
+
+        for (i = batch->head; i < batch->cnt; i++)
+                cnt += ck_batch_is_held(batch->rkmessages[i], partitions);
+        if (!cnt)
+                return 0;
+        if (ck_batch_reserve(into, cnt))
+                return ENOMEM;
+        for (i = batch->head; i < batch->cnt; i++) {
+                if (!ck_batch_is_held(batch->rkmessages[i], partitions))
+                        continue;
+                into->rkmessages[into->cnt++] = batch->rkmessages[i];
+                batch->rkmessages[i] = NULL;
+        }
+        batch->gaps = true;
+        return 0;
+}
+
+int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic,
+                              int32_t partition) {
         size_t i;
 
         for (i = batch->head; i < batch->cnt; i++) {
@@ -155,19 +202,20 @@ void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt) {
 
         for (i = 0; i < cnt; i++) {
                 rd_kafka_message_t *rkmessage = rkmessages[i];
-                const rd_kafka_message_t *next = i + 1 < cnt ? rkmessages[i + 1] : NULL;
 
                 if (rkmessage->err)
                         continue;
                 /* Of a run of one partition only the last counts. */
-                if (next && !next->err && next->rkt == rkmessage->rkt &&
-                    next->partition == rkmessage->partition)
+                if (i + 1 < cnt && !rkmessages[i + 1]->err &&
+                    rkmessages[i + 1]->rkt == rkmessage->rkt &&
+                    rkmessages[i + 1]->partition == rkmessage->partition)
                         continue;
                 rd_kafka_error_destroy(rd_kafka_offset_store_message(rkmessage));
         }
 }
 
-void ck_batch_store_positions(rd_kafka_t *rk) {
+void ck_batch_store_positions(rd_kafka_t *rk,
+                              const rd_kafka_topic_partition_list_t *but) {
         rd_kafka_topic_partition_list_t *assigned = NULL;
         rd_kafka_topic_partition_list_t *known;
         int i;
@@ -179,7 +227,10 @@ void ck_batch_store_positions(rd_kafka_t *rk) {
                 for (i = 0; i < assigned->cnt; i++) {
                         rd_kafka_topic_partition_t *from = &assigned->elems[i];
                         rd_kafka_topic_partition_t *to;
-                        if (from->err || from->offset < 0)
+                        if (from->err || from->offset < 0 ||
+                            (but && rd_kafka_topic_partition_list_find(
+                                        (rd_kafka_topic_partition_list_t *)but,
+                                        from->topic, from->partition)))
                                 continue;
                         to = rd_kafka_topic_partition_list_add(known, from->topic,
                                                                from->partition);

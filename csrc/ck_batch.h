@@ -1,22 +1,26 @@
 /*
  * ck_batch: consumed messages on their way from librdkafka to the application.
  *
- * A batch is filled in slices, so that signals and callbacks get their turn; between two slices
- * partitions may be revoked, and what was gathered of them must go. Offsets are stored when the
- * messages are handed over, not when they are fetched: a message that is dropped here, or that is still
- * here when the process dies, does not count as read (enable.auto.offset.store is false).
+ * A batch is filled in slices, so that signals and callbacks can run in between. Between
+ * two slices partitions may be revoked; their gathered messages are then dropped. Offsets
+ * are stored when messages are handed over, not when they are fetched
+ * (enable.auto.offset.store is false). A message that is dropped here, or is still here
+ * when the process dies, therefore does not count as read.
  *
- * ck_batch_take() makes the batch that the application gets. It never changes: any number of threads may read
- * it, each with a reference (or under the GIL, which the owner's reference does not go without). When the
- * messages must go back earlier than the application lets go, ck_batch_copy() makes another batch with
- * the same rows in memory of its own, and the owner exchanges the two; readers end with the one they began with.
+ * ck_batch_take() makes the batch that the application gets. It never changes: any number
+ * of threads may read it, each with a reference. (With the GIL a thread needs none,
+ * because the owner gives its reference back only with the GIL.) When the messages must
+ * be returned before the application releases the batch, ck_batch_copy() makes a batch
+ * with the same rows in its own memory, and the owner exchanges the two. A reader keeps
+ * the batch it began with.
  *
- * Ownership: a batch owns the messages it holds until ck_batch_clear(), ck_batch_destroy() or the last
- * ck_batch_unref(); they must come before the consumer's rd_kafka_destroy(), which waits for every message. In a
- * forked child they free our memory alone: the messages are the parent's.
- * Threads: while it is gathered, one thread at a time, except that ck_batch_drop() may be called by another
- * thread or by a rebalance callback while ck_batch_fill() waits: the caller (the GIL) keeps the drop apart from
- * ck_batch_accept(), and the fill writes only behind the messages that were accepted.
+ * Ownership: a batch owns its messages until ck_batch_clear(), ck_batch_destroy() or the
+ * last ck_batch_unref(). These must come before the consumer's rd_kafka_destroy(), which
+ * waits for every message. In a forked child they free only our memory, because the
+ * messages belong to the parent. Threads: while a batch is gathered, only one thread at a
+ * time may use it, with one exception. While ck_batch_fill() waits, another thread or a
+ * rebalance callback may call ck_batch_drop(). The caller (the GIL) keeps the drop apart
+ * from ck_batch_accept(), and the fill writes only after the accepted messages.
  */
 #ifndef CK_BATCH_H
 #define CK_BATCH_H
@@ -29,7 +33,8 @@
 #include "ck_loans.h"
 #include "ck_runtime.h"
 
-/* One consumed record, where its bytes lie; valid as long as the caller has a reference to the batch. */
+/* One consumed record; its pointers are valid as long as the caller has a reference to
+ * the batch. */
 typedef struct ck_row_s {
         const char *topic;
         const void *value; /* NULL: a tombstone */
@@ -52,13 +57,15 @@ typedef struct ck_batch_s {
         size_t head; /* the first one not handed over */
         bool gaps;   /* whether there are NULLs */
         /* Of a batch that was handed over. */
-        uint32_t generation;         /* the process that librdkafka lent the messages to */
-        _Atomic uint32_t refs;       /* 1 while it is gathered */
-        _Atomic uint32_t parsing;    /* held while headers are parsed: the holder's generation, or 0 */
-        ck_loans_t *loans;           /* told when the messages are given back; NULL if nobody asks */
-        ck_row_t *rows;              /* of a copy: in place of rkmessages */
-        rd_kafka_headers_t **headers; /* of a copy: each row's, or NULL; NULL if no row has any */
-        char *arena;                 /* of a copy: what the rows point to */
+        uint32_t generation;   /* the process that librdkafka lent the messages to */
+        _Atomic uint32_t refs; /* 1 while it is gathered */
+        _Atomic uint32_t
+            parsing; /* held while headers are parsed: the holder's generation, or 0 */
+        ck_loans_t *loans; /* counts the batch until its messages are returned, or NULL */
+        ck_row_t *rows;    /* of a copy: in place of rkmessages */
+        rd_kafka_headers_t *
+            *headers; /* of a copy: each row's, or NULL; NULL if no row has any */
+        char *arena;  /* of a copy: what the rows point to */
 } ck_batch_t;
 
 /* A new batch with room for size messages (at least one), or NULL if memory is short. */
@@ -67,89 +74,110 @@ CK_EXPORT ck_batch_t *ck_batch_new(size_t size);
 /* Makes room for want more messages. 0, or ENOMEM. Not while a fill is waiting. */
 CK_EXPORT int ck_batch_reserve(ck_batch_t *batch, size_t want);
 
-/* Destroys the messages that are left and the batch. NULL is fine. Takes librdkafka's locks. */
+/* Destroys the remaining messages and the batch. NULL is fine. Takes librdkafka's
+ * locks. */
 CK_EXPORT void ck_batch_destroy(ck_batch_t *batch);
 
-/* Destroys the messages that are left. */
+/* Destroys the remaining messages. */
 CK_EXPORT void ck_batch_clear(ck_batch_t *batch);
 
-/* Waits up to timeout_ms (-1: forever) for at most want messages, writes them behind the accepted
- * ones and returns how many. The room must have been reserved. Serves callbacks. No lock of
- * ours; the messages count only once ck_batch_accept() was told of them. */
+/* Waits up to timeout_ms (-1: forever) for at most want messages, writes them after the
+ * accepted ones and returns their number. The room must have been reserved. Serves
+ * callbacks. Takes no lock of ours. The messages count only after ck_batch_accept(). */
 CK_EXPORT size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms,
                                size_t want);
 
 /* Adds the messages of the last fill to the batch. */
 CK_EXPORT void ck_batch_accept(ck_batch_t *batch, size_t filled);
 
-/* Destroys the messages of the given partitions (all, if partitions is NULL) that are not handed
- * over; their places become NULL. Returns how many. */
+/* In place of ck_batch_accept(): adds the messages of the last fill to the end of another
+ * batch. 0, or ENOMEM (then nothing has moved). */
+CK_EXPORT int ck_batch_accept_into(ck_batch_t *batch, size_t filled, ck_batch_t *into);
+
+/* Destroys those messages of the given partitions (NULL: of all) that are not handed
+ * over; their places become NULL. Returns the number destroyed. */
 CK_EXPORT size_t ck_batch_drop(ck_batch_t *batch,
                                const rd_kafka_topic_partition_list_t *partitions);
+
+/* Moves those messages of the given partitions that are not handed over to the end of
+ * another batch; their places become NULL. Partitions with an error in the list are
+ * skipped. 0, or ENOMEM (then nothing has moved). May be called when ck_batch_drop() may,
+ * unless a fill waits for `into`. */
+CK_EXPORT int ck_batch_hold(ck_batch_t *batch,
+                            const rd_kafka_topic_partition_list_t *partitions,
+                            ck_batch_t *into);
 
 /* The offset of the first message of a partition that is not handed over, or -1. */
 CK_EXPORT int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic,
                                         int32_t partition);
 
-/* Removes the places of dropped messages, and of handed-over ones once they are the most of it, so
- * that handing over one by one costs no more in all. Not while a fill is waiting. */
+/* Removes the places of dropped and handed-over messages if any message was dropped or at
+ * least half were handed over, so that the total cost stays linear. Not while a fill is
+ * waiting. */
 CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
 
-/* Moves the messages not handed over from one batch to the end of another. 0, or ENOMEM (then
- * nothing has moved). */
+/* Moves the messages not handed over from one batch to the end of another. 0, or ENOMEM
+ * (then nothing has moved). */
 CK_EXPORT int ck_batch_move(ck_batch_t *from, ck_batch_t *into);
 
-/* The place (counted from the head) of the first message with an error that is not the end of a partition, or how many
- * messages there are. No gaps. */
+/* The index (from the head) of the first message with an error other than the end of a
+ * partition, or the number of messages. No gaps. */
 CK_EXPORT size_t ck_batch_find_error(const ck_batch_t *batch);
 
-/* Waits up to timeout_ms for messages and destroys them, serving callbacks: how a consumer that is closing
- * serves its queue. (rd_kafka_queue_poll_callback() aborts the process when it meets a message.)
- * Returns how many there were. */
+/* Waits up to timeout_ms for messages and destroys them, serving callbacks. A closing
+ * consumer serves its queue this way, because rd_kafka_queue_poll_callback() aborts the
+ * process when it finds a message. Returns the number of messages destroyed. */
 CK_EXPORT size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms);
 
-/* Stores the offsets behind the messages at rkmessages (KIP-320 epochs included). Messages with an
- * error and those of partitions no longer assigned are passed over: nothing can be stored. */
+/* Stores the offsets after the messages at rkmessages (KIP-320 epochs included). Skips
+ * messages with an error and messages of partitions that are no longer assigned: their
+ * offsets cannot be stored. */
 CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
-/* Stores the positions of all that is assigned. For when everything fetched was handed over: the position may
- * be further than the last message, behind the marker of a transaction. Asks librdkafka's main thread. */
-CK_EXPORT void ck_batch_store_positions(rd_kafka_t *rk);
+/* Stores the positions of all assigned partitions except those in `but` (NULL: no
+ * exceptions). Call it when every fetched message of the other partitions was handed
+ * over. A position may be beyond the last message, after a transaction's marker. Waits
+ * for librdkafka's main thread. */
+CK_EXPORT void ck_batch_store_positions(rd_kafka_t *rk,
+                                        const rd_kafka_topic_partition_list_t *but);
 
-/* Destroys cnt messages that were accepted by a batch; NULLs are passed over. */
+/* Destroys cnt messages that a batch has accepted; skips NULLs. */
 CK_EXPORT void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
 /* -- batches that were handed over: in ck_batch_rows.c */
 
-/* Takes the next cnt messages (no gaps) out of a batch that is gathered: the records become a new batch with one
- * reference, the errors are destroyed. NULL if memory is short; then nothing was taken. loans is told
- * when the messages are given back; it may be NULL. */
+/* Takes the next cnt messages (no gaps) out of a gathered batch. The records become a new
+ * batch with one reference, the errors are destroyed. NULL if memory is short; then
+ * nothing was taken. loans counts the batch until its messages are returned; it may be
+ * NULL. */
 CK_EXPORT ck_batch_t *ck_batch_take(ck_batch_t *from, size_t cnt, ck_loans_t *loans);
 
-/* Another batch with the same rows, headers included, in memory of its own; it has one reference. Parses every
- * header. NULL if memory is short. */
+/* Another batch with the same rows and headers in its own memory, with one reference.
+ * Parses every header. NULL if memory is short. */
 CK_EXPORT ck_batch_t *ck_batch_copy(const ck_batch_t *batch);
 
 /* One more reference; for no longer than a call. Takes no lock. */
 CK_EXPORT void ck_batch_ref(ck_batch_t *batch);
 
-/* One less; with the last one the messages are destroyed, which takes librdkafka's locks. NULL is fine. */
+/* One less. The last one destroys the messages, which takes librdkafka's locks. NULL is
+ * fine. */
 CK_EXPORT void ck_batch_unref(ck_batch_t *batch);
 
-/* A reference for as long as the application likes: whoever destroys the consumer does not wait for it. */
+/* A reference that the application may keep for any time. Destroying the consumer does
+ * not wait for it. */
 CK_EXPORT void ck_batch_pin(ck_batch_t *batch);
 CK_EXPORT void ck_batch_unpin(ck_batch_t *batch);
 
 /* Message i (counted from the head; no gaps), as a row. Takes no lock. */
 CK_EXPORT void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row);
 
-/* The headers of message i, which stay the batch's; NULL if there are none. Parses them at the first call for
- * a message. Any thread: it takes a lock of the batch for that long. */
+/* The headers of message i, owned by the batch; NULL if there are none. The first call
+ * for a message parses them. Any thread; takes a lock of the batch meanwhile. */
 CK_EXPORT rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i);
 
-/* Has the headers of cnt messages from start on, step apart, parsed. */
-CK_EXPORT void ck_batch_parse_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step,
-                                      size_t cnt);
+/* Parses the headers of cnt messages from start on, step apart. */
+CK_EXPORT void ck_batch_parse_headers(const ck_batch_t *batch, size_t start,
+                                      ptrdiff_t step, size_t cnt);
 
 /* Columns of numbers. */
 typedef enum ck_number_e {
@@ -161,15 +189,16 @@ typedef enum ck_number_e {
 } ck_number_t;
 
 /* Writes the numbers of cnt messages from start on, step apart, to out. Takes no lock. */
-CK_EXPORT void ck_batch_numbers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
-                                ck_number_t number, void *out);
+CK_EXPORT void ck_batch_numbers(const ck_batch_t *batch, size_t start, ptrdiff_t step,
+                                size_t cnt, ck_number_t number, void *out);
 
-/* The positions behind these messages, one of each partition, with the leaders' epochs; the caller destroys the
- * list. Takes no lock. */
+/* The positions after these messages, one for each partition, with the leaders' epochs.
+ * The caller destroys the list. Takes no lock. */
 CK_EXPORT rd_kafka_topic_partition_list_t *
 ck_batch_positions(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt);
 
-/* The value, the key and the topic's name of message i: what is read of millions. */
+/* The value, the key and the topic's name of message i, inline because they are read for
+ * millions of messages. */
 static inline const void *ck_batch_value(const ck_batch_t *batch, size_t i, size_t *len) {
         if (batch->rows) {
                 *len = batch->rows[i].value_len;

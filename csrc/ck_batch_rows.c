@@ -26,11 +26,11 @@ ck_batch_t *ck_batch_take(ck_batch_t *from, size_t cnt, ck_loans_t *loans) {
         return batch;
 }
 
-/* How much memory a batch's copy needs for its bytes and names. A name is kept once for each run of records
- * of a topic. */
+/* The memory that a batch's copy needs for its bytes and names. A name is stored once per
+ * run of records of a topic. */
 static size_t ck_batch_arena_size(const ck_batch_t *batch) {
         const char *topic = NULL;
-        size_t size = 1; /* never nothing: the values may all be empty */
+        size_t size = 1; /* never 0: all values may be empty */
         size_t i;
 
         for (i = 0; i < batch->cnt - batch->head; i++) {
@@ -80,6 +80,7 @@ ck_batch_t *ck_batch_copy(const ck_batch_t *batch) {
                 ck_batch_row(batch, i, row);
                 if (row->topic != topic) {
                         topic = row->topic;
+                        /* NOLINTNEXTLINE(*.NonNullParamChecker): a record has a topic. */
                         kept = ck_batch_keep(&into, topic, strlen(topic) + 1);
                 }
                 row->topic = kept;
@@ -88,7 +89,8 @@ ck_batch_t *ck_batch_copy(const ck_batch_t *batch) {
                 copy->cnt++;
                 if (!headers)
                         continue;
-                if (!copy->headers && !(copy->headers = calloc(cnt, sizeof(*copy->headers))))
+                if (!copy->headers &&
+                    !(copy->headers = calloc(cnt, sizeof(*copy->headers))))
                         goto fail;
                 copy->headers[i] = rd_kafka_headers_copy(headers);
         }
@@ -109,7 +111,8 @@ void ck_batch_unref(ck_batch_t *batch) {
         size_t i;
 
         /* The last one frees what the others have read. */
-        if (!batch || atomic_fetch_sub_explicit(&batch->refs, 1, memory_order_acq_rel) != 1)
+        if (!batch ||
+            atomic_fetch_sub_explicit(&batch->refs, 1, memory_order_acq_rel) != 1)
                 return;
         loans = batch->loans;
         inherited = batch->generation != ck_runtime_generation;
@@ -160,9 +163,10 @@ void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row) {
         row->err = rkmessage->err;
 }
 
-/* Librdkafka parses headers at the first question and keeps them in the message, without a lock. The lock is free when it
- * is 0, or held by a thread that a fork has left in the parent: that one has not yet written to the message, or is
- * done with it, as a pointer is all that is written. */
+/* librdkafka parses headers at the first access and keeps them in the message, without a
+ * lock. Our lock is free when it is 0, or when its holder is a thread of the parent
+ * process, from before a fork. That thread has either not yet written to the message or
+ * is done with it, because it writes only a pointer. */
 rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i) {
         _Atomic uint32_t *parsing = &((ck_batch_t *)batch)->parsing;
         rd_kafka_headers_t *headers = NULL;
@@ -172,9 +176,9 @@ rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i) {
         for (;;) {
                 uint32_t holder = atomic_load_explicit(parsing, memory_order_relaxed);
                 if (holder != ck_runtime_generation &&
-                    atomic_compare_exchange_weak_explicit(parsing, &holder, ck_runtime_generation,
-                                                          memory_order_acquire,
-                                                          memory_order_relaxed))
+                    atomic_compare_exchange_weak_explicit(
+                        parsing, &holder, ck_runtime_generation, memory_order_acquire,
+                        memory_order_relaxed))
                         break;
                 sched_yield();
         }
@@ -188,7 +192,8 @@ static inline size_t ck_batch_at(size_t start, ptrdiff_t step, size_t i) {
         return (size_t)((ptrdiff_t)start + (ptrdiff_t)i * step);
 }
 
-void ck_batch_parse_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt) {
+void ck_batch_parse_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step,
+                            size_t cnt) {
         size_t i;
 
         if (batch->rows)
@@ -239,7 +244,8 @@ void ck_batch_numbers(const ck_batch_t *batch, size_t start, ptrdiff_t step, siz
         size_t i;
 
         for (i = 0; i < cnt; i++) {
-                int64_t value = ck_batch_number(batch, ck_batch_at(start, step, i), number);
+                int64_t value =
+                    ck_batch_number(batch, ck_batch_at(start, step, i), number);
 
                 if (number <= CK_NUMBER_TIMESTAMP)
                         ((int64_t *)out)[i] = value;
@@ -248,8 +254,9 @@ void ck_batch_numbers(const ck_batch_t *batch, size_t start, ptrdiff_t step, siz
         }
 }
 
-static void ck_batch_add_position(rd_kafka_topic_partition_list_t *list, const char *topic,
-                                  int32_t partition, int64_t offset, int32_t leader_epoch) {
+static void ck_batch_add_position(rd_kafka_topic_partition_list_t *list,
+                                  const char *topic, int32_t partition, int64_t offset,
+                                  int32_t leader_epoch) {
         rd_kafka_topic_partition_t *rktpar =
             rd_kafka_topic_partition_list_add(list, topic, partition);
 
@@ -261,12 +268,14 @@ static void ck_batch_add_position(rd_kafka_topic_partition_list_t *list, const c
 rd_kafka_topic_partition_list_t *ck_batch_positions(const ck_batch_t *batch, size_t start,
                                                     ptrdiff_t step, size_t cnt) {
         rd_kafka_topic_partition_list_t *runs = rd_kafka_topic_partition_list_new(64);
-        rd_kafka_topic_partition_list_t *positions = rd_kafka_topic_partition_list_new(64);
+        rd_kafka_topic_partition_list_t *positions =
+            rd_kafka_topic_partition_list_new(64);
         ck_row_t run = {0}, row;
         size_t i;
         int j;
 
-        /* Of each run of records of a partition the furthest; then, sorted, of each partition. */
+        /* The furthest offset of each run of records of a partition; then, sorted, of
+         * each partition. */
         for (i = 0; i < cnt; i++) {
                 ck_batch_row(batch, ck_batch_at(start, step, i), &row);
                 if (i && row.topic == run.topic && row.partition == run.partition) {
@@ -275,8 +284,8 @@ rd_kafka_topic_partition_list_t *ck_batch_positions(const ck_batch_t *batch, siz
                         continue;
                 }
                 if (i)
-                        ck_batch_add_position(runs, run.topic, run.partition, run.offset + 1,
-                                              run.leader_epoch);
+                        ck_batch_add_position(runs, run.topic, run.partition,
+                                              run.offset + 1, run.leader_epoch);
                 run = row;
         }
         if (cnt)
@@ -297,7 +306,8 @@ rd_kafka_topic_partition_list_t *ck_batch_positions(const ck_batch_t *batch, siz
                             last, rd_kafka_topic_partition_get_leader_epoch(from));
                         continue;
                 }
-                ck_batch_add_position(positions, from->topic, from->partition, from->offset,
+                ck_batch_add_position(positions, from->topic, from->partition,
+                                      from->offset,
                                       rd_kafka_topic_partition_get_leader_epoch(from));
         }
         rd_kafka_topic_partition_list_destroy(runs);

@@ -1,9 +1,9 @@
 /*
  * ck_bell: one thread waits until another one rings.
  *
- * Ownership: the owner frees the bell when nobody waits or rings any more.
- * Threads: any. A ring that nobody waits for is kept for the next wait. Takes the bell's own lock and no
- * other, so it may be rung with the GIL held and must be waited for without.
+ * Ownership: the owner frees the bell when no thread waits or rings any more. Threads:
+ * any. A ring without a waiter is kept for the next wait. Takes only the bell's own lock,
+ * so a thread may ring with the GIL held, but must wait without it.
  */
 #ifndef CK_BELL_H
 #define CK_BELL_H

@@ -1,6 +1,5 @@
 #include "ck_callback.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +25,8 @@ static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *even
                 rd_kafka_yield(rk);
 }
 
-void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, void *opaque) {
+void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
+                        void *opaque) {
         ck_report_t *report = rkmessage->_private;
 
         if (ck_delivery_is_opaque(report)) {
@@ -36,7 +36,8 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, voi
         }
         if (!report) {
                 if (rkmessage->err)
-                        ck_queue_untold((ck_queue_t *)opaque, rd_kafka_topic_name(rkmessage->rkt),
+                        ck_queue_untold((ck_queue_t *)opaque,
+                                        rd_kafka_topic_name(rkmessage->rkt),
                                         rkmessage->err, 1);
                 return;
         }
@@ -48,7 +49,8 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, voi
             rkmessage, (rd_kafka_timestamp_type_t *)&report->timestamp_type);
         report->latency = rd_kafka_message_latency(rkmessage);
         report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
-        /* No rd_kafka_message_produce_errstr(): 2.14.2 has freed the broker's words by now. */
+        /* No rd_kafka_message_produce_errstr(): 2.14.2 has freed the broker's error text
+         * by now. */
         ck_queue_push((ck_queue_t *)opaque, &report->event);
 }
 
@@ -100,6 +102,31 @@ void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac, const cha
         ck_callback_push((rd_kafka_t *)rk, rd_kafka_opaque(rk), &notice->event);
 }
 
+/* A copy without librdkafka's references to its partitions, which rd_kafka_destroy()
+ * would wait for: the event may be freed after the handle. */
+static rd_kafka_topic_partition_list_t *
+ck_callback_copy(const rd_kafka_topic_partition_list_t *from) {
+        rd_kafka_topic_partition_list_t *list =
+            rd_kafka_topic_partition_list_new(from->cnt);
+        int i;
+
+        for (i = 0; i < from->cnt; i++) {
+                const rd_kafka_topic_partition_t *one = &from->elems[i];
+                rd_kafka_topic_partition_t *copy =
+                    rd_kafka_topic_partition_list_add(list, one->topic, one->partition);
+
+                copy->offset = one->offset;
+                copy->err = one->err;
+                if (one->metadata_size && (copy->metadata = malloc(one->metadata_size))) {
+                        memcpy(copy->metadata, one->metadata, one->metadata_size);
+                        copy->metadata_size = one->metadata_size;
+                }
+                rd_kafka_topic_partition_set_leader_epoch(
+                    copy, rd_kafka_topic_partition_get_leader_epoch(one));
+        }
+        return list;
+}
+
 void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                         rd_kafka_topic_partition_list_t *offsets, void *opaque) {
         ck_notice_t *notice = ck_event_new(CK_EVENT_COMMIT, NULL);
@@ -108,7 +135,7 @@ void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                 return;
         notice->event.code = err;
         if (offsets)
-                notice->partitions = rd_kafka_topic_partition_list_copy(offsets);
+                notice->partitions = ck_callback_copy(offsets);
         ck_callback_push(rk, opaque, &notice->event);
 }
 
@@ -129,49 +156,6 @@ void ck_callback_on_background(bool inside) {
 
 bool ck_callback_is_background(void) {
         return ck_background;
-}
-
-typedef struct ck_doomed_s {
-        rd_kafka_t *rk;
-        int flags;
-        ck_queue_t *queue;
-        ck_loans_t *loans;
-} ck_doomed_t;
-
-static void ck_callback_end(const ck_doomed_t *doomed) {
-        ck_loans_wait(doomed->loans);
-        rd_kafka_destroy_flags(doomed->rk, doomed->flags);
-        if (doomed->queue)
-                ck_delivery_abandon_all(doomed->queue);
-        ck_queue_destroy(doomed->queue);
-        ck_loans_destroy(doomed->loans);
-}
-
-static void *ck_callback_destroy_main(void *arg) {
-        ck_callback_end(arg);
-        free(arg);
-        return NULL;
-}
-
-bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue, ck_loans_t *loans,
-                         bool later) {
-        ck_doomed_t doomed = {rk, flags, queue, loans};
-        ck_doomed_t *kept;
-        pthread_t thread;
-
-        if (!later) {
-                ck_callback_end(&doomed);
-                return true;
-        }
-        /* Should even this fail, the handle is left alive: a leak, but no deadlock. */
-        if (!(kept = malloc(sizeof(*kept))))
-                return false;
-        *kept = doomed;
-        if (pthread_create(&thread, NULL, ck_callback_destroy_main, kept))
-                free(kept);
-        else
-                pthread_detach(thread);
-        return false;
 }
 
 bool ck_callback_inside(bool inside) {
@@ -195,7 +179,8 @@ int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *go
         int64_t started = ck_runtime_now_ms();
         int served;
 
-        if (!ck_turn_take(turn, timeout_ms, since, goal ? ck_delivery_has_come : NULL, goal))
+        if (!ck_turn_take(turn, timeout_ms, since, goal ? ck_delivery_has_come : NULL,
+                          goal))
                 return 0;
         if (timeout_ms > 0) { /* what taking the turn has left of it */
                 int64_t left = started + timeout_ms - ck_runtime_now_ms();

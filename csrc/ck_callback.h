@@ -1,34 +1,37 @@
 /*
- * ck_callback: the C functions librdkafka calls, and the waits during which it calls them.
+ * ck_callback: the C functions librdkafka calls, and the waits during which it calls
+ * them.
  *
- * Ownership: every callback's opaque is the ck_queue_t of its handle, which must outlive the
- * rd_kafka_t. The callbacks allocate the events they push; when memory is short, the event is
- * dropped, except delivery reports, which allocate nothing.
- * Threads: the callbacks run on the thread that serves librdkafka, inside one of the waits
- * below or any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
+ * Ownership: every callback's opaque is the ck_queue_t of its handle, which must outlive
+ * the rd_kafka_t. The callbacks allocate the events they push; when memory is short, the
+ * event is dropped, except delivery reports, which allocate nothing. Threads: the
+ * callbacks run on the thread that serves librdkafka, inside one of the waits below or
+ * any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
  * touches Python or takes a lock of ours.
  */
 #ifndef CK_CALLBACK_H
 #define CK_CALLBACK_H
 
 #include "ck_delivery.h"
-#include "ck_loans.h"
 #include "ck_queue.h"
 
-/* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or the place in a delivery's
- * ledger. Messages without either that failed are counted in the queue, see ck_queue_take_untold(). */
+/* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or fills
+ * the message's place in a delivery's ledger. Failed messages without either are counted
+ * in the queue, see ck_queue_take_untold(). */
 CK_EXPORT void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
                                   void *opaque);
 
 /* error_cb: a fatal error is resolved to its cause (rd_kafka_fatal_error). */
-CK_EXPORT void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque);
+CK_EXPORT void ck_callback_error(rd_kafka_t *rk, int err, const char *reason,
+                                 void *opaque);
 
 /* throttle_cb */
 CK_EXPORT void ck_callback_throttle(rd_kafka_t *rk, const char *broker_name,
                                     int32_t broker_id, int throttle_ms, void *opaque);
 
 /* stats_cb: takes the JSON over instead of copying it. */
-CK_EXPORT int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque);
+CK_EXPORT int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len,
+                                void *opaque);
 
 /* log_cb: served by a wait when log.queue is set. */
 CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
@@ -38,55 +41,51 @@ CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
 CK_EXPORT void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                                   rd_kafka_topic_partition_list_t *offsets, void *opaque);
 
-/* The answer to one rd_kafka_commit_queue(). Zero it first; the list is the owner's to destroy. */
+/* The answer to one rd_kafka_commit_queue(). Zero it first; the list is the owner's to
+ * destroy. */
 typedef struct ck_answer_s {
         bool given;
         rd_kafka_resp_err_t err;
         rd_kafka_topic_partition_list_t *partitions; /* or NULL */
 } ck_answer_t;
 
-/* The cb of rd_kafka_commit_queue(), which fills the ck_answer_t that is its opaque. Without one the
- * answer would go to offset_commit_cb as well. */
+/* The cb of rd_kafka_commit_queue(), which fills the ck_answer_t that is its opaque.
+ * Without this callback the answer would also go to offset_commit_cb. */
 CK_EXPORT void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                                   rd_kafka_topic_partition_list_t *offsets, void *opaque);
 
-/* Says that this thread is librdkafka's own (the one that runs the token refresh), or is no
- * longer inside our callback. */
+/* Marks this thread as librdkafka's own (the one that runs the token refresh), or ends
+ * the mark. */
 CK_EXPORT void ck_callback_on_background(bool inside);
 
-/* Whether this thread is librdkafka's own: it must not close a handle, which would wait for it. */
+/* Whether this thread is librdkafka's own. Such a thread must not close a handle, because
+ * the close waits for the thread. */
 CK_EXPORT bool ck_callback_is_background(void);
-
-/* rd_kafka_destroy_flags() once every batch has given its messages back, and then the queue its callbacks push
- * to. By this thread (later: false), or by a new one that nobody waits for: where this one is librdkafka's own,
- * which must not wait for itself, or where the application keeps messages (ck_loans_settle() said so).
- * queue and loans may be NULL; the reference to loans goes with the handle. Blocks. Returns
- * whether it is done: if not, what else the callbacks use must stay. */
-CK_EXPORT bool ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue,
-                                   ck_loans_t *loans, bool later);
 
 /*
  * The waits. They return early when an event other than a delivery report was pushed, so
- * that its Python callback runs at once and not when the wait is over.
- * That is done with rd_kafka_yield(), which must not reach rd_kafka_consume_batch_queue():
- * 2.14.2 leaves its loop with the message it has just taken in hand, and that message is lost.
- * Hence a flag of the thread, set only here.
+ * that its Python callback runs at once and not at the end of the wait. They use
+ * rd_kafka_yield() for that. It must not reach rd_kafka_consume_batch_queue(): 2.14.2
+ * leaves its loop there and loses the message that it has just taken. A thread-local
+ * flag, set only here, prevents that.
  */
 
-/* Says that this thread runs code inside of a librdkafka call (a rebalance callback), or no longer does; returns
- * what was said before. Meanwhile no event ends a wait: rd_kafka_yield() is remembered for
- * the thread, and would reach the call around it. */
+/* Marks that this thread runs code inside of a librdkafka call (a rebalance callback), or
+ * ends the mark; returns the previous mark. Meanwhile no event ends a wait:
+ * rd_kafka_yield() sets a flag of the thread and would end the outer call. */
 CK_EXPORT bool ck_callback_inside(bool inside);
 
 /* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
 
 /* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to
- * timeout_ms (-1: for ever), or until goal is done (NULL: no such). With `since` also when another
- * thread has served since ck_turn_ended() was that (NULL: no matter). Returns how many operations
- * were served. Takes the turn's lock, and does not hold it while it serves. */
-CK_EXPORT int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
-                                int timeout_ms, const unsigned *since);
+ * timeout_ms (-1: forever), or until goal is done (NULL: no goal). With `since`, also
+ * returns once ck_turn_ended() differs from *since, because another thread has served
+ * (NULL: ignored). Returns the number of operations served. Takes the turn's lock, and
+ * does not hold it while it serves. */
+CK_EXPORT int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue,
+                                const ck_delivery_t *goal, int timeout_ms,
+                                const unsigned *since);
 
 /* rd_kafka_flush. */
 CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms);

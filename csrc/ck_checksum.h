@@ -1,14 +1,13 @@
 /*
- * ck_checksum: whether two runs of a task had the same records, in whatever order.
+ * ck_checksum: whether two runs of a task had the same records, in any order.
  *
- * The sum of a hash of each record: where it goes (topic, partition), its time, key,
- * value and headers. It tells other records from the same ones; it is no defence against
- * somebody who wants them to look alike. Sums are kept outside of the process: a change
- * of the hash makes old ones worthless. They differ between processors of different byte
- * order.
+ * The sum of a hash of each record: topic, partition, timestamp, key, value and headers.
+ * It detects differing records; it does not protect against deliberate collisions. Sums
+ * are stored outside of the process, so a change of the hash invalidates old ones. They
+ * differ between processors of different byte order.
  *
- * Ownership: all that a ck_checksum_t points to is the caller's.
- * Threads: reading takes no lock; call it without the GIL.
+ * Ownership: the caller owns everything that a ck_checksum_t points to. Threads: reading
+ * takes no lock; call it without the GIL.
  */
 #ifndef CK_CHECKSUM_H
 #define CK_CHECKSUM_H

@@ -1,13 +1,13 @@
 /*
- * ck_column: columns of byte strings, numbers and headers, wherever their bytes lie.
+ * ck_column: columns of byte strings, numbers and headers, in any memory layout.
  *
- * A column is a view: it describes memory of others (Python objects, Arrow buffers, numpy arrays, pointers
- * gathered for the call) without copying it. Every form has the same reader, so that the loops that publish or
- * encode records are written once.
+ * A column is a view: it describes foreign memory (Python objects, Arrow buffers, numpy
+ * arrays, pointers gathered for the call) without copying it. Every form has the same
+ * reader, so that the loops that publish or encode records are written once.
  *
- * Ownership: a column owns nothing. Whoever fills it in keeps what it points to alive and unchanged
- * for as long as it is read, and, where payloads are borrowed, until they are delivered.
- * Threads: reading takes no lock; any number of threads may read.
+ * Ownership: a column owns nothing. The code that fills it in keeps the memory alive and
+ * unchanged while the column is read and, if payloads are borrowed, until they are
+ * delivered. Threads: reading takes no lock; any number of threads may read.
  */
 #ifndef CK_COLUMN_H
 #define CK_COLUMN_H
@@ -28,13 +28,15 @@ typedef enum ck_column_kind_e {
         CK_COLUMN_CONSTANT,  /* every value is u.constant */
         CK_COLUMN_POINTERS,  /* u.items[i] */
         CK_COLUMN_FIXED,     /* width bytes at base + i * stride */
-        CK_COLUMN_PADDED,    /* the same without the NULs at the end, as numpy reads "S" arrays */
+        CK_COLUMN_PADDED,    /* the same without the NULs at the end, as numpy reads "S"
+                                arrays */
         CK_COLUMN_OFFSETS32, /* Arrow binary and string: data between int32 offsets */
         CK_COLUMN_OFFSETS64, /* Arrow's large ones: int64 offsets */
         CK_COLUMN_VIEWS,     /* Arrow binary_view and string_view */
 } ck_column_kind_t;
 
-/* One value of Arrow's view types: up to 12 bytes in place, else a buffer's number and an offset. */
+/* One value of Arrow's view types: up to 12 bytes inline, or the index of a buffer and an
+ * offset. */
 typedef struct ck_view_s {
         int32_t len;
         union {
@@ -90,12 +92,14 @@ typedef struct ck_numbers_s {
 
 /* The headers of each record, in one of two forms. */
 typedef struct ck_headers_s {
-        /* A column for each name: every record has all of them; a null is a header without a value. */
+        /* A column for each name: every record has all of them; a null is a header
+         * without a value. */
         size_t named_cnt;
         const ck_bytes_t *names;
         const ck_column_t *named;
-        /* A list of pairs for each record: record i has the pairs starts[first + i] to starts[first + i + 1] of
-         * `keys` and `values`. One of the two arrays is set, or neither. */
+        /* A list of pairs for each record: record i has the pairs starts[first + i] to
+         * starts[first + i + 1] of `keys` and `values`. One of the two arrays is set, or
+         * neither. */
         const int32_t *starts32;
         const int64_t *starts64;
         const uint8_t *validity;
@@ -128,7 +132,8 @@ static inline ck_bytes_t ck_column_get(const ck_column_t *column, size_t i) {
                 bytes.ptr = column->u.fixed.base + at * column->u.fixed.stride;
                 bytes.len = column->u.fixed.width;
                 if (column->kind == CK_COLUMN_PADDED)
-                        while (bytes.len && ((const char *)bytes.ptr)[bytes.len - 1] == '\0')
+                        while (bytes.len &&
+                               ((const char *)bytes.ptr)[bytes.len - 1] == '\0')
                                 bytes.len--;
                 break;
         case CK_COLUMN_OFFSETS32: {
@@ -149,8 +154,9 @@ static inline ck_bytes_t ck_column_get(const ck_column_t *column, size_t i) {
                 if (view->len <= 12)
                         bytes.ptr = view->u.inlined;
                 else
-                        bytes.ptr = (const char *)column->u.views.buffers[view->u.ref.buffer] +
-                                    view->u.ref.offset;
+                        bytes.ptr =
+                            (const char *)column->u.views.buffers[view->u.ref.buffer] +
+                            view->u.ref.offset;
                 break;
         }
         }
@@ -190,7 +196,8 @@ static inline int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i) {
         }
         if (numbers->divide > 1)
                 number = number / numbers->divide - (number % numbers->divide < 0);
-        if (numbers->multiply > 1 && __builtin_mul_overflow(number, numbers->multiply, &number))
+        if (numbers->multiply > 1 &&
+            __builtin_mul_overflow(number, numbers->multiply, &number))
                 number = INT64_MAX; /* which no broker takes for a time or a partition */
         return number;
 }

@@ -79,16 +79,17 @@ static int ck_delivery_finish(ck_delivery_t *delivery) {
 
         if (wanted)
                 ck_queue_push(queue, &delivery->event);
-        /* A child's publisher closes what it has begun in the parent. The list is the parent's, and
-         * its lock may be held by a thread that does not exist: nobody reads it here. */
+        /* In a forked child, a publisher closes the delivery that the parent began. The
+         * list is the parent's, and a thread that does not exist here may hold its lock;
+         * no thread reads it here. */
         if (delivery->generation == ck_runtime_generation)
                 ck_turn_part(ck_queue_turn(queue), &delivery->link);
         ck_delivery_release(delivery);
         return wanted;
 }
 
-/* n more outcomes are there. Returns whether it is done by that, and what was asked for.
- */
+/* Records n more outcomes. Returns whether the delivery is done now, and what was
+ * requested for that. */
 static bool ck_delivery_settle(ck_delivery_t *delivery, size_t n, int *wanted) {
         if (atomic_fetch_sub_explicit(&delivery->pending, n, memory_order_acq_rel) != n)
                 return false;
@@ -96,8 +97,8 @@ static bool ck_delivery_settle(ck_delivery_t *delivery, size_t n, int *wanted) {
         return true;
 }
 
-static void ck_delivery_fill(ck_outcome_t *slot, int32_t partition, rd_kafka_resp_err_t err,
-                             int64_t offset) {
+static void ck_delivery_fill(ck_outcome_t *slot, int32_t partition,
+                             rd_kafka_resp_err_t err, int64_t offset) {
         slot->u.outcome.partition = partition;
         slot->u.outcome.err = err;
         atomic_store_explicit(&slot->offset, offset, memory_order_release);
@@ -106,7 +107,8 @@ static void ck_delivery_fill(ck_outcome_t *slot, int32_t partition, rd_kafka_res
 void ck_delivery_take(ck_delivery_t *delivery, size_t until) {
         size_t i;
 
-        for (i = atomic_load_explicit(&delivery->taken, memory_order_relaxed); i < until; i++) {
+        for (i = atomic_load_explicit(&delivery->taken, memory_order_relaxed); i < until;
+             i++) {
                 delivery->slots[i].u.delivery = delivery;
                 atomic_store_explicit(&delivery->slots[i].offset, CK_OUTCOME_IN_FLIGHT,
                                       memory_order_relaxed);
@@ -195,7 +197,8 @@ int64_t ck_delivery_failed(const ck_delivery_t *delivery) {
 }
 
 int64_t ck_delivery_drop(ck_delivery_t *delivery) {
-        return atomic_fetch_or(&delivery->failed, CK_DELIVERY_DROPPED) & ~CK_DELIVERY_DROPPED;
+        return atomic_fetch_or(&delivery->failed, CK_DELIVERY_DROPPED) &
+               ~CK_DELIVERY_DROPPED;
 }
 
 bool ck_delivery_has_come(const void *delivery) {
@@ -225,10 +228,12 @@ void ck_delivery_abandon_all(ck_queue_t *queue) {
                         if (atomic_load(&slot->offset) != CK_OUTCOME_IN_FLIGHT)
                                 continue;
                         ck_delivery_fill(slot, RD_KAFKA_PARTITION_UA,
-                                         RD_KAFKA_RESP_ERR__DESTROY, RD_KAFKA_OFFSET_INVALID);
+                                         RD_KAFKA_RESP_ERR__DESTROY,
+                                         RD_KAFKA_OFFSET_INVALID);
                         lost++;
                 }
-                atomic_fetch_add_explicit(&delivery->failed, (int64_t)lost, memory_order_relaxed);
+                atomic_fetch_add_explicit(&delivery->failed, (int64_t)lost,
+                                          memory_order_relaxed);
                 /* One that is not done by this is its publisher's to close: it stays in
                  * the list. */
                 if (lost && ck_delivery_settle(delivery, lost, &wanted))

@@ -13,7 +13,8 @@ static const char ck_envelope_null[] = "null";
 
 /* What is before the values of the members, in their order. */
 static const char *const ck_envelope_before[] = {
-    "{\"message_id\":", ",\"trace_id\":", ",\"message_type\":", ",\"sent_time\":", ",\"message\":"};
+    "{\"message_id\":", ",\"trace_id\":", ",\"message_type\":", ",\"sent_time\":",
+    ",\"message\":"};
 
 /* A text with its quotes, or null. */
 static size_t ck_envelope_text_size(ck_bytes_t text) {
@@ -21,7 +22,8 @@ static size_t ck_envelope_text_size(ck_bytes_t text) {
 }
 
 static size_t ck_envelope_size(const ck_envelopes_t *envelopes, size_t i) {
-        size_t size = CK_TIME_MAX + 2 + 1, m; /* the time with its quotes, and the last brace */
+        size_t size = CK_TIME_MAX + 2 + 1,
+               m; /* the time with its quotes, and the last brace */
         ck_bytes_t body = envelopes->bodies[i];
 
         for (m = 0; m < 5; m++)
@@ -29,7 +31,8 @@ static size_t ck_envelope_size(const ck_envelopes_t *envelopes, size_t i) {
         size += ck_envelope_text_size(envelopes->message_ids[i]) +
                 ck_envelope_text_size(envelopes->trace_ids[i]) +
                 ck_envelope_text_size(envelopes->message_types[i]);
-        return size + (body.ptr ? 2 + ck_base64_size(body.len) : sizeof(ck_envelope_null) - 1);
+        return size +
+               (body.ptr ? 2 + ck_base64_size(body.len) : sizeof(ck_envelope_null) - 1);
 }
 
 static char *ck_envelope_put(char *into, const char *text) {
@@ -49,7 +52,8 @@ static char *ck_envelope_text(char *into, ck_bytes_t text) {
 }
 
 /* When it was sent; null if that is no date. */
-static char *ck_envelope_time(char *into, const ck_sent_t *sent, int64_t now_us, ck_zone_t *zone) {
+static char *ck_envelope_time(char *into, const ck_sent_t *sent, int64_t now_us,
+                              ck_zone_t *zone) {
         int64_t wall_us = sent->wall_us;
         int32_t offset = sent->offset;
         ck_civil_t civil;
@@ -69,7 +73,8 @@ static char *ck_envelope_time(char *into, const ck_sent_t *sent, int64_t now_us,
         return into + len + 2;
 }
 
-int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena, ck_bytes_t *values) {
+int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena,
+                       ck_bytes_t *values) {
         static const ck_sent_t not_said = {0, 0, CK_SENT_NOT, 0};
         ck_zone_t zone = {0};
         char now[CK_TIME_MAX + 2]; /* the same for all that do not say */
@@ -80,7 +85,8 @@ int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena, ck_bytes_t
                 size += ck_envelope_size(envelopes, i);
         if (!(*arena = at = malloc(size)))
                 return ENOMEM;
-        now_len = (size_t)(ck_envelope_time(now, &not_said, envelopes->now_us, &zone) - now);
+        now_len =
+            (size_t)(ck_envelope_time(now, &not_said, envelopes->now_us, &zone) - now);
         for (i = 0; i < envelopes->cnt; i++) {
                 ck_bytes_t body = envelopes->bodies[i];
 
@@ -130,7 +136,7 @@ static bool ck_envelope_is_id(const char *text, size_t len, bool upper_too) {
         return !zero;
 }
 
-/* The next of a sequence of numbers that look random (splitmix64's constants and shifts). */
+/* The next of a sequence of pseudorandom numbers (splitmix64). */
 static uint64_t ck_envelope_random(uint64_t *seed) {
         uint64_t number = (*seed += UINT64_C(0x9e3779b97f4a7c15));
 
@@ -139,8 +145,8 @@ static uint64_t ck_envelope_random(uint64_t *seed) {
         return number ^ (number >> 31);
 }
 
-void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t seed, char *arena,
-                              ck_bytes_t *values, int64_t *starts) {
+void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t seed,
+                              char *arena, ck_bytes_t *values, int64_t *starts) {
         static const char hex[] = "0123456789abcdef";
         int64_t made = 0;
         size_t i;
@@ -156,7 +162,8 @@ void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t 
                         continue;
                 at = ck_envelope_put(at, "00-");
                 for (d = 0; d < 32; d++) /* in lower case */
-                        *at++ = (char)(id[d] >= 'A' && id[d] <= 'F' ? id[d] | 0x20 : id[d]);
+                        *at++ =
+                            (char)(id[d] >= 'A' && id[d] <= 'F' ? id[d] | 0x20 : id[d]);
                 *at++ = '-';
                 while (!(span = ck_envelope_random(&seed)))
                         continue;
@@ -171,7 +178,8 @@ void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t 
         starts[cnt] = made;
 }
 
-/* The trace id of a traceparent, NULL if it is none. Versions after 00 may have more behind the flags. */
+/* The trace id of a traceparent, or NULL if it is invalid. Versions after 00 may have
+ * more after the flags. */
 static ck_bytes_t ck_envelope_traceparent_id(ck_bytes_t value) {
         const char *text = value.ptr;
         ck_bytes_t id = {NULL, 0};
@@ -179,12 +187,13 @@ static ck_bytes_t ck_envelope_traceparent_id(ck_bytes_t value) {
         if (!text || value.len < CK_TRACEPARENT || text[2] != '-' || text[35] != '-' ||
             text[52] != '-' || memcmp(text, "ff", 2) == 0)
                 return id;
-        if (memcmp(text, "00", 2) == 0 ? value.len != CK_TRACEPARENT
-                                       : !ck_envelope_is_id(text, 2, false) ||
-                                             (value.len > CK_TRACEPARENT &&
-                                              text[CK_TRACEPARENT] != '-'))
+        if (memcmp(text, "00", 2) == 0
+                ? value.len != CK_TRACEPARENT
+                : !ck_envelope_is_id(text, 2, false) ||
+                      (value.len > CK_TRACEPARENT && text[CK_TRACEPARENT] != '-'))
                 return id;
-        if (!ck_envelope_is_id(text + 3, 32, false) || !ck_envelope_is_id(text + 36, 16, false) ||
+        if (!ck_envelope_is_id(text + 3, 32, false) ||
+            !ck_envelope_is_id(text + 36, 16, false) ||
             (!ck_envelope_is_id(text + 53, 2, false) && memcmp(text + 53, "00", 2) != 0))
                 return id;
         id.ptr = text + 3;
@@ -198,13 +207,19 @@ static bool ck_envelope_is_name(ck_bytes_t name, const char *expected, size_t le
         return name.len == len && memcmp(name.ptr, expected, len) == 0;
 }
 
-#define CK_ENVELOPE_IS(name, expected) ck_envelope_is_name(name, expected, sizeof(expected) - 1)
+#define CK_ENVELOPE_IS(name, expected) \
+        ck_envelope_is_name(name, expected, sizeof(expected) - 1)
 
 /* What has told the trace id, worst first. */
-enum { CK_RANK_TYPED = 1, CK_RANK_TRACEPARENT = 2, CK_RANK_CORRELATION = 4, CK_RANK_TRACE = 8 };
+enum {
+        CK_RANK_TYPED = 1,
+        CK_RANK_TRACEPARENT = 2,
+        CK_RANK_CORRELATION = 4,
+        CK_RANK_TRACE = 8
+};
 
-void ck_envelope_header(ck_envelope_t *envelope, int *rank, bool traceparent, ck_bytes_t name,
-                        ck_bytes_t value) {
+void ck_envelope_header(ck_envelope_t *envelope, int *rank, bool traceparent,
+                        ck_bytes_t name, ck_bytes_t value) {
         int tells;
 
         if (CK_ENVELOPE_IS(name, "message_type")) {
@@ -231,15 +246,16 @@ void ck_envelope_header(ck_envelope_t *envelope, int *rank, bool traceparent, ck
 }
 
 int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
-                        bool traceparent, ck_envelope_t *envelopes, uint32_t *at, char **block) {
+                        bool traceparent, ck_envelope_t *envelopes, uint32_t *at,
+                        char **block) {
         ck_pack_t pack = {0};
         size_t i;
 
         memset(envelopes, 0, cnt * sizeof(*envelopes));
         *block = NULL;
         for (i = 0; i < cnt; i++) {
-                const rd_kafka_headers_t *headers =
-                    ck_batch_headers(batch, (size_t)((ptrdiff_t)start + (ptrdiff_t)i * step));
+                const rd_kafka_headers_t *headers = ck_batch_headers(
+                    batch, (size_t)((ptrdiff_t)start + (ptrdiff_t)i * step));
 
                 at[i] = UINT32_MAX;
                 if (headers && ck_pack_add(&pack, headers, &at[i])) {
@@ -261,7 +277,8 @@ int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, s
                         ck_bytes_t name, value;
 
                         ck_pack_next(&place, &name, &value);
-                        ck_envelope_header(&envelopes[i], &rank, traceparent, name, value);
+                        ck_envelope_header(&envelopes[i], &rank, traceparent, name,
+                                           value);
                 }
         }
         return 0;
@@ -332,8 +349,8 @@ static bool ck_envelope_body(ck_json_t *json, ck_bytes_t *body) {
 }
 
 /* The value of a member. */
-static bool ck_envelope_value(ck_json_t *json, ck_member_t member, ck_envelope_t *envelope,
-                              ck_bytes_t *correlation_id) {
+static bool ck_envelope_value(ck_json_t *json, ck_member_t member,
+                              ck_envelope_t *envelope, ck_bytes_t *correlation_id) {
         const char *start;
         ck_bytes_t text;
         bool is_string;
@@ -369,7 +386,8 @@ static bool ck_envelope_value(ck_json_t *json, ck_member_t member, ck_envelope_t
                 envelope->is_sent = is_string;
                 if (is_string && !ck_time_read(text.ptr, text.len, &envelope->sent_us,
                                                &envelope->is_local))
-                        return ck_envelope_fail(json, start, "no date and time of ISO 8601");
+                        return ck_envelope_fail(json, start,
+                                                "no date and time of ISO 8601");
                 break;
         default:
                 *correlation_id = text;
@@ -402,7 +420,8 @@ static bool ck_envelope_object(ck_json_t *json, ck_envelope_t *envelope) {
                                 return false;
                         if (!ck_envelope_value(json, member, envelope, &correlation_id)) {
                                 if (member < CK_MEMBER__CNT)
-                                        envelope->field = ck_envelope_members[member].name;
+                                        envelope->field =
+                                            ck_envelope_members[member].name;
                                 return false;
                         }
                         traced = envelope->trace_id.ptr != header_trace_id.ptr;

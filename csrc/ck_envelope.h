@@ -1,13 +1,13 @@
 /*
  * ck_envelope: message envelopes (of pip-services) as records, and records as envelopes.
  *
- * Form `headers`: the key is the envelope's id, the value its body, type and trace id are headers. Form `json`: the
- * value is a JSON object of them all, with the body as base64. Either may have a header `traceparent` (W3C's Trace
- * Context) too.
+ * Form `headers`: the key is the envelope's id, the value its body; type and trace id are
+ * headers. Form `json`: the value is a JSON object of all fields, with the body as
+ * base64. Either form may also have a header `traceparent` (W3C Trace Context).
  *
- * Ownership: spans point to what is the caller's (columns, values, blocks of ck_pack) or to an arena, which is the
- * caller's to free().
- * Threads: any; nothing is shared. Nothing of Python's is touched: no GIL is needed.
+ * Ownership: spans point to the caller's memory (columns, values, blocks of ck_pack) or
+ * to an arena, which the caller free()s. Threads: any; nothing is shared. No Python
+ * object is touched, so no GIL is needed.
  */
 #ifndef CK_ENVELOPE_H
 #define CK_ENVELOPE_H
@@ -24,10 +24,11 @@
 
 /* -- encoding */
 
-/* When an envelope says it was sent: a wall clock time (as in ck_time.h), and how far that is from UTC. */
+/* The sent time of an envelope: a wall clock time (as in ck_time.h) and its offset from
+ * UTC. */
 typedef enum ck_sent_kind_e {
-        CK_SENT_NOT = 0, /* it does not say: now */
-        CK_SENT_LOCAL,   /* a local time, whose offset is to be found */
+        CK_SENT_NOT = 0, /* none given: now */
+        CK_SENT_LOCAL,   /* a local time, whose offset is looked up */
         CK_SENT_OFFSET,
 } ck_sent_kind_t;
 
@@ -38,7 +39,7 @@ typedef struct ck_sent_s {
         uint8_t fold; /* of a local time */
 } ck_sent_t;
 
-/* Columns of envelopes: cnt spans each, with a NULL ptr for what is null. The texts are UTF-8. */
+/* Columns of envelopes: cnt spans each; a null has a NULL ptr. The texts are UTF-8. */
 typedef struct ck_envelopes_s {
         size_t cnt;
         const ck_bytes_t *message_ids;
@@ -46,53 +47,59 @@ typedef struct ck_envelopes_s {
         const ck_bytes_t *message_types;
         const ck_bytes_t *bodies;
         const ck_sent_t *sent;
-        int64_t now_us; /* microseconds, UTC: what envelopes have that do not say when they were sent */
+        int64_t now_us; /* microseconds, UTC: the sent time of envelopes without one */
 } ck_envelopes_t;
 
-/* Writes JSON of each envelope into one arena, and to values where each is. 0, or ENOMEM. */
-CK_EXPORT int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena, ck_bytes_t *values);
+/* Writes the JSON of each envelope into one arena, and its span to values. 0, or
+ * ENOMEM. */
+CK_EXPORT int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena,
+                                 ck_bytes_t *values);
 
 /* The length of a traceparent. */
 #define CK_TRACEPARENT 55
 
-/* Headers `traceparent` for those of cnt trace ids that are 32 hexadecimal digits, not all zero: written one after the
- * other to arena (cnt * CK_TRACEPARENT bytes of the caller's), values and starts (cnt + 1). The ids of their spans come
- * from seed. */
-CK_EXPORT void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t seed,
-                                        char *arena, ck_bytes_t *values, int64_t *starts);
+/* Headers `traceparent` for those of cnt trace ids that are 32 hexadecimal digits, not
+ * all zero. They are written one after the other to arena (cnt * CK_TRACEPARENT bytes of
+ * the caller), values and starts (cnt + 1). The span ids come from seed. */
+CK_EXPORT void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt,
+                                        uint64_t seed, char *arena, ck_bytes_t *values,
+                                        int64_t *starts);
 
 /* -- decoding */
 
-/* What is read of a record. A NULL ptr: null, or not there. */
+/* The fields read from a record. A NULL ptr: null or missing. */
 typedef struct ck_envelope_s {
         ck_bytes_t message_id;
         ck_bytes_t trace_id;
         ck_bytes_t message_type;
         ck_bytes_t body;
-        int64_t sent_us; /* microseconds */
-        bool is_sent;    /* it says when it was sent: UTC, or, */
-        bool is_local;   /* a wall clock time */
+        int64_t sent_us;     /* microseconds */
+        bool is_sent;        /* the record has a sent time: in UTC, or, */
+        bool is_local;       /* if this is set, a wall clock time */
         const char *problem; /* static; NULL: none */
-        const char *field;   /* whose value it is, NULL if it is not one field's */
-        size_t at;           /* the byte of the value that it was found at */
+        const char *field;   /* the field at fault, NULL if none is */
+        size_t at;           /* the byte of the value where it was found */
 } ck_envelope_t;
 
-/* A record's type and trace id from one of its headers: called for each in their order, beginning with an envelope of
- * zeros and *rank 0. The trace id is that of `trace_id`, else of `correlation_id`, else, with traceparent, of
- * `traceparent`; of several headers of a name the first counts. */
+/* Reads a record's type and trace id from one of its headers. Call it for each header in
+ * order, beginning with an envelope of zeros and *rank 0. The trace id is that of
+ * `trace_id`, else of `correlation_id`, else, if traceparent, of `traceparent`. Of
+ * several headers with the same name the first counts. */
 CK_EXPORT void ck_envelope_header(ck_envelope_t *envelope, int *rank, bool traceparent,
                                   ck_bytes_t name, ck_bytes_t value);
 
-/* Reads the headers of cnt messages of a batch from start on, step apart, and packs them: at[i] is their place in the
- * block, which is the caller's to free(), or UINT32_MAX for a message without. Spans point to the block.
- * *block is NULL if none has any. 0, or ENOMEM. */
-CK_EXPORT int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
-                                  bool traceparent, ck_envelope_t *envelopes, uint32_t *at,
-                                  char **block);
+/* Reads the headers of cnt messages of a batch from start on, step apart, and packs them.
+ * at[i] is their place in the block, or UINT32_MAX for a message without headers. Spans
+ * point to the block, which the caller free()s; *block is NULL if no message has headers.
+ * 0, or ENOMEM. */
+CK_EXPORT int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step,
+                                  size_t cnt, bool traceparent, ck_envelope_t *envelopes,
+                                  uint32_t *at, char **block);
 
-/* Reads cnt values of JSON. What is null or missing in one stays as it is in envelopes (a trace id from the headers,
- * say). Spans point to the values or to the arena; *arena is never NULL then. 0, or ENOMEM. */
-CK_EXPORT int ck_envelope_decode(const ck_bytes_t *values, size_t cnt, ck_envelope_t *envelopes,
-                                 char **arena);
+/* Reads cnt JSON values. A null or missing field leaves the one in envelopes unchanged (a
+ * trace id from the headers, say). Spans point to the values or to the arena, and *arena
+ * is never NULL on success. 0, or ENOMEM. */
+CK_EXPORT int ck_envelope_decode(const ck_bytes_t *values, size_t cnt,
+                                 ck_envelope_t *envelopes, char **arena);
 
 #endif

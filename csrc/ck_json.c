@@ -13,8 +13,8 @@ static bool ck_json_fail(ck_json_t *json, const char *problem) {
 #define CK_JSON_ONES UINT64_C(0x0101010101010101)
 #define CK_JSON_TOPS UINT64_C(0x8080808080808080)
 
-/* Whether a byte of eight is a quote, a backslash, a control character or beyond ASCII. Bytes above such a one may be
- * taken for one too. */
+/* Whether any of eight bytes is a quote, a backslash, a control character or not ASCII.
+ * Bytes above such a byte may be flagged falsely. */
 static inline bool ck_json_is_special(uint64_t eight) {
         uint64_t quote = eight ^ (CK_JSON_ONES * '"');
         uint64_t backslash = eight ^ (CK_JSON_ONES * '\\');
@@ -33,7 +33,8 @@ static const char *ck_json_plain(const char *at, const char *end) {
                 if (ck_json_is_special(eight))
                         break;
         }
-        while (at < end && (uint8_t)*at >= 0x20 && (uint8_t)*at < 0x80 && *at != '"' && *at != '\\')
+        while (at < end && (uint8_t)*at >= 0x20 && (uint8_t)*at < 0x80 && *at != '"' &&
+               *at != '\\')
                 at++;
         return at;
 }
@@ -131,8 +132,10 @@ static bool ck_json_escape(ck_json_t *json) {
         if (unit >= 0xdc00 && unit <= 0xdfff)
                 return ck_json_fail(json, "an unpaired surrogate");
         if (unit >= 0xd800 && unit <= 0xdbff) {
-                if (json->end - json->at < 12 || json->at[6] != '\\' || json->at[7] != 'u' ||
-                    (low = ck_json_unit(json->at + 8, json->end)) < 0xdc00 || low > 0xdfff)
+                if (json->end - json->at < 12 || json->at[6] != '\\' ||
+                    json->at[7] != 'u' ||
+                    (low = ck_json_unit(json->at + 8, json->end)) < 0xdc00 ||
+                    low > 0xdfff)
                         return ck_json_fail(json, "an unpaired surrogate");
                 unit = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
                 json->at += 6;
@@ -143,7 +146,7 @@ static bool ck_json_escape(ck_json_t *json) {
 }
 
 bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
-        const char *copied_to = ++json->at; /* up to here the string is in room, if it is there */
+        const char *copied_to = ++json->at; /* room, if set, has all before it */
         char *room = NULL;
         size_t len;
 
@@ -154,7 +157,8 @@ bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
                         return ck_json_fail(json, "a string without an end");
                 if (*json->at != '"' && *json->at != '\\') {
                         if ((uint8_t)*json->at < 0x20)
-                                return ck_json_fail(json, "a control character in a string");
+                                return ck_json_fail(json,
+                                                    "a control character in a string");
                         if (!(len = ck_json_character(json->at, json->end)))
                                 return ck_json_fail(json, "bytes that are not UTF-8");
                         json->at += len;
@@ -175,7 +179,8 @@ bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
         }
         if (room)
                 string->ptr = room;
-        string->len = (size_t)((room ? json->room : json->at) - (const char *)string->ptr);
+        string->len =
+            (size_t)((room ? json->room : json->at) - (const char *)string->ptr);
         json->at++;
         return true;
 }
@@ -260,7 +265,8 @@ static bool ck_json_skip_string(ck_json_t *json) {
 static bool ck_json_skip_name(ck_json_t *json) {
         if (ck_json_peek(json) != '"')
                 return ck_json_fail(json, "no name of a member");
-        return ck_json_skip_string(json) && ck_json_take(json, ':', "no colon behind a name");
+        return ck_json_skip_string(json) &&
+               ck_json_take(json, ':', "no colon behind a name");
 }
 
 bool ck_json_skip(ck_json_t *json) {
@@ -303,7 +309,8 @@ bool ck_json_skip(ck_json_t *json) {
                         objects >>= 1;
                 }
                 if (c != ',')
-                        return ck_json_fail(json, "neither a comma nor the end behind a value");
+                        return ck_json_fail(json,
+                                            "neither a comma nor the end behind a value");
                 json->at++;
                 if ((objects & 1) && !ck_json_skip_name(json))
                         return false;
@@ -312,7 +319,8 @@ bool ck_json_skip(ck_json_t *json) {
 
 /* -- writing */
 
-/* How long a byte is in a string: of a control character there are short escapes, and long ones. */
+/* The width of a byte in a JSON string. Control characters have short escapes or long
+ * ones. */
 static size_t ck_json_width(uint8_t byte) {
         if (byte == '"' || byte == '\\' || byte == '\n' || byte == '\r' || byte == '\t')
                 return 2;
@@ -351,10 +359,10 @@ char *ck_json_write(char *into, ck_bytes_t string) {
                 byte = (uint8_t)*at++;
                 *into++ = '\\';
                 if (ck_json_width(byte) == 2) {
-                        *into++ = byte == '\n'   ? 'n'
-                                  : byte == '\r' ? 'r'
-                                  : byte == '\t' ? 't'
-                                                 : (char)byte;
+                        *into++ = (char)(byte == '\n'   ? 'n'
+                                         : byte == '\r' ? 'r'
+                                         : byte == '\t' ? 't'
+                                                        : byte);
                         continue;
                 }
                 memcpy(into, "u00", 3);

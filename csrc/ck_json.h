@@ -1,11 +1,13 @@
 /*
- * ck_json: JSON (RFC 8259) read from a span of bytes, value by value, and strings written.
+ * ck_json: reads JSON (RFC 8259) from a span of bytes, value by value, and writes
+ * strings.
  *
- * Strict: no comments, no NaN, no trailing commas, UTF-8 checked, an unpaired surrogate is an error. Strings without escapes
- * are not copied; others go to `room`, never longer than they were.
+ * Strict: no comments, no NaN, no trailing commas, UTF-8 checked, an unpaired surrogate
+ * is an error. Strings without escapes are not copied. Others are unescaped into `room`,
+ * where they are never longer than in the text.
  *
- * Ownership: the caller's, all of it. Nothing is allocated.
- * Threads: one at a time for each ck_json_t.
+ * Ownership: the caller owns everything; nothing is allocated. Threads: one at a time for
+ * each ck_json_t.
  */
 #ifndef CK_JSON_H
 #define CK_JSON_H
@@ -22,20 +24,21 @@
 typedef struct ck_json_s {
         const char *at;
         const char *end;
-        char *room;          /* where strings with escapes are written; as large as the text */
+        char *room; /* where strings with escapes are written; as large as the text */
         const char *problem; /* what is wrong at `at`; static. NULL: nothing so far */
 } ck_json_t;
 
-/* Passes over white space. The character behind it, or -1 at the end. */
+/* Skips white space. Returns the character after it, or -1 at the end. */
 CK_EXPORT int ck_json_peek(ck_json_t *json);
 
-/* Passes over white space and one character. Whether it was there; if not, problem is said. */
+/* Skips white space and one character. Returns whether it was there; if not, sets
+ * problem. */
 CK_EXPORT bool ck_json_take(ck_json_t *json, char c, const char *problem);
 
 /* Reads a string that begins at `at`. */
 CK_EXPORT bool ck_json_string(ck_json_t *json, ck_bytes_t *string);
 
-/* Passes over null, if it is here: whether it was. No problem if not. */
+/* Skips null, if it is here. Returns whether it was; if not, sets no problem. */
 CK_EXPORT bool ck_json_null(ck_json_t *json);
 
 /* Passes over white space and any value. */

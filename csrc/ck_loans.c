@@ -8,8 +8,8 @@ struct ck_loans_s {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         int64_t refs;
-        int64_t lent;   /* batches that hold messages */
-        int64_t pinned; /* pins on them */
+        int64_t lent;
+        int64_t pinned;
 };
 
 ck_loans_t *ck_loans_new(void) {

@@ -1,17 +1,20 @@
 /*
- * ck_loans: how many batches hold messages that librdkafka has lent a consumer.
+ * ck_loans: counts what must end before a handle is destroyed: batches of messages that
+ * librdkafka has lent to a consumer, and librdkafka calls in their own threads (ck_call).
  *
- * rd_kafka_destroy() must not run before the last message is given back: it would wait for it, and
- * 2.14.2 may free the handle while a thread is still inside of rd_kafka_message_destroy(). So whoever
- * destroys a consumer waits here first.
+ * rd_kafka_destroy() must not run before the last message is returned: it would wait for
+ * the message, and 2.14.2 may free the handle while a thread is still inside
+ * rd_kafka_message_destroy(). Nor may it run during a call. The thread that destroys a
+ * handle therefore waits here first.
  *
- * A batch that is only read, copied or freed gives its messages back within that call: waiting for it ends.
- * A pinned one is kept by the application for as long as it likes (views of its bytes): whoever must not wait
- * so long leaves the rest to a thread of its own, see ck_callback_destroy().
+ * A batch that is being read, copied or freed returns its messages within that call, so
+ * waiting for it is short. A pinned loan may last: the application keeps views of a
+ * batch's bytes for any time, and a call lasts until the brokers answer. A thread that
+ * must not wait so long leaves the rest to another one, see ck_end.h.
  *
- * Ownership: counted; the consumer and each batch that holds messages have one reference.
- * Threads: any. A lock is held for a few instructions. Not to be called in a forked child, where the lock may
- * be held by a thread that does not exist.
+ * Ownership: reference-counted; the handle and each loan have one reference. Threads:
+ * any. A lock is held for a few instructions. Do not call it in a forked child: a thread
+ * that does not exist there may hold the lock.
  */
 #ifndef CK_LOANS_H
 #define CK_LOANS_H
@@ -28,20 +31,21 @@ CK_EXPORT ck_loans_t *ck_loans_new(void);
 /* Gives a reference back. NULL is fine. */
 CK_EXPORT void ck_loans_destroy(ck_loans_t *loans);
 
-/* A batch holds messages now (and a reference). */
+/* One more loan (and reference): a batch now holds messages, or a call has started. */
 CK_EXPORT void ck_loans_add(ck_loans_t *loans);
 
-/* It has given its messages back (and its reference). */
+/* One loan (and reference) less: the messages are returned, or the call has ended. */
 CK_EXPORT void ck_loans_sub(ck_loans_t *loans);
 
-/* The application keeps messages of a batch that holds some; and does no longer. */
+/* A loan may last, or no longer. */
 CK_EXPORT void ck_loans_pin(ck_loans_t *loans);
 CK_EXPORT void ck_loans_unpin(ck_loans_t *loans);
 
-/* Waits until no batch holds messages, or one is pinned. Whether none does. NULL: true. */
+/* Waits until there is no loan or one is pinned. Returns whether there is none. NULL:
+ * true. */
 CK_EXPORT bool ck_loans_settle(ck_loans_t *loans);
 
-/* Waits until no batch holds messages, pinned or not. NULL is fine. */
+/* Waits until there is no loan, pinned or not. NULL is fine. */
 CK_EXPORT void ck_loans_wait(ck_loans_t *loans);
 
 #endif

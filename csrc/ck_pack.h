@@ -1,11 +1,12 @@
 /*
- * ck_pack: headers of consumed messages, packed into one block of memory for some of them.
+ * ck_pack: the headers of several consumed messages, packed into one block of memory.
  *
- * A Message owns its headers. A copy of librdkafka's list for each costs four allocations and as many frees; packed
- * with those of its neighbours they cost a copy of their bytes, and are made objects when somebody asks for them.
+ * A Message owns its headers. A copy of librdkafka's list for each message costs four
+ * allocations and as many frees. Packed with those of its neighbors, its headers cost one
+ * copy of their bytes; Python objects are made only on demand.
  *
- * Ownership: a pack owns its block until ck_pack_destroy() or ck_pack_take().
- * Threads: one at a time for each pack; any number may read a block.
+ * Ownership: a pack owns its block until ck_pack_destroy() or ck_pack_take(). Threads:
+ * one at a time for each pack; any number may read a block.
  */
 #ifndef CK_PACK_H
 #define CK_PACK_H
@@ -28,19 +29,21 @@ typedef struct ck_pack_s {
 } ck_pack_t;
 
 /* Adds a message's headers. *at is their place in the block. 0, or ENOMEM. */
-CK_EXPORT int ck_pack_add(ck_pack_t *pack, const rd_kafka_headers_t *headers, uint32_t *at);
+CK_EXPORT int ck_pack_add(ck_pack_t *pack, const rd_kafka_headers_t *headers,
+                          uint32_t *at);
 
-/* The block, no larger than what is in it, which is the caller's to free(); the pack is empty again. NULL if nothing was
- * added. */
+/* The block, shrunk to its content, which the caller free()s; the pack is empty again.
+ * NULL if nothing was added. */
 CK_EXPORT char *ck_pack_take(ck_pack_t *pack);
 
 /* Frees the block. */
 CK_EXPORT void ck_pack_destroy(ck_pack_t *pack);
 
-/* How many headers are at *place, which moves on to the first. */
+/* The number of headers at *place, which advances to the first. */
 CK_EXPORT uint32_t ck_pack_cnt(const char **place);
 
-/* The header at *place, which moves on to the next. The name ends in a NUL, which its length does not count. */
+/* The header at *place, which advances to the next. The name ends in a NUL, which its
+ * length does not count. */
 CK_EXPORT void ck_pack_next(const char **place, ck_bytes_t *name, ck_bytes_t *value);
 
 #endif

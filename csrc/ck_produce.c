@@ -18,7 +18,7 @@ static rd_kafka_error_t *ck_produce_any(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
         vus[cnt].u.mem.ptr = (void *)record->key;
         vus[cnt++].u.mem.size = record->key_len;
         vus[cnt].vtype = RD_KAFKA_VTYPE_OPAQUE;
-        vus[cnt++].u.ptr = record->opaque;
+        vus[cnt++].u.ptr = record->report;
         if (record->timestamp) {
                 vus[cnt].vtype = RD_KAFKA_VTYPE_TIMESTAMP;
                 vus[cnt++].u.i64 = record->timestamp;
@@ -30,14 +30,24 @@ static rd_kafka_error_t *ck_produce_any(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
         return rd_kafka_produceva(rk, vus, cnt);
 }
 
-rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt, const ck_record_t *record) {
+rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
+                             const ck_record_t *record) {
+        rd_kafka_error_t *error;
+
+        /* Set first: the report may be filled before the call returns. */
+        if (record->report)
+                record->report->event.kind = CK_EVENT_FLYING;
         if (!record->headers && !record->timestamp &&
-            rd_kafka_produce(rkt, record->partition, RD_KAFKA_MSG_F_COPY, (void *)record->value,
-                             record->value_len, record->key, record->key_len,
-                             record->opaque) == 0)
+            rd_kafka_produce(rkt, record->partition, RD_KAFKA_MSG_F_COPY,
+                             (void *)record->value, record->value_len, record->key,
+                             record->key_len, record->report) == 0)
                 return NULL;
-        /* The quick call does not tell why it failed: for a fatal error or a transaction in the
-         * wrong state 2.14.2 leaves rd_kafka_last_error() as the last call left it. Asking again
-         * the long way yields the error with its words, or queues the record after all. */
-        return ck_produce_any(rk, rkt, record);
+        /* The quick call does not report why it failed: for a fatal error or a
+         * transaction in the wrong state 2.14.2 leaves rd_kafka_last_error() unchanged.
+         * Producing again the long way returns the error with its text, or queues the
+         * record after all. */
+        error = ck_produce_any(rk, rkt, record);
+        if (error && record->report)
+                record->report->event.kind = CK_EVENT_NONE;
+        return error;
 }

@@ -1,16 +1,16 @@
 /*
  * ck_produce: one record -> librdkafka, by a cached topic handle.
  *
- * Ownership: key and value are copied before the call returns. The headers pass to librdkafka on
- * success and stay the caller's on failure.
- * Threads: any; the call never waits (a full queue is an error, not a wait) and runs no callback.
+ * Ownership: key and value are copied before the call returns. On success librdkafka owns
+ * the headers, on failure the caller still does. Threads: any. The call never waits (a
+ * full queue is an error) and runs no callback.
  */
 #ifndef CK_PRODUCE_H
 #define CK_PRODUCE_H
 
 #include <librdkafka/rdkafka.h>
 
-#include "ck_runtime.h"
+#include "ck_queue.h"
 
 typedef struct ck_record_s {
         const void *value; /* NULL: a tombstone */
@@ -20,10 +20,11 @@ typedef struct ck_record_s {
         rd_kafka_headers_t *headers; /* or NULL */
         int64_t timestamp;           /* ms, 0: now */
         int32_t partition;           /* RD_KAFKA_PARTITION_UA: the partitioner's choice */
-        void *opaque;                /* the record's ck_report_t, or NULL */
+        ck_report_t
+            *report; /* or NULL; CK_EVENT_FLYING while librdkafka has the record */
 } ck_record_t;
 
-/* Queues the record. NULL, or why not: the caller destroys the error. */
+/* Queues the record. NULL, or the error, which the caller destroys. */
 CK_EXPORT rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                                        const ck_record_t *record);
 

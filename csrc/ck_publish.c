@@ -13,8 +13,9 @@ static inline rd_kafka_topic_t *ck_publish_rkt(const ck_publish_t *publish, size
 static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i) {
         int64_t partition = ck_numbers_get(&publish->partitions, i);
 
-        return partition >= RD_KAFKA_PARTITION_UA && partition < INT32_MAX ? (int32_t)partition
-                                                                           : INT32_MAX;
+        return partition >= RD_KAFKA_PARTITION_UA && partition < INT32_MAX
+                   ? (int32_t)partition
+                   : INT32_MAX;
 }
 
 /* The pairs of record i: those from *start on; returns how many, -1 for a record without
@@ -60,9 +61,9 @@ static rd_kafka_headers_t *ck_publish_headers(const ck_headers_t *headers, size_
 }
 
 /* One record the long way. */
-static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *publish, size_t i,
-                                          rd_kafka_headers_t *hdrs, int64_t timestamp,
-                                          ck_outcome_t *slot) {
+static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *publish,
+                                          size_t i, rd_kafka_headers_t *hdrs,
+                                          int64_t timestamp, ck_outcome_t *slot) {
         ck_bytes_t value = ck_column_get(&publish->values, i);
         ck_bytes_t key = ck_column_get(&publish->keys, i);
         rd_kafka_vu_t vus[8];
@@ -130,8 +131,9 @@ static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *
         }
         ck_delivery_take(delivery, until);
         publish->next = until;
-        if (rd_kafka_produce_batch(rkt, partition, publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY,
-                                   rkmessages, (int)cnt) == (int)cnt)
+        if (rd_kafka_produce_batch(rkt, partition,
+                                   publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY, rkmessages,
+                                   (int)cnt) == (int)cnt)
                 return RD_KAFKA_RESP_ERR_NO_ERROR;
         for (i = 0; i < cnt; i++) {
                 rd_kafka_resp_err_t err = rkmessages[i].err;
@@ -179,15 +181,16 @@ static size_t ck_publish_reach(const ck_publish_t *publish, rd_kafka_headers_t *
                         break;
                 if (!no_timestamps && ck_numbers_get(&publish->timestamps, i))
                         break;
-                if (publish->headers && (publish->headers->named_cnt ||
-                                         ck_publish_pairs(publish->headers, i, &start) > 0))
+                if (publish->headers &&
+                    (publish->headers->named_cnt ||
+                     ck_publish_pairs(publish->headers, i, &start) > 0))
                         break;
         }
         return i;
 }
 
-rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish, ck_delivery_t *delivery,
-                               int slice_ms) {
+rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
+                               ck_delivery_t *delivery, int slice_ms) {
         int64_t end = ck_runtime_now_ms() + slice_ms;
         size_t looked = publish->next;
 
@@ -214,7 +217,8 @@ rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish, ck_deliver
                                      &ck_delivery_slots(delivery)[i]);
                 if (!err)
                         continue;
-                if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL && !ck_publish_never_fits(publish, i)) {
+                if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL &&
+                    !ck_publish_never_fits(publish, i)) {
                         ck_delivery_untake(delivery, i);
                         publish->next = i;
                         return err;

@@ -16,10 +16,10 @@
 #include "ck_delivery.h"
 
 typedef struct ck_publish_s {
-        size_t cnt;                     /* records */
-        size_t next;                    /* the first one not taken up */
-        rd_kafka_topic_t *rkt;          /* of every record; or */
-        rd_kafka_topic_t *const *rkts;  /* of each, if not NULL */
+        size_t cnt;                    /* records */
+        size_t next;                   /* the first one not yet processed */
+        rd_kafka_topic_t *rkt;         /* of every record; or */
+        rd_kafka_topic_t *const *rkts; /* of each, if not NULL */
         ck_column_t values;
         ck_column_t keys;
         const ck_headers_t *headers; /* NULL: none */

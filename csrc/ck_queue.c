@@ -6,6 +6,7 @@
 
 struct ck_queue_s {
         ck_turn_t *turn;
+        _Atomic int refs;
         void *slots[CK_SLOT__CNT];
         /* Pushed events, newest first. */
         _Atomic(ck_event_t *) incoming;
@@ -22,7 +23,17 @@ ck_queue_t *ck_queue_new(void) {
                 free(queue);
                 return NULL;
         }
+        if (queue)
+                queue->refs = 1;
         return queue;
+}
+
+void ck_queue_keep(ck_queue_t *queue) {
+        atomic_fetch_add_explicit(&queue->refs, 1, memory_order_relaxed);
+}
+
+bool ck_queue_is_last(const ck_queue_t *queue) {
+        return atomic_load_explicit(&queue->refs, memory_order_acquire) == 1;
 }
 
 ck_turn_t *ck_queue_turn(const ck_queue_t *queue) {
@@ -40,7 +51,8 @@ void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot) {
 void ck_queue_destroy(ck_queue_t *queue) {
         ck_event_t *event;
 
-        if (!queue)
+        if (!queue ||
+            atomic_fetch_sub_explicit(&queue->refs, 1, memory_order_acq_rel) != 1)
                 return;
         while ((event = ck_queue_pop(queue)))
                 ck_event_destroy(event);
@@ -54,9 +66,8 @@ void ck_queue_push(ck_queue_t *queue, ck_event_t *event) {
 
         do {
                 event->next = head;
-        } while (!atomic_compare_exchange_weak_explicit(&queue->incoming, &head, event,
-                                                        memory_order_release,
-                                                        memory_order_relaxed));
+        } while (!atomic_compare_exchange_weak_explicit(
+            &queue->incoming, &head, event, memory_order_release, memory_order_relaxed));
 }
 
 ck_event_t *ck_queue_pop(ck_queue_t *queue) {
@@ -67,7 +78,7 @@ ck_event_t *ck_queue_pop(ck_queue_t *queue) {
 
                 if (!atomic_load_explicit(&queue->incoming, memory_order_relaxed))
                         return NULL;
-                /* All at once, so that no pusher can be in the middle of a node we free. */
+                /* All at once, so that no pusher is in the middle of a node we free. */
                 newest = atomic_exchange_explicit(&queue->incoming, NULL,
                                                   memory_order_acquire);
                 while (newest) {
@@ -85,12 +96,14 @@ ck_event_t *ck_queue_pop(ck_queue_t *queue) {
 }
 
 bool ck_queue_is_empty(const ck_queue_t *queue) {
-        return !queue->ready && !atomic_load_explicit(&queue->incoming, memory_order_relaxed);
+        return !queue->ready &&
+               !atomic_load_explicit(&queue->incoming, memory_order_relaxed);
 }
 
 int64_t ck_queue_length(const ck_queue_t *queue) {
-        /* Nodes are only ever taken out by the popping thread, which is the one that counts. */
-        const ck_event_t *event = atomic_load_explicit(&queue->incoming, memory_order_acquire);
+        /* Only the popping thread removes nodes, and that is the thread that counts. */
+        const ck_event_t *event =
+            atomic_load_explicit(&queue->incoming, memory_order_acquire);
         int64_t length = 0;
 
         for (; event; event = event->next)
@@ -110,14 +123,15 @@ void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t e
         if (!(notice = ck_event_new(CK_EVENT_ERROR, topic)))
                 return;
         notice->event.code = err;
-        if (!atomic_compare_exchange_strong_explicit(&queue->first_untold, &none, &notice->event,
-                                                     memory_order_release,
+        if (!atomic_compare_exchange_strong_explicit(&queue->first_untold, &none,
+                                                     &notice->event, memory_order_release,
                                                      memory_order_relaxed))
                 ck_event_destroy(&notice->event);
 }
 
 int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first) {
-        *first = atomic_exchange_explicit(&queue->first_untold, NULL, memory_order_acquire);
+        *first =
+            atomic_exchange_explicit(&queue->first_untold, NULL, memory_order_acquire);
         return atomic_exchange_explicit(&queue->untold, 0, memory_order_relaxed);
 }
 

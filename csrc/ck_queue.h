@@ -1,15 +1,16 @@
 /*
  * ck_queue: events on their way from librdkafka's C callbacks to Python's.
  *
- * The callbacks that librdkafka serves (delivery reports, errors, statistics, ...) are C functions
- * that never take the GIL: they push an event here. The thread that asked librdkafka to serve
- * pops them afterwards, with the GIL, and runs the Python callbacks.
+ * The callbacks that librdkafka serves (delivery reports, errors, statistics, ...) are C
+ * functions that never take the GIL: they push an event here. The thread that serves
+ * librdkafka pops the events afterwards, with the GIL, and runs the Python callbacks.
  *
- * Ownership: a pushed event belongs to the queue until ck_queue_pop() hands it to the caller.
- * Events of the kinds CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery that
- * the caller knows; all others are freed with ck_event_destroy().
- * Threads: push from any thread, lock-free; all else from one thread at a time (for us: the one that
- * holds the GIL).
+ * Ownership: a queue is reference-counted and starts with one reference. A pushed event
+ * belongs to the queue until ck_queue_pop() hands it to the caller. Events of the kinds
+ * CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery of the
+ * caller; all others are freed with ck_event_destroy(). Threads: any thread may push and
+ * give a reference back, lock-free. All other functions are for one thread at a time (for
+ * us: the one that holds the GIL).
  */
 #ifndef CK_QUEUE_H
 #define CK_QUEUE_H
@@ -23,16 +24,18 @@
 #include "ck_turn.h"
 
 typedef enum ck_event_kind_e {
-        CK_EVENT_REPORT = 1, /* ck_report_t: a message reached its end */
-        CK_EVENT_ERROR,      /* code, fatal, text */
-        CK_EVENT_THROTTLE,   /* code: broker id, number: ms, text: broker name */
-        CK_EVENT_STATS,      /* text: JSON */
-        CK_EVENT_LOG,        /* code: syslog level, facility, text */
-        CK_EVENT_COMMIT,     /* code, partitions */
-        CK_EVENT_DELIVERY,   /* ck_delivery_t: a batch reached its end */
+        CK_EVENT_NONE = 0, /* not on its way */
+        CK_EVENT_REPORT,   /* ck_report_t: a message reached its end */
+        CK_EVENT_ERROR,    /* code, fatal, text */
+        CK_EVENT_THROTTLE, /* code: broker id, number: ms, text: broker name */
+        CK_EVENT_STATS,    /* text: JSON */
+        CK_EVENT_LOG,      /* code: syslog level, facility, text */
+        CK_EVENT_COMMIT,   /* code, partitions */
+        CK_EVENT_DELIVERY, /* ck_delivery_t: a batch reached its end */
+        CK_EVENT_FLYING, /* ck_report_t: its message is librdkafka's; never in a queue */
 } ck_event_kind_t;
 
-/* The head of every event: small, for it is in every record in flight. */
+/* The head of every event. It is small because every record in flight has one. */
 typedef struct ck_event_s {
         struct ck_event_s *next;
         ck_event_kind_t kind;
@@ -50,8 +53,9 @@ typedef struct ck_notice_s {
         rd_kafka_topic_partition_list_t *partitions; /* owned, or NULL */
 } ck_notice_t;
 
-/* The outcome of one produced message. Its owner begins with it and passes its address to librdkafka
- * as the message's opaque; it must stay alive until it was popped from the queue. */
+/* The outcome of one produced message. It is the first member of its owner, whose address
+ * is the message's opaque in librdkafka. It must stay alive until it was popped from the
+ * queue. */
 typedef struct ck_report_s {
         ck_event_t event; /* code: the delivery error */
         int64_t offset;
@@ -68,13 +72,15 @@ typedef struct ck_queue_s ck_queue_t;
 typedef enum ck_slot_e {
         CK_SLOT_CONSUMER = 0, /* for rebalance_cb */
         CK_SLOT_TOKENS,       /* for oauthbearer_token_refresh_cb */
+        CK_SLOT_FLIGHT,       /* the ck_flight_t of a producer's reports */
         CK_SLOT__CNT
 } ck_slot_t;
 
-/* A new, empty queue, or NULL if memory is short. */
+/* A new, empty queue with one reference, or NULL if memory is short. */
 CK_EXPORT ck_queue_t *ck_queue_new(void);
 
-/* Keeps a pointer for callbacks. It is not touched, and must be valid while they may run. */
+/* Keeps a pointer for callbacks. The queue does not dereference it; it must be valid
+ * while callbacks may run. */
 CK_EXPORT void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object);
 
 /* What ck_queue_attach() was given, or NULL. */
@@ -83,7 +89,14 @@ CK_EXPORT void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot);
 /* Whose turn it is to serve the queue's handle. Lives as long as the queue. */
 CK_EXPORT ck_turn_t *ck_queue_turn(const ck_queue_t *queue);
 
-/* Frees the queue and the events left in it, except embedded ones: pop those first. NULL is fine. */
+/* One more reference, for an rd_kafka_t that may outlive the object that serves it. */
+CK_EXPORT void ck_queue_keep(ck_queue_t *queue);
+
+/* Whether only one reference is left. Then its owner pops the remaining events. */
+CK_EXPORT bool ck_queue_is_last(const ck_queue_t *queue);
+
+/* Gives a reference back. The last one frees the queue and its remaining events, except
+ * embedded ones: pop those first. NULL is fine. */
 CK_EXPORT void ck_queue_destroy(ck_queue_t *queue);
 
 /* Appends an event. Any thread; takes no lock. */
@@ -95,16 +108,18 @@ CK_EXPORT ck_event_t *ck_queue_pop(ck_queue_t *queue);
 /* Whether no event waits. */
 CK_EXPORT bool ck_queue_is_empty(const ck_queue_t *queue);
 
-/* How many events wait; counts them one by one, for a counter would cost more than the push. */
+/* The number of waiting events. Counts them one by one, because a counter would cost more
+ * than the push. */
 CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 
-/* Notes cnt messages that failed and had no callback to hear of it; topic and err are the first one's. Any
- * thread. */
-CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
-                               int64_t cnt);
+/* Counts cnt messages that failed and have no callback; topic and err are those of the
+ * first one. Any thread. */
+CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic,
+                               rd_kafka_resp_err_t err, int64_t cnt);
 
-/* How many such messages there were since the last call. *first becomes the first one's error, a
- * ck_notice_t with the topic as text, which the caller destroys; NULL if there was none or memory was short. */
+/* The number of such messages since the last call. *first becomes the error of the first
+ * one, a ck_notice_t with the topic as text, which the caller destroys; NULL if there was
+ * none or memory was short. */
 CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first);
 
 /* A zeroed notice of a kind with a copy of text (or none), or NULL if memory is short. */

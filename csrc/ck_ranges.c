@@ -71,7 +71,8 @@ ck_range_t *ck_ranges_find(ck_ranges_t *ranges, const char *topic, int32_t parti
                 if (found->partition == partition && !strcmp(found->topic, topic))
                         return found;
         }
-        found = bsearch(&key, ranges->ranges, ranges->cnt, sizeof(*ranges->ranges), ck_range_cmp);
+        found = bsearch(&key, ranges->ranges, ranges->cnt, sizeof(*ranges->ranges),
+                        ck_range_cmp);
         if (found)
                 ranges->last = (size_t)(found - ranges->ranges);
         return found;
@@ -116,14 +117,17 @@ size_t ck_ranges_sift(ck_ranges_t *ranges, rd_kafka_message_t **rkmessages, size
         for (i = 0; i < cnt; i++) {
                 rd_kafka_message_t *rkmessage = rkmessages[i];
 
-                if (rkmessage->err && rkmessage->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+                if (rkmessage->err &&
+                    rkmessage->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
                         rkmessages[kept++] = rkmessage;
                         continue;
                 }
-                /* They come in runs of one partition; the topic lives while its message does. */
+                /* Messages arrive in runs of one partition. The topic lives as long as
+                 * its message. */
                 if (rkmessage->rkt != rkt || rkmessage->partition != partition) {
-                        range = ck_ranges_find(ranges, rd_kafka_topic_name(rkmessage->rkt),
-                                               rkmessage->partition);
+                        range =
+                            ck_ranges_find(ranges, rd_kafka_topic_name(rkmessage->rkt),
+                                           rkmessage->partition);
                         partition = rkmessage->partition;
                 }
                 rkt = rkmessage->rkt;
@@ -158,7 +162,8 @@ void ck_ranges_catch_up(ck_ranges_t *ranges, rd_kafka_t *rk) {
         if (positions->cnt && !rd_kafka_position(rk, positions))
                 for (j = 0; j < positions->cnt; j++) {
                         const rd_kafka_topic_partition_t *at = &positions->elems[j];
-                        ck_range_t *range = ck_ranges_find(ranges, at->topic, at->partition);
+                        ck_range_t *range =
+                            ck_ranges_find(ranges, at->topic, at->partition);
 
                         if (range && !at->err)
                                 ck_ranges_advance(ranges, range, at->offset);
@@ -170,6 +175,8 @@ size_t ck_ranges_step(const ck_ranges_t *ranges, size_t want, size_t room) {
         size_t step = CK_RANGES_FIRST;
 
         if (ranges->rows)
-                step = (size_t)((double)room / ((double)ranges->bytes / (double)ranges->rows + 1)) + 1;
+                step = (size_t)((double)room /
+                                ((double)ranges->bytes / (double)ranges->rows + 1)) +
+                       1;
         return step < want ? step : want;
 }

@@ -1,10 +1,15 @@
 #include "ck_runtime.h"
 
+#include <dlfcn.h>
+#include <librdkafka/rdkafka.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 
 uint32_t ck_runtime_generation = 1;
+bool ck_runtime_exiting;
 int64_t ck_runtime_reports;
 
 static _Atomic int64_t ck_alive[CK_KIND__CNT];
@@ -26,8 +31,46 @@ int64_t ck_runtime_alive(ck_kind_t kind) {
         return atomic_load_explicit(&ck_alive[kind], memory_order_relaxed);
 }
 
+int ck_runtime_spawn(void *(*run)(void *), void *arg) {
+        sigset_t all, before;
+        pthread_t thread;
+        int err;
+
+        /* The new thread inherits the signal mask. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        err = pthread_create(&thread, NULL, run, arg);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (!err)
+                pthread_detach(thread);
+        return err;
+}
+
 const char *ck_runtime_version(void) {
         return CK_VERSION;
+}
+
+/* The file that a function was loaded from. */
+static const char *ck_runtime_file_of(const void *function) {
+        Dl_info info;
+
+        return dladdr(function, &info) ? info.dli_fname : NULL;
+}
+
+const char *ck_runtime_librdkafka(void) {
+        return ck_runtime_file_of((const void *)rd_kafka_version);
+}
+
+int ck_runtime_is_patched(void) {
+        const char *theirs = ck_runtime_librdkafka();
+        const char *ours = ck_runtime_file_of((const void *)ck_runtime_librdkafka);
+        const char *end;
+
+        if (!CK_PATCHED || !theirs || !ours)
+                return 0;
+        end = strrchr(ours, '/');
+        return end && strrchr(theirs, '/') == theirs + (end - ours) &&
+               !memcmp(ours, theirs, (size_t)(end - ours));
 }
 
 int64_t ck_runtime_now_ms(void) {

@@ -22,7 +22,8 @@ static bool ck_time_is_leap(int year) {
 
 /* Days before a month, in a year that begins in January. */
 static int ck_time_before_month(int year, int month) {
-        static const short before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+        static const short before[] = {0,   31,  59,  90,  120, 151,
+                                       181, 212, 243, 273, 304, 334};
 
         return before[month - 1] + (month > 2 && ck_time_is_leap(year));
 }
@@ -62,7 +63,8 @@ bool ck_time_wall(int64_t wall_us, ck_civil_t *civil) {
         civil->year = (int)year;
         within = (int)(day - ck_time_before_year(year));
         civil->month = within / 29 + 1 > 12 ? 12 : within / 29 + 1;
-        while (ck_time_before_month(civil->year, civil->month) > within)
+        while (civil->month > 1 &&
+               ck_time_before_month(civil->year, civil->month) > within)
                 civil->month--;
         civil->day = within - ck_time_before_month(civil->year, civil->month) + 1;
         return true;
@@ -73,8 +75,8 @@ int64_t ck_time_of_wall(const ck_civil_t *civil) {
                        ck_time_before_month(civil->year, civil->month) + civil->day - 1 -
                        CK_TIME_EPOCH;
 
-        return (days * CK_TIME_DAY + civil->hour * CK_TIME_HOUR + civil->minute * 60 +
-                civil->second) *
+        return (days * CK_TIME_DAY + civil->hour * (int64_t)CK_TIME_HOUR +
+                civil->minute * INT64_C(60) + civil->second) *
                    CK_TIME_SECOND +
                civil->microsecond;
 }
@@ -88,19 +90,20 @@ static int32_t ck_time_offset_at(int64_t seconds) {
         return localtime_r(&instant, &tm) ? (int32_t)tm.tm_gmtoff : 0;
 }
 
-/* Of an instant. The clock shows the time once more if it has been set back within the last day, by less than
- * has passed since. */
+/* The offset at an instant. *fold: the clock shows this time for the second time, because
+ * it was set back within the last day by more than the time passed since. */
 static int32_t ck_time_of_instant(int64_t seconds, int unused, bool *fold) {
         int32_t offset = ck_time_offset_at(seconds);
         int32_t set_back = ck_time_offset_at(seconds - CK_TIME_DAY) - offset;
 
         (void)unused;
-        *fold = set_back > 0 && ck_time_offset_at(seconds - set_back) - offset == set_back;
+        *fold =
+            set_back > 0 && ck_time_offset_at(seconds - set_back) - offset == set_back;
         return offset;
 }
 
-/* Of a wall clock time: as an offset goes with it that holds a day before or behind, or at the instant that
- * this one leads to. */
+/* The offset at a wall clock time: the offset of a day before or after, if it is
+ * consistent with this time. */
 static int32_t ck_time_of_wall_seconds(int64_t wall, int want_fold, bool *unused) {
         int32_t before = ck_time_offset_at(wall - ck_time_offset_at(wall) - CK_TIME_DAY);
         int32_t behind = ck_time_offset_at(wall - ck_time_offset_at(wall) + CK_TIME_DAY);
@@ -114,10 +117,10 @@ static int32_t ck_time_of_wall_seconds(int64_t wall, int want_fold, bool *unused
         return want_fold ? behind : before;
 }
 
-/* What `ask` says of seconds, remembered if it says the same at both ends of the hour: no zone has two changes
- * in one. */
-static int32_t ck_time_remembered(ck_zone_hour_t *known, int64_t seconds, int argument, bool *fold,
-                                  int32_t (*ask)(int64_t, int, bool *)) {
+/* The result of `ask` for seconds, cached for the hour if it is the same at both ends: no
+ * zone changes twice within an hour. */
+static int32_t ck_time_remembered(ck_zone_hour_t *known, int64_t seconds, int argument,
+                                  bool *fold, int32_t (*ask)(int64_t, int, bool *)) {
         int64_t hour = ck_time_floor(seconds, CK_TIME_HOUR);
         bool other;
 
@@ -129,8 +132,8 @@ static int32_t ck_time_remembered(ck_zone_hour_t *known, int64_t seconds, int ar
         }
         if (!known->known) {
                 known->offset = ask(hour * CK_TIME_HOUR, argument, &known->fold);
-                known->known = ask(hour * CK_TIME_HOUR + CK_TIME_HOUR - 1, argument, &other) ==
-                                   known->offset &&
+                known->known = ask(hour * CK_TIME_HOUR + CK_TIME_HOUR - 1, argument,
+                                   &other) == known->offset &&
                                other == known->fold;
         }
         if (!known->known)
@@ -144,11 +147,13 @@ bool ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil) {
         int32_t offset;
         bool fold;
 
-        /* So far from any datetime that the C library need not be asked, nor can a sum overflow. */
+        /* So far from any datetime that the C library is not needed; also, no sum can
+         * overflow. */
         if (seconds < -(int64_t)(CK_TIME_EPOCH + 2) * CK_TIME_DAY ||
             seconds > (int64_t)(CK_TIME_END - CK_TIME_EPOCH + 2) * CK_TIME_DAY)
                 return false;
-        offset = ck_time_remembered(&zone->instants, seconds, 0, &fold, ck_time_of_instant);
+        offset =
+            ck_time_remembered(&zone->instants, seconds, 0, &fold, ck_time_of_instant);
         if (!ck_time_wall(us + (int64_t)offset * CK_TIME_SECOND, civil))
                 return false;
         civil->fold = fold;
@@ -158,8 +163,9 @@ bool ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil) {
 int32_t ck_time_offset(ck_zone_t *zone, int64_t wall_us, int fold) {
         bool unused;
 
-        return ck_time_remembered(&zone->walls[fold != 0], ck_time_floor(wall_us, CK_TIME_SECOND),
-                                  fold, &unused, ck_time_of_wall_seconds);
+        return ck_time_remembered(&zone->walls[fold != 0],
+                                  ck_time_floor(wall_us, CK_TIME_SECOND), fold, &unused,
+                                  ck_time_of_wall_seconds);
 }
 
 /* -- text */
@@ -260,7 +266,7 @@ static bool ck_time_read_offset(const char **at, const char *end, int64_t *secon
                     (rest = ck_time_number(at, end, 2)) < 0)
                         return false;
         }
-        *seconds = sign * (hours * (int64_t)CK_TIME_HOUR + minutes * 60 + rest);
+        *seconds = sign * (hours * (int64_t)CK_TIME_HOUR + minutes * INT64_C(60) + rest);
         return hours < 24 && minutes < 60 && rest < 60;
 }
 
@@ -269,9 +275,11 @@ bool ck_time_read(const char *text, size_t len, int64_t *us, bool *local) {
         ck_civil_t civil = {0};
         int64_t offset = 0;
 
-        if ((civil.year = ck_time_number(&at, end, 4)) < 1 || !ck_time_take(&at, end, '-', '-') ||
+        if ((civil.year = ck_time_number(&at, end, 4)) < 1 ||
+            !ck_time_take(&at, end, '-', '-') ||
             (civil.month = ck_time_number(&at, end, 2)) < 1 || civil.month > 12 ||
-            !ck_time_take(&at, end, '-', '-') || (civil.day = ck_time_number(&at, end, 2)) < 1 ||
+            !ck_time_take(&at, end, '-', '-') ||
+            (civil.day = ck_time_number(&at, end, 2)) < 1 ||
             civil.day > ck_time_days_in(civil.year, civil.month))
                 return false;
         *local = true;

@@ -1,12 +1,13 @@
 /*
- * ck_time: instants as local wall clock times and back, and both as text (ISO 8601).
+ * ck_time: converts instants to local wall clock times and back, and both from and to
+ * text (ISO 8601).
  *
- * The offset from UTC is asked of the C library, which takes a lock and a search for it: a ck_zone_t remembers it for
- * hours in which it does not change. A zone belongs to one call: the process may change TZ and call tzset()
- * between two.
+ * The offset from UTC comes from the C library, which takes a lock and searches for it. A
+ * ck_zone_t caches it for hours in which it does not change. Use a zone for one call
+ * only: the process may change TZ and call tzset() between two calls.
  *
- * Microseconds are counted from 1970: in UTC, or, for a wall clock time, as if it were UTC.
- * Threads: one at a time for each zone.
+ * Microseconds are counted from 1970: in UTC, or, for a wall clock time, as if it were
+ * UTC. Threads: one at a time for each zone.
  */
 #ifndef CK_TIME_H
 #define CK_TIME_H
@@ -49,16 +50,19 @@ CK_EXPORT bool ck_time_wall(int64_t wall_us, ck_civil_t *civil);
 /* Microseconds of a wall clock time, whose fields are in their ranges. */
 CK_EXPORT int64_t ck_time_of_wall(const ck_civil_t *civil);
 
-/* The local offset from UTC, in seconds, at a wall clock time; of one that the clock shows twice, fold says
- * which; one that it skips has the offset before (fold 0) or behind the gap. */
+/* The local offset from UTC, in seconds, at a wall clock time. If the clock shows that
+ * time twice, fold chooses the first (0) or the second (1). If the clock skips it, the
+ * offset is that before (fold 0) or after (fold 1) the gap. */
 CK_EXPORT int32_t ck_time_offset(ck_zone_t *zone, int64_t wall_us, int fold);
 
-/* Writes YYYY-MM-DDTHH:MM:SS.ffffff+HH:MM, with :SS behind if the offset (within a day) is not in minutes; no NUL
- * at the end. Returns the length, at most CK_TIME_MAX; 0 if there is no such year. */
+/* Writes YYYY-MM-DDTHH:MM:SS.ffffff+HH:MM, with :SS appended if the offset (within a day)
+ * has seconds; no NUL at the end. Returns the length, at most CK_TIME_MAX; 0 if the year
+ * is out of range. */
 CK_EXPORT size_t ck_time_write(char *into, int64_t wall_us, int32_t offset);
 
-/* Reads a date and a time, as ISO 8601 and RFC 3339 write them. *local: no offset was given, and *us is a wall clock time;
- * else it is UTC. Digits beyond microseconds are dropped. Whether it could be read. */
+/* Reads a date and time in the format of ISO 8601 and RFC 3339. *local: the text has no
+ * offset, and *us is a wall clock time; otherwise *us is UTC. Digits beyond microseconds
+ * are dropped. Returns whether the text is valid. */
 CK_EXPORT bool ck_time_read(const char *text, size_t len, int64_t *us, bool *local);
 
 #endif

@@ -36,14 +36,15 @@ CK_EXPORT ck_turn_t *ck_turn_new(void);
 /* NULL is fine. */
 CK_EXPORT void ck_turn_destroy(ck_turn_t *turn);
 
-/* How many turns and guests' stays have ended. Who looks for something that serving brings
- * about reads it before looking, and then waits for it. */
+/* The number of turns and guests' stays that have ended. A thread that waits for an
+ * effect of serving reads it first, then looks for the effect, then waits. */
 CK_EXPORT unsigned ck_turn_ended(ck_turn_t *turn);
 
-/* Waits up to timeout_ms until it is this thread's turn, and takes it: true. False once the
- * time is over, when the turn was kicked, or when *done has become true, which is read under
- * the lock. With `since` also when a turn or a stay has ended since ck_turn_ended() was that:
- * else what it brought about would be waited for in vain. done and since may be NULL. */
+/* Waits up to timeout_ms for this thread's turn and takes it: true. False after
+ * timeout_ms, when the turn was kicked, or when done(arg), called under the lock, is
+ * true. With `since`, also false when ck_turn_ended() differs from *since: a turn or stay
+ * has ended since the caller read it, and its effect may already be there. done and since
+ * may be NULL. */
 CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, const unsigned *since,
                             bool (*done)(const void *), const void *arg);
 

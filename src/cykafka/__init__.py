@@ -19,7 +19,7 @@ from cykafka._message import (
     Message,
 )
 from cykafka._message_batch import MessageBatch
-from cykafka._module import Uuid, consistent, fnv1a, libversion, murmur2
+from cykafka._module import Uuid, consistent, fnv1a, is_patched, libversion, murmur2
 from cykafka._partition import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -34,6 +34,7 @@ from cykafka._producer import Producer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cykafka import admin, error, serialization
+    from cykafka._build_info import build_info
     from cykafka._model import (
         AcknowledgeType,
         ConsumerGroupState,
@@ -56,6 +57,7 @@ _MODULE_OF = {
     "DeserializingConsumer": "deserializing_consumer",
     "DeserializingShareConsumer": "deserializing_share_consumer",
     "SerializingProducer": "serializing_producer",
+    "build_info": "_build_info",
     **dict.fromkeys(
         (
             "AcknowledgeType",
@@ -92,6 +94,13 @@ def __dir__() -> list[str]:
 def version() -> str:
     """The version of this package."""
     return __version__
+
+
+if not is_patched():
+    from cykafka._build_info import warn_unless_patched
+
+    warn_unless_patched()
+del is_patched
 
 
 __all__ = [
@@ -132,6 +141,7 @@ __all__ = [
     "Watermarks",
     "__version__",
     "admin",
+    "build_info",
     "consistent",
     "error",
     "fnv1a",

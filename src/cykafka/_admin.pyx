@@ -1,8 +1,8 @@
-"""Admin: a handle that makes requests to the cluster and gives a Future for each answer.
+"""Admin: a handle that makes requests to the cluster and returns a Future for each answer.
 
-librdkafka puts the answers on a queue of ours, which a thread of ours reads while requests are in
-flight. Neither librdkafka's background queue, whose thread must not close the handle and which drops what it
-has not served when the handle goes, nor poll() is needed.
+librdkafka puts the answers on a queue of ours. A thread of ours reads it while requests are in
+flight, so poll() is not needed. librdkafka's background queue would not do: its thread must not
+close the handle, and it drops unserved answers when the handle is destroyed.
 """
 import threading
 import warnings
@@ -20,8 +20,12 @@ from cykafka._admin_request cimport (
     text_or_none,
 )
 from cykafka._config cimport merged_config
+from cykafka._client cimport copied, new_call
 from cykafka._csrc cimport (
+    CK_CALL_GROUPS,
     PyThread_get_thread_ident,
+    ck_call_leave,
+    ck_call_t,
     ck_callback_poll,
     ck_queue_length,
     ck_runtime_generation,
@@ -57,11 +61,9 @@ from cykafka._librdkafka_admin cimport (
     rd_kafka_event_type,
     rd_kafka_group_info,
     rd_kafka_group_list,
-    rd_kafka_group_list_destroy,
-    rd_kafka_list_groups,
     rd_kafka_queue_poll,
 )
-from cykafka._util cimport NOW, deadline_after, int_ms, timeout_ms
+from cykafka._util cimport NOW, deadline_after, timeout_ms
 
 from cykafka._errors import KafkaError
 from cykafka._metadata import BrokerMetadata
@@ -76,8 +78,9 @@ _NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
 cdef class Admin(Client):
     """The native half of AdminClient.
 
-    ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)``: librdkafka's
-    properties, and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``, ``oauth_cb`` and ``logger``.
+    ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)`` take
+    librdkafka's properties and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``, ``oauth_cb``
+    and ``logger``.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -85,33 +88,39 @@ cdef class Admin(Client):
 
     def __init__(self, *args, **kwargs):
         self.check_new()
-        # A consumer would do as well; a producer is the lighter one.
-        self.open(RD_KAFKA_PRODUCER, merged_config(args, kwargs, type(self).__name__))
+        try:
+            # A consumer would do as well; a producer is the lighter one.
+            self.open(RD_KAFKA_PRODUCER, merged_config(args, kwargs, type(self).__name__))
+        finally:
+            self._opening = False
 
     def __dealloc__(self):
         # As Handle's: for classes that hide __del__.
         if self._generation == ck_runtime_generation:
             self.release()
 
+    cdef str closed_words(self):
+        return "AdminClient has been closed"
+
     # -- asking
 
-    def _ask(self, Request request, keys, **options):
+    def _ask(self, Request request not None, keys, **options):
         """Make a request.
 
         Parameters
         ----------
         request : Request
         keys : iterable or None
-            What the answer is about: each gets a future. None for a lone future.
+            The items of the answer: each gets a future. None for a single future.
         **options
-            ``request_timeout`` and ``operation_timeout`` in seconds; flags, numbers, lists of numbers.
-            None leaves librdkafka's default.
+            ``request_timeout`` and ``operation_timeout`` in seconds; flags, numbers, lists of
+            numbers. None leaves librdkafka's default.
 
         Returns
         -------
         concurrent.futures.Future or dict
-            Running already, so they cannot be cancelled. Each gets a result or a KafkaException, whatever
-            happens; if the handle is closed first, ``_DESTROY``.
+            Already running, so they cannot be cancelled. Each gets a result or a KafkaException.
+            If the handle is closed first, its code is ``_DESTROY``.
         """
         cdef options_t chosen
         cdef rd_kafka_AdminOptions_t *c_options
@@ -223,12 +232,11 @@ cdef class Admin(Client):
         return 0
 
     cdef int refresh_metadata(self, bint topics) except -1:
-        """Have librdkafka ask who the controller is now, and who leads the topics' partitions, without waiting
-        for the answer.
+        """Make librdkafka request the controller and the partition leaders again, without waiting.
 
-        A client without topics hears of a controller that has gone, or of the leaders of a topic that had none when it
-        first asked, only at the next regular refresh, minutes later: all requests until then would fail
-        as well. The answer is librdkafka's thread's to read.
+        Without this, a client without topics would learn only at the next regular refresh, minutes
+        later, that the controller has moved or that a topic now has leaders. All requests until
+        then would fail too. librdkafka's thread handles the answer.
         """
         cdef const rd_kafka_metadata_t *metadata = NULL
         if self._open_in != ck_runtime_generation:
@@ -242,7 +250,7 @@ cdef class Admin(Client):
         return 0
 
     cdef int give_up(self) except -1:
-        """Tell the futures that are left that there will be no answer."""
+        """Fail the remaining futures."""
         while self._pending:
             _, request = self._pending.popitem()
             (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
@@ -295,32 +303,28 @@ cdef class Admin(Client):
         group : str, optional
             Only this one.
         timeout : float
-            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
+            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
 
         Returns
         -------
         list of GroupMetadata
         """
-        cdef const rd_kafka_group_list *groups = NULL
-        cdef const char *only = NULL
-        cdef int ms
-        cdef rd_kafka_resp_err_t err
+        self.check_handle()
+        cdef int64_t ms
+        cdef ck_call_t *call
         cdef int i
         warnings.warn("list_groups() is deprecated: use list_consumer_groups() and "
                       "describe_consumer_groups()", DeprecationWarning, stacklevel=1)
-        if group is not None:
-            only = c_text(group, "group")
-        ms = int_ms(timeout_ms(timeout, "timeout"))
-        rk = self.enter()
-        with nogil:
-            err = rd_kafka_list_groups(rk, only, &groups, ms)
-        self.leave()
+        ms = timeout_ms(timeout, "timeout")
+        call = new_call(CK_CALL_GROUPS)
         try:
-            check_doing(err, "Failed to list groups")
-            result = [_group_from(groups, i) for i in range(groups.group_cnt)]
+            if group is not None:
+                call.topic = copied(c_text(group, "group"))
+            self.ask(call, ms)
+            check_doing(call.err, "Failed to list groups")
+            result = [_group_from(call.groups, i) for i in range(call.groups.group_cnt)]
         finally:
-            if groups is not NULL:
-                rd_kafka_group_list_destroy(groups)
+            ck_call_leave(call)
         self.dispatch(NOW)
         return result
 
@@ -345,20 +349,42 @@ cdef class Admin(Client):
                 rd_kafka_queue_destroy(results)
         return 0
 
-    cdef int destroy(self, int flags) except -1:
+    cdef int destroy(self, int flags, int64_t deadline=-1, bint signals=False) except -1:
         try:
-            Client.destroy(self, flags)
+            Client.destroy(self, flags, deadline, signals)
         finally:
             self.give_up()
         return 0
 
-    def close(self):
+    def close(self, timeout=None):
         """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
 
-        Closing again is harmless. A future's callback may close.
+        Closing again is harmless. A future's callback may close. Ctrl-C ends the wait, and the
+        client is closed all the same.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for calls in other threads and for librdkafka's threads, which may end
+            later; by default without limit. It does not wait for answers.
+
+        Returns
+        -------
+        bool
+            False if futures were without an answer.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` if a call in another thread did not end in time. The client then stays
+            open, but other calls that waited meanwhile raise RuntimeError.
         """
-        if self.begin_close():
-            self.destroy(0)
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        answered = True
+        if self.begin_close(deadline):
+            answered = not self._pending
+            self.destroy(0, deadline, True)
+        return answered
 
     def __enter__(self):
         return self
@@ -376,11 +402,11 @@ cdef class Admin(Client):
 
 
 cdef bint _words_dangle(rd_kafka_event_t *event) noexcept nogil:
-    """Whether the answer's error string is neither to be read nor to be freed.
+    """Whether the answer's error string must be neither read nor freed.
 
-    Where a broker refuses DescribeUserScramCredentials as a whole, to somebody who may not describe the
-    cluster for one, librdkafka 2.14.2 keeps a string of its own thread's stack and frees it like one of the heap.
-    The errors it finds itself (below _END) have a proper one.
+    If a broker refuses a whole DescribeUserScramCredentials request, for example for lack of
+    authorization, librdkafka 2.14.2 keeps a pointer into its thread's stack and frees it like heap
+    memory. Errors that librdkafka finds itself (below _END) have a proper string.
     """
     return (rd_kafka_event_type(event) == RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT
             and rd_kafka_event_error(event) > RD_KAFKA_RESP_ERR__END
@@ -392,7 +418,7 @@ cdef void _destroy_answer(rd_kafka_event_t *event) noexcept nogil:
         rd_kafka_event_destroy(event)
 
 
-def _serve_results(Admin handle):
+def _serve_results(Admin handle not None):
     try:
         handle.serve_results()
     finally:

@@ -46,7 +46,6 @@ from cykafka._librdkafka_admin cimport (
 )
 from cykafka._util cimport int_argument
 
-from cykafka._errors import KafkaError
 from cykafka._model.scram import (
     ScramCredentialInfo,
     ScramMechanism,

@@ -152,7 +152,8 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                     c_resource, c_text(name, "incremental_configs: name"),
                     <rd_kafka_AlterConfigOpType_t>operation, NULL)
             elif value is None:
-                raise TypeError(f"incremental_configs: expected a value of {entry.name!r}, got None")
+                raise TypeError(
+                    f"incremental_configs: expected a value of {entry.name!r}, got None")
             else:
                 value = str(value)
                 error = rd_kafka_ConfigResource_add_incremental_config(

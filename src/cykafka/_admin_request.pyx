@@ -102,8 +102,8 @@ cdef class Request:
 
 
 cdef int _settle(future, outcome) except -1:
-    # The callbacks of the future run in here. What they raise is their own affair, and must not keep
-    # the other futures from their outcomes. Only Ctrl-C can come before the future is done: again, then.
+    # The future's callbacks run in here. An exception of theirs must not keep the other futures
+    # from their outcomes. Only Ctrl-C can come before the future is done: retry then.
     for _ in range(3):
         try:
             if isinstance(outcome, KafkaError):
@@ -228,8 +228,8 @@ cdef const char *c_text(object text, str argument) except NULL:
     if "\0" in text:
         raise ValueError(f"{argument}: it has a NUL character at {text.index(chr(0))}")
     if size > MAX_TEXT:
-        raise ValueError(f"{argument}: it has {size} bytes, more than the {MAX_TEXT} of a string in "
-                         "Kafka's protocol")
+        raise ValueError(f"{argument}: it has {size} bytes, more than the {MAX_TEXT} of a string "
+                         "in Kafka's protocol")
     return encoded
 
 

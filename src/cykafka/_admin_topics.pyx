@@ -97,8 +97,10 @@ cdef class CreateTopics(Request):
             self.add(c_topic)
             if assignment:
                 if len(assignment) != count:
-                    raise ValueError(f"replica_assignment: {new_topic!r} has {count} partitions, "
-                                     f"but {len(assignment)} lists of replicas")
+                    raise ValueError(
+                        "replica_assignment must be a list of int lists with an outer size of "
+                        f"num_partitions: {new_topic!r} has {count} partitions, but "
+                        f"{len(assignment)} lists of replicas")
                 _assign(c_topic, <assign_t>rd_kafka_NewTopic_set_replica_assignment, assignment,
                         new_topic)
             for name, value in (new_topic.config or {}).items():
@@ -253,14 +255,17 @@ cdef object _checked_assignment(object plan):
     if assignment is None:
         return None
     if getattr(plan, "replication_factor", -1) != -1:
-        raise ValueError(f"{plan!r}: replication_factor and replica_assignment are mutually "
-                         "exclusive")
+        raise ValueError("replication_factor and replica_assignment are mutually exclusive: "
+                         f"{plan!r}")
     if (not isinstance(assignment, (list, tuple)) or not assignment
             or not all(isinstance(replicas, (list, tuple)) and replicas
                        and all(isinstance(replica, int) for replica in replicas)
                        for replicas in assignment)):
-        raise ValueError(f"replica_assignment: {plan!r} needs a list with a non-empty list of broker "
-                         f"ids for each partition, got {assignment!r}")
+        size = ("num_partitions" if hasattr(plan, "num_partitions")
+                else "new_total_count - existing partition count")
+        raise ValueError("replica_assignment must be a list of int lists with an outer size of "
+                         f"{size}: {plan!r} needs a list with a non-empty list of broker ids for "
+                         f"each partition, got {assignment!r}")
     return [list(replicas) for replicas in assignment]
 
 

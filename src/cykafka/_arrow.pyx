@@ -52,14 +52,14 @@ _HEADERS = "list<struct<key: string, value: binary>>"
 @cython.final
 @cython.no_gc
 cdef class ArrowData:
-    """Everything that one object gave: a table in chunks, or an array in chunks.
+    """All the data of one object: a table in chunks, or an array in chunks.
 
-    It owns the arrays, and releases them with itself: whoever reads columns of it keeps it. A column's memory is the
-    producer's, who may not change it.
+    It owns the arrays and releases them when it is destroyed, so a reader of its columns must keep
+    it. The columns' memory belongs to the producer of the data, who must not change it.
     """
 
     def __cinit__(self, data, str argument="data"):
-        # A stream first: what has both may not fit into one array.
+        # A stream first: data with both interfaces may not fit into one array.
         self._kept = []
         give = getattr(data, "__arrow_c_stream__", None)
         if give is not None:
@@ -146,7 +146,7 @@ cdef class ArrowData:
         return 0
 
     cdef int _check(self, str argument) except -1:
-        """What holds for the whole: the chunks are of the schema, and no row of a table is null."""
+        """Check the whole: every chunk matches the schema, and no row of a table is null."""
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -178,7 +178,7 @@ cdef class ArrowData:
 
     cdef int _view(self, size_t chunk, object name, str argument,
                    ck_arrow_view_t *view) except -1:
-        """The column of a table, or for None all that there is. Without chunks there is the type alone."""
+        """A column of a table, or all of the data for None. Without chunks: only the type."""
         cdef ck_arrow_view_t whole
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -252,7 +252,7 @@ cdef class ArrowData:
 
     cdef int numbers(self, size_t chunk, object name, str argument, bint times,
                      ck_numbers_t *numbers) except -1:
-        """The integers or, if times, also timestamps of a chunk's column. numbers.missing must be set."""
+        """The integers (if times, also timestamps) of a chunk's column. Set numbers.missing."""
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -280,7 +280,8 @@ cdef class ArrowData:
             self._refuse(result, &problem, &view, chunk, name, argument, _HEADERS)
         return 0
 
-    # All chunks as one: what lies in several is gathered, in memory that lives as long as this object.
+    # All chunks as one. The items of several chunks are gathered in memory that lives as long as
+    # this object.
 
     cdef int whole_column(self, object name, str argument, ck_column_t *column) except -1:
         cdef ck_column_t part

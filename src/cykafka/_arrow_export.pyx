@@ -1,8 +1,9 @@
-"""Consumed records as Arrow arrays: what a MessageBatch inherits to speak Arrow's PyCapsule interface.
+"""Consumed records as Arrow arrays: the base class that gives MessageBatch Arrow's PyCapsule
+interface.
 
-The columns are those of Spark's Kafka source, so that an array goes there unchanged. They are copied, without the
-GIL, into memory that C frees: what a reader makes of them needs neither the batch nor the consumer, nor a
-thread that has the GIL.
+The columns are those of Spark's Kafka source, so that Spark takes an array unchanged. They are
+copied, without the GIL, into memory that C frees. The copy therefore needs neither the batch, nor
+the consumer, nor a thread with the GIL.
 """
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
@@ -44,10 +45,10 @@ cdef class ArrowExport:
     def __arrow_c_schema__(self):
         """The type of the arrays, as a capsule of Arrow's PyCapsule interface.
 
-        It is that of Spark's Kafka source: a struct of ``key: binary``, ``value: binary``, ``topic: string``,
-        ``partition: int32``, ``offset: int64``, ``timestamp: timestamp[us, tz=UTC]`` and ``timestampType: int32`` (-1: none,
-        0: the producer's, 1: the broker's), all of them nullable. :meth:`select` gives others, headers among
-        them.
+        It is that of Spark's Kafka source: a struct of ``key: binary``, ``value: binary``,
+        ``topic: string``, ``partition: int32``, ``offset: int64``, ``timestamp: timestamp[us,
+        tz=UTC]`` and ``timestampType: int32`` (-1: none, 0: the producer's, 1: the broker's), all
+        of them nullable. :meth:`select` returns other columns, among them the headers.
         """
         return _schema(_DEFAULT, CK_ARROW_HEADERS)
 
@@ -75,14 +76,15 @@ cdef class ArrowExport:
         return _array(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """A copy of the records as a stream of Arrow arrays: one, unless a column would hold more than 2 GiB.
+        """A copy of the records as a stream of Arrow arrays: a single one, unless a column would
+        hold more than 2 GiB.
 
         ``pyarrow.table(batch)``, nanoarrow and DuckDB call it.
 
         Parameters
         ----------
         requested_schema : capsule, optional
-            Not heeded: the arrays are of the type that they have.
+            Ignored: the arrays keep their own type.
 
         Returns
         -------
@@ -96,14 +98,14 @@ cdef class ArrowExport:
         return _stream(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
 
     def select(self, *columns):
-        """The columns that are wanted, in this order, for a reader of Arrow data.
+        """Some of the columns, in this order, for a reader of Arrow data.
 
         Parameters
         ----------
         *columns : str, or one iterable of str
-            Of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and ``headers``: ``list<element:
-            struct<key: string, value: binary>>``, null for a record without headers. What a column costs
-            is only paid for those that are named.
+            One or more of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
+            ``timestampType`` and ``headers`` (``list<element: struct<key: string, value:
+            binary>>``, null for a record without headers). Only these are copied.
 
         Returns
         -------
@@ -226,8 +228,9 @@ cdef tuple _array(ArrowExport batch, const ck_arrow_name_t *names, size_t names_
     if error:
         raise MemoryError("not enough memory for the records as an Arrow array")
     if built < cnt:
-        raise OverflowError(f"only {built} of {cnt} records fit into one Arrow array, whose columns "
-                            f"hold {most} bytes each: slice the batch, or read it as a stream")
+        raise OverflowError(f"only {built} of {cnt} records fit into one Arrow array, whose "
+                            f"columns hold {most} bytes each: slice the batch, or read it as a "
+                            "stream")
     return schema, capsule
 
 
@@ -256,7 +259,8 @@ cdef object _stream(ArrowExport batch, const ck_arrow_name_t *names, size_t name
         error = ck_arrow_stream(rows, start, step, cnt, names, names_cnt, most, stream)
         ck_batch_unref(rows)
     if error == EOVERFLOW:
-        raise OverflowError(f"a record alone is beyond the {most} bytes that an Arrow column holds")
+        raise OverflowError(
+            f"a record alone is beyond the {most} bytes that an Arrow column holds")
     if error:
         raise MemoryError("not enough memory for the records as Arrow arrays")
     return capsule

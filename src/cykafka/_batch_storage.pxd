@@ -1,10 +1,11 @@
 from cykafka._csrc cimport ck_batch_t
 
 cdef class Storage:
-    # The records, or NULL once they are released. Read or exchanged with the GIL only; whoever reads the batch
-    # without it takes a reference first, and whoever keeps it for longer than a call pins it.
+    # The records, or NULL once they are released. Read or exchanged with the GIL only. To read the
+    # batch without the GIL, take a reference first; to keep it for longer than a call, pin it.
     cdef ck_batch_t *_ptr
-    # The consumer's list of what it has handed over: the next Storage, and where the pointer to this one is.
+    # The consumer's list of batches it has handed over: the next Storage, and the pointer to this
+    # one.
     cdef void *_next
     cdef void **_link
     # Whether a closed consumer had no memory to detach it.

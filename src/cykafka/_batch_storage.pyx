@@ -1,13 +1,16 @@
-"""What a MessageBatch stands on: the records it shares with its slices, and what its columns are views of.
+"""The storage of a MessageBatch: the records it shares with its slices, and the memory that its
+columns are views of.
 
-A Storage has a ck_batch_t. That one never changes, but the Storage may exchange it for a copy (``detach``, which a
-closing consumer does to all it has handed over), or give it back (``release``). Both happen with the GIL, so code
-that keeps it, and runs no foreign code, reads without more ado. Code that lets go of the GIL takes a reference and
-gives it back before it takes the GIL again: a reader that began before an exchange ends with the records it
-began with, and whoever closes the consumer waits until it has (ck_loans). Foreign code (a collection in the middle
-of an allocation) could close the consumer in this very thread, which would then wait for itself: so nothing
-that allocates Python objects runs with such a reference. Views of values pin the batch instead, and
-the closing consumer does not wait for these.
+A Storage has a ck_batch_t. That batch never changes, but the Storage may exchange it for a copy
+(``detach``, which a closing consumer calls for every batch it has handed over) or release it
+(``release``). Both happen with the GIL. Code that holds the GIL and runs no foreign code therefore
+needs no reference. Code that releases the GIL takes a reference first and gives it back before it
+takes the GIL again. A reader that began before an exchange keeps the records it began with, and
+the thread that closes the consumer waits for that reader (ck_loans).
+
+Foreign code (a garbage collection during an allocation) could close the consumer in this very
+thread, which would then wait for itself. So no code allocates Python objects while it has such a
+reference. Views of values pin the batch instead; the closing consumer does not wait for them.
 """
 cimport cython
 from cpython.buffer cimport (
@@ -68,8 +71,8 @@ cdef class Storage:
         ck_batch_ref(lent)
         with nogil:
             copy = ck_batch_copy(lent)
-        # Meanwhile another thread may have done the same, or have released it. It cannot be another batch at the
-        # same address: this one has our reference still.
+        # Meanwhile another thread may have detached or released the batch. self._ptr cannot be a
+        # new batch at the same address, because this one still has our reference.
         if copy is not NULL and self._ptr is lent:
             self._ptr = copy
             pinned = self._pinned
@@ -99,7 +102,8 @@ cdef class Storage:
 
 @cython.final
 cdef class Payloads:
-    """What the memoryviews of a batch's values keep alive: its records, wherever the consumer is."""
+    """Keeps the records of a batch alive for the memoryviews of its values, without the
+    consumer."""
 
     def __dealloc__(self):
         if self._pinned is not NULL:

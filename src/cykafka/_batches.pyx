@@ -39,23 +39,24 @@ cdef class Batches(Fetcher):
     """The part of a consumer that hands over batches."""
 
     def consume_batch(self, max_messages=10_000, timeout=None):
-        """Wait for up to so many messages, running callbacks meanwhile; as ``consume()``, but no Message is made.
+        """Wait for up to ``max_messages`` messages, running callbacks meanwhile. Like
+        ``consume()``, but makes no Message objects.
 
         Parameters
         ----------
         max_messages : int
             1 to 1,000,000.
         timeout : float, optional
-            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s; what was
-            gathered then, or when a callback raises, comes with the next call.
+            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
+            Messages gathered by then, or before a callback raised, come with the next call.
 
         Returns
         -------
         MessageBatch
-            The records, fewer than asked for, or none, when the time is over; none of a partition that was
-            revoked meanwhile. Events and errors that came are ``batch.errors``. With
-            ``enable.auto.offset.store`` (the default) all of it counts as read now; otherwise
-            ``store_offsets(batch)`` or ``commit(batch)`` when it is done.
+            The records: fewer than asked for, or none, when the time is over; none of a partition
+            that was revoked meanwhile. Events and errors are in ``batch.errors``. With
+            ``enable.auto.offset.store`` (the default) the whole batch counts as read now.
+            Otherwise call ``store_offsets(batch)`` or ``commit(batch)`` after processing it.
 
         Raises
         ------
@@ -68,22 +69,26 @@ cdef class Batches(Fetcher):
         return self.fetch(want, timeout_ms(timeout, "timeout"), False, "consume_batch")
 
     def batches(self, max_messages=10_000, timeout=1.0):
-        """Iterate over batches until the consumer is closed, by the loop's body, a callback or another thread.
+        """Iterate over batches until the loop's body, a callback or another thread closes the
+        consumer.
+
+        A ``close(timeout=)`` of another thread ends the iteration even if it then runs out of time
+        and leaves the consumer open.
 
         Parameters
         ----------
         max_messages : int
             The most records a batch has, 1 to 1,000,000.
         timeout : float, optional
-            Seconds that a batch may take to fill; None or less than 0: full ones only. Nothing is handed over
-            meanwhile, so this is how old a record may get in a topic of little traffic.
+            Seconds that a batch may take to fill; None or less than 0: only full batches. In a
+            topic of little traffic, a record may wait this long before it is handed over.
 
         Returns
         -------
         iterator of MessageBatch
-            None of them is empty, and none has errors. Raises KafkaException for an event or error that came
-            instead of a record, once the records before it are handed over; iterating on goes on behind it. Ends
-            of partitions (``_PARTITION_EOF``) are passed over.
+            None is empty, and none has errors. Raises KafkaException for an event or error, once
+            the records before it are handed over; the iteration can then continue after it. Ends
+            of partitions (``_PARTITION_EOF``) are skipped.
 
         Raises
         ------
@@ -101,29 +106,30 @@ cdef class Batches(Fetcher):
         return iterator
 
     def _consume_ranges(self, ranges, max_messages=10_000, max_bytes=16_777_216, timeout=None):
-        """Wait for records of some parts of partitions, running callbacks meanwhile.
+        """Wait for records of some ranges of offsets, running callbacks meanwhile.
 
-        For whoever reads from offsets to offsets: the partitions are assigned, with the offsets where the ranges
-        begin, by the caller, and ``enable.partition.eof`` is true, or a range whose last offsets hold no records
-        is not found to be at its end.
+        The caller has assigned the partitions, with the first offsets of the ranges, and has set
+        ``enable.partition.eof`` to true. Without it, a range whose last offsets hold no records
+        never ends.
 
         Parameters
         ----------
         ranges : Ranges
-            What is wanted, and how far it has been read: this call moves it on.
+            The ranges and their progress, which this call advances.
         max_messages : int
             1 to 1,000,000.
         max_bytes : int
-            Of keys and values; about so many, since a record is not known before it is there.
+            Of keys and values; approximate, because a record's size is known only when it arrives.
         timeout : float, optional
-            Seconds; None or less than 0: until one of the limits or the end of all ranges is reached. Ctrl-C is
-            noticed within 0.1 s; what was gathered then, or when a callback raises, comes with the next call.
+            Seconds; None or less than 0: until one of the limits or the end of all ranges is
+            reached. Ctrl-C is noticed within 0.1 s. Messages gathered by then, or before a
+            callback raised, come with the next call.
 
         Returns
         -------
         MessageBatch
-            Records within the ranges only; none of them twice. ``errors`` are what came instead of records,
-            ends of partitions not among them; the call ends with the first.
+            Only records within the ranges, none of them twice. ``errors`` holds events and errors,
+            except ends of partitions; the call returns at the first.
 
         Raises
         ------
@@ -170,7 +176,8 @@ cdef class Batches(Fetcher):
             wait = SLICE if ms < 0 or ms > SLICE else ms
             rk = self.enter()
             with nogil:
-                # What is there, else the next one: whoever waits for many does not learn that the range is done.
+                # The messages that are there, or else the next one: a wait for many messages would
+                # not notice the end of a range.
                 filled = ck_batch_fill(batch, self._wait_queue, 0, step)
                 if filled == 0:
                     ck_ranges_catch_up(ranges, rk)
@@ -194,9 +201,10 @@ cdef class Batches(Fetcher):
             self.end(gathered)
 
     cdef MessageBatch hand_over_batch(self, ck_batch_t *gathered, size_t want, bint raising):
-        """The next messages as a batch; they leave what was gathered and count as read.
+        """Take the next messages out of the gathered ones, as a batch that counts as read.
 
-        When raising: those before the next error; the error, if it is the next. Otherwise with the errors.
+        If raising: the messages before the next error, or raise the error if it is first.
+        Otherwise all messages, errors included.
         """
         cdef MessageBatch batch
         cdef rd_kafka_message_t **first
@@ -220,6 +228,8 @@ cdef class Batches(Fetcher):
                 for i in range(cnt):
                     if first[i].err:
                         errors.append(self._error_from(first[i]))
+            if self._starting:
+                self.note_starts(first, cnt)
             batch = batch_from(gathered, cnt, self._loans, &self._handed, tuple(errors))
             if self._stores:
                 ck_batch_store_offsets(batch._storage._ptr.rkmessages, batch._cnt)
@@ -247,13 +257,15 @@ cdef class BatchIterator:
     def __next__(self):
         cdef Batches consumer = self._consumer
         cdef MessageBatch batch
+        cdef int64_t stops
         if consumer is None:  # made by hand, or cleared by the collector
             raise StopIteration
+        stops = consumer._stops
         while True:
             try:
                 batch = consumer.fetch(self._want, self._timeout, True, "batches")
             except ClosedError:
-                if consumer._open_in == ck_runtime_generation:
+                if consumer._open_in == ck_runtime_generation and consumer._stops == stops:
                     raise  # it was about another handle, in a callback
                 raise StopIteration from None
             if batch._cnt:

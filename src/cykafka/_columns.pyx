@@ -208,8 +208,8 @@ cdef class Columns:
             column.kind = CK_COLUMN_FIXED
             column.u.fixed.width = buffer.shape[1]
         elif buffer.ndim == 1 and buffer.itemsize == 1:
-            raise TypeError(f"{name}: expected one item for each record, got the bytes of one: put "
-                            "it into a list")
+            raise TypeError(f"{name}: expected one item for each record, got the bytes of one: "
+                            "put it into a list")
         else:
             raise TypeError(f"{name}: expected a buffer of byte strings (format '10s', or rows of "
                             f"bytes in two dimensions), got one of format {_format_of(buffer)!r} "
@@ -241,7 +241,8 @@ cdef class Columns:
                 arrow.whole_numbers(None, name, name == "timestamps", numbers)
                 check_range(numbers, arrow.length, name, low, high)
                 return 0
-            if PyObject_CheckBuffer(data) and self._buffer_of_numbers(data, name, numbers, low, high):
+            if (PyObject_CheckBuffer(data)
+                    and self._buffer_of_numbers(data, name, numbers, low, high)):
                 return 0
             if not PySequence_Check(data) or isinstance(data, (Mapping, Set)):
                 numbers.missing = int_argument(data, name, low, high)
@@ -452,7 +453,7 @@ cdef str _format_of(Py_buffer *buffer):
 
 
 cdef str _kind_of(Py_buffer *buffer):
-    """The type code of a buffer's items, "" if they have several or are not in this machine's order."""
+    """The type code of a buffer's items; "" for several fields or foreign byte order."""
     cdef str code = _format_of(buffer)
     if code[:1] in ("@", "=", "|"):
         code = code[1:]

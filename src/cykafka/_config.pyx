@@ -8,7 +8,7 @@ from posix.stdio cimport open_memstream
 
 from cykafka._errors import KafkaError, KafkaException
 
-from cykafka._util cimport plain_str
+from cykafka._util cimport hidden_utf8, plain_str
 from cykafka._librdkafka cimport (
     RD_KAFKA_CERT_CA,
     RD_KAFKA_CERT_ENC_DER,
@@ -49,11 +49,11 @@ _SECRET = re.compile(r"password|passphrase|secret|private\.key|key\.pem|sasl\.us
 cdef dict merged_config(tuple args, dict kwargs, str cls):
     """The configuration of ``X(dict)``, ``X(dict, **kwargs)`` and ``X(**kwargs)``, a copy."""
     if len(args) > 1:
-        raise TypeError(f"{cls}: expected one configuration dict, got {len(args)} arguments")
+        raise TypeError(f"expected tuple containing single dict: {cls} got {len(args)} arguments")
     if args and not isinstance(args[0], dict):
-        raise TypeError(f"{cls}: expected a configuration dict, got {type(args[0]).__name__}")
+        raise TypeError(f"expected configuration dict: {cls} got {type(args[0]).__name__}")
     if not args and not kwargs:
-        raise TypeError(f"{cls}: expected a configuration dict")
+        raise TypeError(f"expected configuration dict: {cls} got none")
     given = dict(args[0]) if args else {}
     given.update(kwargs)
     return _plain_keys(given, f"{cls}: expected str keys in the configuration")
@@ -91,7 +91,8 @@ cdef bint take_bool(dict config, str key, bint default) except? -1:
 
 
 cdef int set_default(dict config, str key, value) except -1:
-    """Set a property that the configuration leaves to us, neither plainly nor by default.topic.config."""
+    """Set a default of ours, unless the configuration or its default.topic.config has the
+    property."""
     topic_config = config.get("default.topic.config")
     if config.get(key) is None and not (isinstance(topic_config, dict) and key in topic_config):
         config[key] = value
@@ -142,7 +143,7 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
         raise _invalid('"enabled_events" is internal: use the callbacks')
     name = key.encode()
     try:
-        text = _text(key, value).encode()
+        text = hidden_utf8(_text(key, value), key)
     except TypeError:
         if key not in _property_names():
             raise _unknown(key) from None
@@ -165,7 +166,7 @@ cdef int _set_certificate(rd_kafka_conf_t *conf, str key, value) except -1:
     cdef rd_kafka_cert_type_t kind = RD_KAFKA_CERT_PUBLIC_KEY
     cdef bytes data
     if isinstance(value, str):
-        value = value.encode()
+        value = hidden_utf8(plain_str(value), key)
     try:
         data = bytes(memoryview(value))
     except TypeError:
@@ -203,16 +204,15 @@ cdef str property_of(rd_kafka_t *rk, str key):
         rd_kafka_topic_conf_destroy(topic_conf)
 
 
-cdef dict properties_of(rd_kafka_t *rk):
-    """All properties of an open handle; secrets are "[redacted]"."""
-    cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
-    try:
-        # Secrets are not even looked at: set_sasl_credentials() may be changing one of them.
-        return {key: "[redacted]" if _SECRET.search(key)
-                else _text_in(rd_kafka_conf(rk), topic_conf, key)
-                for key in sorted(_property_names())}
-    finally:
-        rd_kafka_topic_conf_destroy(topic_conf)
+cdef list property_names():
+    """The names of all properties, in order."""
+    return sorted(_property_names())
+
+
+cdef bint is_secret(str key) except -1:
+    """Whether the value of a property must not be shown. It must not be read, either:
+    set_sasl_credentials() may be changing it."""
+    return _SECRET.search(key) is not None
 
 
 cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topic_conf, str key):
@@ -253,7 +253,12 @@ cdef str _text(str key, value):
     if isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, bytes):
-        return value.decode()
+        start = -1
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            start = error.start  # the exception has the value, which may be a secret
+        raise ValueError(f"{key}: the byte at index {start} is not UTF-8")
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     raise TypeError(f"{key}: expected a str, bool, int, float or None, "

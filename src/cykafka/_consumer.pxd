@@ -1,4 +1,23 @@
 from cykafka._lag cimport Lag
+from cykafka._librdkafka cimport rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t
 
 cdef class Consumer(Lag):
-    pass
+    # Whether a transaction failed and the consumer has not yet gone back to the committed offsets.
+    cdef bint _behind
+    # By (topic, partition): the positions when a transaction has last committed or failed. What
+    # was handed over since is beyond them.
+    cdef dict _marks
+    # By (topic, partition): the KafkaErrors of partitions of which messages were handed over that
+    # the next transaction can no longer commit, because the position is gone.
+    cdef dict _given_up
+    # Whether a transaction may commit this consumer's offsets; -1 until it is known.
+    cdef int _suitable
+
+    cdef bint suits(self) except -1
+    cdef list _read_positions(self)
+    cdef list _uncommitted(self, list partitions)
+    cdef int give_up(self, list partitions, rd_kafka_resp_err_t err, str words) except -1
+    cdef int begin_reading(self, list partitions) except -1
+    cdef int rebalance(self, rd_kafka_resp_err_t err,
+                       rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef list seek_to(self, list partitions)

@@ -1,9 +1,25 @@
-"""Consumer: subscriptions and assignments. Messages are in _fetcher, offsets in _offsets and _lag."""
-from cpython.bytes cimport PyBytes_FromStringAndSize
+"""Consumer: subscriptions, assignments. Messages are in _fetcher, offsets in _offsets and _lag.
 
+Longer than 500 lines, a third of them the documentation of the methods.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t
+
+from cykafka._client cimport new_call
+from cykafka._config cimport property_of
+from cykafka._csrc cimport CK_CALL_SEEK, ck_call_leave, ck_call_t, ck_runtime_generation
 from cykafka._errors cimport check_doing, check_error
 from cykafka._librdkafka cimport (
+    RD_KAFKA_OFFSET_BEGINNING,
+    RD_KAFKA_OFFSET_END,
+    RD_KAFKA_OFFSET_TAIL_BASE,
+    RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
+    RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__RETRY,
+    RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS,
+    RD_KAFKA_RESP_ERR__STATE,
+    RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     rd_kafka_assign,
     rd_kafka_assignment,
     rd_kafka_consumer_group_metadata,
@@ -18,7 +34,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_pause_partitions,
     rd_kafka_resp_err_t,
     rd_kafka_resume_partitions,
-    rd_kafka_seek_partitions,
     rd_kafka_subscribe,
     rd_kafka_subscription,
     rd_kafka_topic_partition_list_destroy,
@@ -36,8 +51,7 @@ from cykafka._partition cimport (
 )
 
 from cykafka._errors import KafkaError, KafkaException
-
-from cykafka._errors import KafkaError, KafkaException
+from cykafka._handle import ClosedError
 
 
 cdef enum:
@@ -51,11 +65,11 @@ cdef class Consumer(Lag):
     Parameters
     ----------
     config : dict
-        librdkafka's properties, ``group.id`` among them; values are str, bool, int, float or None (the
-        default). And, all optional:
+        librdkafka's properties, ``group.id`` among them; values are str, bool, int, float or None
+        (the default). In addition, all optional:
 
         ``on_commit(KafkaError or None, list of TopicPartition)``
-            Called when an asynchronous or automatic commit is over.
+            Called when an asynchronous or automatic commit has finished.
         ``error_cb(KafkaError)``, ``throttle_cb(ThrottleEvent)``, ``stats_cb(json: str)``
             ``stats_cb`` needs ``statistics.interval.ms``.
         ``logger``
@@ -64,39 +78,49 @@ cdef class Consumer(Lag):
             Returns (token, expiry in s since the epoch[, principal[, extensions]]). Runs on
             librdkafka's thread; the constructor waits up to 10 s for the first token.
         ``default.topic.config``
-            A dict of topic properties; they win over the same ones given beside it.
+            A dict of topic properties; they override the same properties of ``config``.
         ``fetch.queue.backoff.ms``
-            20 by default, not librdkafka's 1000, which stops a reader that has emptied its queue of fetched
-            records for the rest of a second. Costs a core 0.3 % while the queue of 64 partitions is full.
+            20 by default instead of librdkafka's 1000. With 1000 a consumer that has emptied its
+            queue of fetched records waits for the rest of the second. 20 costs 0.3 % of a core
+            while the queue of 64 partitions is full.
 
     Raises
     ------
     KafkaException
-        For a property that does not exist or does not take the value; it names the property.
+        A property does not exist or does not accept the value; the error names it.
     ValueError
         There is no ``group.id``.
 
     Notes
     -----
-    All callbacks but ``oauth_cb`` run in the calls that wait for messages, and in ``close``. What they
-    raise, these calls raise. The consumer is a context manager; leaving the block closes it.
+    All callbacks except ``oauth_cb`` run in the calls that wait for messages, and in ``close``.
+    These calls raise the exceptions of the callbacks. The consumer is a context manager; leaving
+    the block closes it.
     """
+
+    def __cinit__(self, *args, **kwargs):
+        self._suitable = -1
+        self._marks = {}
+        self._given_up = {}
+        self._unread = set()
+        self._starts = {}
 
     # -- subscription and assignment
 
     def subscribe(self, topics, on_assign=None, on_revoke=None, on_lost=None):
-        """Subscribe to topics; replaces the subscription before.
+        """Subscribe to topics; replaces the previous subscription.
 
         Parameters
         ----------
         topics : list of str
             Names, or regular expressions: these begin with ``^``.
         on_assign, on_revoke, on_lost : callable, optional
-            ``callback(consumer, partitions)``: partitions have been assigned, are about to be revoked
-            (commit now), or were lost (too late to commit; ``on_revoke`` if there is no ``on_lost``).
-            A callback may call ``assign`` and ``unassign``, or with a cooperative assignor
-            ``incremental_assign`` and ``incremental_unassign``; unless it does, it is done after it.
-            It runs inside of librdkafka: a child that it forks must end by ``os._exit``, or exec.
+            ``callback(consumer, partitions)``: partitions have been assigned, are about to be
+            revoked (commit now), or were lost (too late to commit; ``on_revoke`` if there is no
+            ``on_lost``). A callback may call ``assign`` and ``unassign``, or with a cooperative
+            assignor ``incremental_assign`` and ``incremental_unassign``. If it does not, the
+            consumer does so afterwards. The callback runs inside of librdkafka: a child process
+            that it forks must end with ``os._exit`` or exec.
 
         Raises
         ------
@@ -153,19 +177,30 @@ cdef class Consumer(Lag):
         ----------
         partitions : list of TopicPartition
             ``OFFSET_INVALID`` (the default) and ``OFFSET_STORED`` start at the committed offset.
+
+        Raises
+        ------
+        KafkaException
+            ``_INVALID_ARG`` if a partition is given twice. The assignment then stays as it was.
         """
         c_partitions = partitions_to(partitions, "partitions")
-        self._assigned = True
         try:
+            self.give_up(None, RD_KAFKA_RESP_ERR__STATE, "assign() has replaced it")
+            self._unread.clear()
             self.on_list(<list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
+            self._assigned = True
+            self.begin_reading(partitions_from(c_partitions))
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
         self.drop(NULL)
 
     def unassign(self):
         """Read no partition any more."""
-        self._assigned = True
+        self.give_up(None, RD_KAFKA_RESP_ERR__STATE, "unassign() has removed it")
+        self._unread.clear()
+        self._starting = False
         self.on_list(<list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
+        self._assigned = True
         self.drop(NULL)
 
     def incremental_assign(self, partitions):
@@ -175,11 +210,18 @@ cdef class Consumer(Lag):
         ----------
         partitions : list of TopicPartition
             None of them assigned yet.
+
+        Raises
+        ------
+        KafkaException
+            ``_CONFLICT`` if one is assigned already, ``_INVALID_ARG`` if one is given twice,
+            ``_STATE`` in ``on_assign`` if the group's protocol is eager.
         """
         c_partitions = partitions_to(partitions, "partitions")
-        self._assigned = True
         try:
             self.on_list_error(rd_kafka_incremental_assign, c_partitions)
+            self._assigned = True
+            self.begin_reading(partitions_from(c_partitions))
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
@@ -190,12 +232,19 @@ cdef class Consumer(Lag):
         ----------
         partitions : list of TopicPartition
             All of them assigned, each given once.
+
+        Raises
+        ------
+        KafkaException
+            ``_INVALID_ARG`` if one is not assigned or is given twice.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
             refuse_duplicates(c_partitions)
-            self._assigned = True
+            self.give_up(partitions_from(c_partitions), RD_KAFKA_RESP_ERR__STATE,
+                         "incremental_unassign() has removed it")
             self.on_list_error(rd_kafka_incremental_unassign, c_partitions)
+            self._assigned = True
             self.drop(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
@@ -211,20 +260,25 @@ cdef class Consumer(Lag):
         check_doing(err, "Failed to get assignment")
         return taken(c_partitions)
 
-    # -- where reading goes on
+    # -- positions
 
     def pause(self, partitions):
-        """Fetch no more of these partitions; the assignment stays.
+        """Stop fetching and returning messages of these partitions; they stay assigned.
+
+        Messages that an earlier call has fetched but not returned (because a callback raised, for
+        example) are held back and come first after ``resume()``. A call in another thread that is
+        about to return may still return some of them.
 
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned ones: they are paused until ``resume()`` or until they are taken from the assignment.
-            One that is not assigned may stay paused when it is later.
+            Assigned ones; others are ignored, so pause new ones in ``on_assign``. They stay paused
+            until ``resume()``, even if they are revoked and assigned again.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
             self.on_list(rd_kafka_pause_partitions, c_partitions, "Failed to pause partitions")
+            self.hold(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
@@ -237,41 +291,66 @@ cdef class Consumer(Lag):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
+            # Before resuming: otherwise another thread might fetch the messages after these.
+            self.let_go(c_partitions)
             self.on_list(rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
     def seek(self, partition):
-        """Go on at another offset of an assigned partition.
+        """Continue at another offset of an assigned partition.
 
         Parameters
         ----------
         partition : TopicPartition
-            Its ``offset`` is an offset or ``OFFSET_BEGINNING`` or ``OFFSET_END``.
+            Its ``offset`` is an offset, ``OFFSET_BEGINNING``, ``OFFSET_END``, or -2000 - n for the
+            last n records.
 
         Raises
         ------
+        ValueError
+            The offset is none of the above.
         KafkaException
-            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being read; ``_TIMED_OUT`` if there
-            was no answer within 5 s.
+            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being fetched;
+            ``_TIMED_OUT`` if there was no answer within 5 s. Ctrl-C is noticed within 0.1 s.
         """
-        cdef rd_kafka_error_t *error
-        cdef rd_kafka_resp_err_t err
         if not isinstance(partition, TopicPartition):
-            raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
-        c_partitions = partitions_to([partition], "partition")
+            raise TypeError(
+                f"partition: expected a TopicPartition, got {type(partition).__name__}")
+        check_seekable(partition.offset)
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        self.give_up([partition], RD_KAFKA_RESP_ERR__STATE, "seek() has moved it")
+        self.begin_reading([partition])
+        error, = self.seek_to([partition])
+        if error is not None:
+            doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
+                     f"{partition.offset}")
+            if error in (<int>RD_KAFKA_RESP_ERR__STATE, <int>RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION):
+                doing += " (assign the partition first)"
+            check_doing(<rd_kafka_resp_err_t><int>error.code(), doing)
+
+    cdef list seek_to(self, list partitions):
+        """Seek to the offsets of the partitions. Returns a KafkaError or None for each."""
+        cdef rd_kafka_error_t *error
+        cdef ck_call_t *call = new_call(CK_CALL_SEEK)
         try:
-            rk = self.enter()
-            with nogil:
-                error = rd_kafka_seek_partitions(rk, c_partitions, SEEK_MS)
-            self.leave()
-            err = c_partitions.elems[0].err
-            if error is NULL and not err:
-                self.drop(c_partitions)
+            call.partitions = partitions_to(partitions, "partition")
+            self.start_call(call, SEEK_MS)
+            self.await_call(call)
+            error = call.error
+            call.error = NULL
+            check_error(error)
+            # What was fetched of a partition where the seek failed is still to be handed over.
+            done = [each for each in partitions_from(call.partitions) if each.error is None]
+            errors = [each.error for each in partitions_from(call.partitions)]
+            if done:
+                c_done = partitions_to(done, "partition")
+                self.drop(c_done)
+                rd_kafka_topic_partition_list_destroy(c_done)
+            return errors
         finally:
-            rd_kafka_topic_partition_list_destroy(c_partitions)
-        check_error(error)
-        check_doing(err, "Failed to seek")
+            ck_call_leave(call)
 
     # -- the group
 
@@ -310,9 +389,159 @@ cdef class Consumer(Lag):
         finally:
             rd_kafka_mem_free(NULL, buffer)
 
+    # -- transactions, for Producer.transaction()
+
+    def _prepare_transaction(self, timeout):
+        """Prepare for a transaction with this consumer's offsets.
+
+        Raises, retriable, if messages were handed over that it cannot commit. The consumer has
+        then gone back, and hands them over again.
+        """
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        for name, value, why in (
+                ("enable.auto.commit", "false",
+                 "offsets are committed with the transaction alone"),
+                ("isolation.level", "read_committed",
+                 "messages of open transactions may yet be aborted")):
+            if self.property(name) != value:
+                raise ValueError(f"consumer: expected {name}={value}: {why}")
+        if not self._behind and not self._given_up:
+            return
+        given_up = dict(self._given_up)
+        again = self._behind and len(self._uncommitted(self.assignment())) > 0
+        self._rewind(timeout)
+        for error in given_up.values():
+            raise KafkaException(KafkaError(
+                error.code(), f"{error.str()}; no transaction was begun, and the consumer has "
+                "gone back: read again", retriable=True))
+        if again:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__RETRY,
+                "The last transaction failed, and the consumer could not go back before it handed "
+                "over more messages; no transaction was begun, and the consumer has gone back "
+                "now: read again", retriable=True))
+
+    def _transaction_offsets(self):
+        """The positions and the group's metadata; raises if they do not cover all messages that
+        were handed over."""
+        metadata = self.consumer_group_metadata()
+        read = self._read_positions()
+        for error in self._given_up.values():
+            raise KafkaException(KafkaError(error.code(), error.str(), txn_requires_abort=True))
+        return read, metadata
+
+    def _note_committed(self, positions):
+        """A transaction has committed these positions."""
+        self._marks = {(each.topic, each.partition): each.offset for each in positions}
+        self._starts.update(self._marks)
+
+    def _note_failed_transaction(self):
+        """From now on no message that is handed over may be committed before _rewind()."""
+        self._behind = True
+        self._marks = {}
+        try:
+            self._marks = {(each.topic, each.partition): each.offset
+                           for each in self._read_positions()}
+        except (KafkaException, ClosedError):
+            pass  # without marks, all messages count as handed over since
+
+    def _rewind(self, timeout):
+        """Seek to the committed offsets, or to where reading began if none is committed.
+
+        No transaction begins until that has succeeded.
+        """
+        self._behind = True
+        read = [each for each in self.position(self.assignment())
+                if each.offset >= 0 or (each.topic, each.partition) in self._given_up]
+        if read:
+            targets = []
+            for each in self.committed(read, timeout):
+                if each.error is not None:
+                    raise KafkaException(each.error)
+                offset = each.offset
+                if offset < 0:
+                    offset = self._starts.get((each.topic, each.partition),
+                                              RD_KAFKA_OFFSET_BEGINNING)
+                targets.append(TopicPartition(each.topic, each.partition, offset))
+            # If only some of the seeks succeed, messages may come twice.
+            self._marks = {}
+            for each, error in zip(targets, self.seek_to(targets)):
+                if error is not None and each in self.assignment():
+                    raise KafkaException(error)
+        self._marks = {}
+        self._given_up = {}
+        self._behind = False
+
+    cdef bint suits(self) except -1:
+        """Whether a transaction may commit this consumer's offsets."""
+        if self._suitable < 0 and self._ptr is not NULL:
+            self._suitable = (property_of(self._ptr, "enable.auto.commit") == "false"
+                              and property_of(self._ptr, "isolation.level") == "read_committed")
+        return self._suitable > 0
+
+    cdef list _read_positions(self):
+        """The positions of the assigned partitions of which messages were returned."""
+        return [partition for partition in self.position(self.assignment())
+                if partition.offset >= 0]
+
+    cdef list _uncommitted(self, list partitions):
+        """Those of the partitions of which messages were handed over since the last transaction.
+        """
+        return [each for each in self.position(partitions)
+                if each.offset >= 0
+                and self._marks.get((each.topic, each.partition)) != each.offset]
+
+    cdef int give_up(self, list partitions, rd_kafka_resp_err_t err, str words) except -1:
+        """The positions of these partitions are about to go, or those of all (None).
+
+        The next transaction cannot commit the offsets of what was handed over of them.
+        """
+        if not self.suits():
+            return 0
+        if partitions is None:
+            partitions = [TopicPartition(*key) for key in self._starts]
+        try:
+            lost = {(each.topic, each.partition) for each in self._uncommitted(partitions)}
+        except ClosedError:  # another thread closes; it may yet give up
+            lost = {(each.topic, each.partition) for each in partitions}
+        for each in partitions:
+            key = each.topic, each.partition
+            self._marks.pop(key, None)
+            if key in lost:
+                self._given_up.setdefault(key, KafkaError(
+                    <int>err, f"The transaction cannot commit the offsets of {each.topic} "
+                    f"[{each.partition}], of which messages were read: {words}"))
+            elif key not in self._given_up:
+                self._starts.pop(key, None)
+            self._unread.discard(key)
+        self._starting = len(self._unread) > 0
+        return 0
+
+    cdef int begin_reading(self, list partitions) except -1:
+        """The next message of each of these partitions is its first one."""
+        if self.suits():
+            self._unread.update([(each.topic, each.partition) for each in partitions])
+            self._starting = len(self._unread) > 0
+            self._noted_topic = None
+        return 0
+
+    cdef int rebalance(self, rd_kafka_resp_err_t err,
+                       rd_kafka_topic_partition_list_t *partitions) except -1:
+        try:
+            if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
+                self.give_up(partitions_from(partitions), RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
+                             "the group has taken it away")
+            elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+                self.begin_reading(partitions_from(partitions))
+        finally:
+            Lag.rebalance(self, err, partitions)
+        return 0
+
 
 cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions) except -1:
-    """librdkafka checks what is assigned; a partition taken away twice makes it abort the process."""
+    """Raise for duplicates: unassigning a partition twice would abort the process. (librdkafka
+    checks assignments.)"""
     cdef int i
     seen = set()
     for i in range(c_partitions.cnt):
@@ -324,6 +553,15 @@ cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions) 
                 f"partitions: {topic.decode()} [{number}] is in the list twice"))
         seen.add((topic, number))
     return 0
+
+
+cdef int check_seekable(int64_t offset) except -1:
+    if (offset >= 0 or offset in (RD_KAFKA_OFFSET_BEGINNING, RD_KAFKA_OFFSET_END)
+            or offset < RD_KAFKA_OFFSET_TAIL_BASE):
+        return 0
+    raise ValueError(f"partition: cannot seek to offset {offset}; expected 0 or more, "
+                     "OFFSET_BEGINNING "
+                     "(-2), OFFSET_END (-1), or -2000 - n for the last n records")
 
 
 cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):

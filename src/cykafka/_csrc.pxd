@@ -1,20 +1,25 @@
-# What we use of csrc's headers; who owns what, and which thread may call, is said there.
+# The parts of csrc's headers that we use; the headers say who owns what and which thread may call.
+# Longer than 500 lines, so that all headers are in one place.
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cykafka._librdkafka cimport (
+    rd_kafka_consumer_group_metadata_t,
     rd_kafka_error_t,
     rd_kafka_headers_t,
     rd_kafka_message_t,
+    rd_kafka_metadata_t,
     rd_kafka_queue_t,
     rd_kafka_resp_err_t,
     rd_kafka_t,
     rd_kafka_topic_partition_list_t,
     rd_kafka_topic_t,
 )
+from cykafka._librdkafka_admin cimport rd_kafka_group_list
 
 cdef extern from "ck_runtime.h" nogil:
     uint32_t ck_runtime_generation
+    bint ck_runtime_exiting
     int64_t ck_runtime_reports
 
     ctypedef enum ck_kind_t:
@@ -23,9 +28,12 @@ cdef extern from "ck_runtime.h" nogil:
         CK_KIND_EVENT
         CK_KIND_FETCHED
         CK_KIND_DELIVERY
+        CK_KIND_CALL
 
     void ck_runtime_count(ck_kind_t kind, int64_t delta)
     int64_t ck_runtime_alive(ck_kind_t kind)
+    const char *ck_runtime_librdkafka()
+    int ck_runtime_is_patched()
     const char *ck_runtime_version()
     int64_t ck_runtime_now_ms()
 
@@ -57,6 +65,7 @@ cdef extern from "ck_queue.h" nogil:
         CK_EVENT_DELIVERY
 
     ctypedef struct ck_event_t:
+        ck_event_t *next
         ck_event_kind_t kind
         int32_t code
 
@@ -83,11 +92,14 @@ cdef extern from "ck_queue.h" nogil:
     ctypedef enum ck_slot_t:
         CK_SLOT_CONSUMER
         CK_SLOT_TOKENS
+        CK_SLOT_FLIGHT
 
     ck_queue_t *ck_queue_new()
     void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object)
     void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot)
     ck_turn_t *ck_queue_turn(const ck_queue_t *queue)
+    void ck_queue_keep(ck_queue_t *queue)
+    bint ck_queue_is_last(const ck_queue_t *queue)
     void ck_queue_destroy(ck_queue_t *queue)
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
     bint ck_queue_is_empty(const ck_queue_t *queue)
@@ -103,6 +115,56 @@ cdef extern from "ck_loans.h" nogil:
     ck_loans_t *ck_loans_new()
     void ck_loans_destroy(ck_loans_t *loans)
     bint ck_loans_settle(ck_loans_t *loans)
+
+cdef extern from "ck_call.h" nogil:
+    ctypedef enum ck_call_kind_t:
+        CK_CALL_METADATA
+        CK_CALL_GROUPS
+        CK_CALL_COMMITTED
+        CK_CALL_TIMES
+        CK_CALL_WATERMARKS
+        CK_CALL_SEEK
+        CK_CALL_SEND_OFFSETS
+
+    ctypedef struct ck_call_t:
+        ck_call_kind_t kind
+        char *topic
+        int32_t partition
+        rd_kafka_topic_partition_list_t *partitions
+        rd_kafka_consumer_group_metadata_t *group
+        rd_kafka_resp_err_t err
+        rd_kafka_error_t *error
+        const rd_kafka_metadata_t *metadata
+        const rd_kafka_group_list *groups
+        char *cluster_id
+        int32_t controller
+        int64_t low
+        int64_t high
+
+    ck_call_t *ck_call_new(ck_call_kind_t kind)
+    int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans, int64_t timeout_ms)
+    bint ck_call_wait(ck_call_t *call, int timeout_ms)
+    void ck_call_leave(ck_call_t *call)
+
+cdef extern from "ck_lent.h" nogil:
+    ctypedef struct ck_lent_t
+
+    ck_lent_t *ck_lent_new()
+    void ck_lent_return(ck_lent_t *lent)
+    void ck_lent_unref(ck_lent_t *lent)
+    bint ck_lent_is_free(const ck_lent_t *lent)
+    void ck_lent_put(ck_lent_t *lent, rd_kafka_message_t *rkmessage)
+    rd_kafka_headers_t *ck_lent_take_headers(ck_lent_t *lent)
+    void ck_lent_drop(ck_lent_t *lent)
+
+cdef extern from "ck_flight.h" nogil:
+    ctypedef struct ck_flight_t
+
+    ck_flight_t *ck_flight_new(size_t size)
+    void ck_flight_destroy(ck_flight_t *flight)
+    ck_report_t *ck_flight_take(ck_flight_t *flight)
+    void ck_flight_give(ck_report_t *report)
+    ck_event_t *ck_flight_lost(ck_flight_t *flight)
 
 cdef extern from "ck_delivery.h" nogil:
     ctypedef struct ck_delivery_t
@@ -158,14 +220,21 @@ cdef extern from "ck_callback.h" nogil:
                             rd_kafka_topic_partition_list_t *, void *) noexcept
     void ck_callback_on_background(bint inside)
     bint ck_callback_is_background()
-    bint ck_callback_destroy(rd_kafka_t *rk, int flags, ck_queue_t *queue, ck_loans_t *loans,
-                             bint later)
     bint ck_callback_inside(bint inside)
     int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
     int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
                           int timeout_ms, const unsigned *since)
     rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
+
+cdef extern from "ck_end.h" nogil:
+    ctypedef struct ck_end_t
+    void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing, ck_loans_t *loans)
+    ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
+                           ck_loans_t *loans, void (*ended)(void *) noexcept nogil, void *opaque)
+    bint ck_end_wait(ck_end_t *end, int timeout_ms)
+    bint ck_end_leave(ck_end_t *end)
+    bint ck_end_all(int timeout_ms)
 
 cdef extern from "ck_produce.h" nogil:
     ctypedef struct ck_record_t:
@@ -176,7 +245,7 @@ cdef extern from "ck_produce.h" nogil:
         rd_kafka_headers_t *headers
         int64_t timestamp
         int32_t partition
-        void *opaque
+        ck_report_t *report
 
     rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                                  const ck_record_t *record)
@@ -346,13 +415,16 @@ cdef extern from "ck_batch.h" nogil:
     void ck_batch_clear(ck_batch_t *batch)
     size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms, size_t want)
     void ck_batch_accept(ck_batch_t *batch, size_t filled)
+    int ck_batch_accept_into(ck_batch_t *batch, size_t filled, ck_batch_t *into)
     size_t ck_batch_drop(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions)
+    int ck_batch_hold(ck_batch_t *batch, const rd_kafka_topic_partition_list_t *partitions,
+                      ck_batch_t *into)
     int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic, int32_t partition)
     void ck_batch_compact(ck_batch_t *batch)
     int ck_batch_move(ck_batch_t *source, ck_batch_t *into)
     size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms)
     void ck_batch_store_offsets(rd_kafka_message_t **rkmessages, size_t cnt)
-    void ck_batch_store_positions(rd_kafka_t *rk)
+    void ck_batch_store_positions(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *but)
     void ck_batch_release(rd_kafka_message_t **rkmessages, size_t cnt)
     size_t ck_batch_find_error(const ck_batch_t *batch)
 

@@ -92,8 +92,8 @@ cdef class Ledger:
         ck_delivery_release(self._ptr)
 
     cdef int lend(self, int which) except -1:
-        """Ask for an event when it is done, which gives back the reference lent for it. 0: it is done already, and
-        no event will come."""
+        """Request an event for when the delivery is done; it gives back the reference lent for it.
+        0: the delivery is done already, and no event will come."""
         cdef int before = ck_delivery_want(self._ptr, which, <void *>self)
         if before == CK_DELIVERY_DONE:
             return 0
@@ -120,7 +120,8 @@ cdef class Numbers:
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if flags & PyBUF_WRITABLE:
             raise BufferError("the outcomes of a delivery are read-only")
-        if flags & PyBUF_STRIDES != PyBUF_STRIDES and self._stride != self._width and self._shape > 1:
+        if (flags & PyBUF_STRIDES != PyBUF_STRIDES and self._stride != self._width
+                and self._shape > 1):
             raise BufferError("the outcomes of a delivery are strided")
         buffer.buf = <void *>self._base
         buffer.obj = self
@@ -152,7 +153,8 @@ cdef object _numbers(ck_delivery_t *delivery, Py_ssize_t width):
         ck_delivery_keep(delivery)
         numbers._of = delivery
         numbers._stride = sizeof(ck_outcome_t)
-        numbers._base = <char *>&slots[0].offset if width == 8 else <char *>&slots[0].u.outcome.partition
+        numbers._base = (<char *>&slots[0].offset if width == 8
+                         else <char *>&slots[0].u.outcome.partition)
         return memoryview(numbers)
     numbers._copy = malloc(max(cnt * width, 1))
     if numbers._copy is NULL:
@@ -347,11 +349,10 @@ cdef class Delivery:
         self.ptr()
         self._asked = True
         ledger = self._ledger
-        # Made before the look at it: an allocation may run the collector, and so another thread.
+        # Allocate before the check: that may run the garbage collector, and so another thread.
         callbacks = [fn]
         front = weakref.ref(self)
-        # Once it is done the event may have been pushed already, and its producer be closed: nobody
-        # would come to pop it.
+        # Once it is done, its event may be pushed and its producer closed: no thread pops it.
         if not ledger._told and not ck_delivery_is_done(ledger._ptr):
             if ledger._callbacks is None:
                 ledger._callbacks = callbacks
@@ -414,7 +415,7 @@ class _Waker:
             self.future.set_result(None)
 
 
-async def _awaited(Delivery delivery):
+async def _awaited(Delivery delivery not None):
     from asyncio import get_running_loop  # only where there is a loop
 
     if not ck_delivery_is_done(delivery.ptr()):
@@ -466,7 +467,7 @@ cdef Delivery delivery_new(Handle handle, size_t cnt, object topic):
 
 
 cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
-    """The event of a delivery that is done: let go of what was borrowed, call who wants to know."""
+    """Handle the event of a finished delivery: release what was borrowed, run the callbacks."""
     cdef Ledger ledger = <Ledger>ck_delivery_of_event(event, False)
     cdef Delivery delivery
     ledger._kept = None

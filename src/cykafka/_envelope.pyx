@@ -1,6 +1,7 @@
 """EnvelopeCodec: batches of message envelopes (of pip-services) to records and back.
 
-Attributes are read and set with the GIL; the coding of their bytes runs without it, in csrc/ck_envelope.
+Attributes are read and set with the GIL. Their bytes are encoded and decoded without it, in
+csrc/ck_envelope.
 """
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
@@ -50,21 +51,23 @@ NAMES[1].len = 8
 
 @cython.final
 cdef class EnvelopeCodec:
-    """Envelopes of one class to records and back, a batch at a time.
+    """Converts envelopes of one class to records and back, a batch at a time.
 
-    An envelope has the attributes ``message_id``, ``trace_id``, ``message_type`` (str or None), ``message`` (bytes or
-    None), ``sent_time`` (datetime or None), and ``_MessageEnvelope__reference``, as pip-services' MessageEnvelope has.
+    An envelope has the attributes of pip-services' MessageEnvelope: ``message_id``, ``trace_id``,
+    ``message_type`` (str or None), ``message`` (bytes or None), ``sent_time`` (datetime or None)
+    and ``_MessageEnvelope__reference``.
 
     Parameters
     ----------
     envelope_type : type
-        What is made of records, by ``__new__`` alone.
+        The class of the decoded envelopes. They are made with ``__new__`` only.
     form : {"headers", "json"}
-        ``headers``: the body is the record's value; type and trace id are headers. ``json``: the value is a JSON
-        object of all of it, the body as base64. The key is the envelope's id in both.
+        ``headers``: the body is the record's value; type and trace id are headers. ``json``: the
+        value is a JSON object of all fields, with the body as base64. The key is the envelope's id
+        in both forms.
     traceparent : bool, default False
-        Trace ids of 32 hexadecimal digits go out as a header ``traceparent`` (W3C Trace Context) too, and a record
-        without a trace id of its own has that of this header.
+        Trace ids of 32 hexadecimal digits are also sent as a header ``traceparent`` (W3C Trace
+        Context). A record without another trace id gets the one of this header.
 
     Notes
     -----
@@ -74,7 +77,7 @@ cdef class EnvelopeCodec:
     cdef object _type
     cdef bint _json
     cdef bint _traceparent
-    # Message types seen lately: equal ones are one str.
+    # Recent message types, so that equal ones share one str.
     cdef list _known
 
     def __init__(self, envelope_type, form="headers", *, traceparent=False):
@@ -168,7 +171,7 @@ cdef class EnvelopeCodec:
         return producer.send(&publish, names, kept if is_large(kept, &publish) else None, wait_ms)
 
     def to_record(self, envelope, *, timestamp_ms=None):
-        """One envelope as the arguments of a record.
+        """Convert one envelope to the arguments of a record.
 
         Parameters
         ----------
@@ -179,8 +182,8 @@ cdef class EnvelopeCodec:
         Returns
         -------
         dict
-            ``key`` (str or None), ``value`` (bytes or None), ``headers`` (dict of str to str or None) and
-            ``timestamp`` (int, ms).
+            ``key`` (str or None), ``value`` (bytes or None), ``headers`` (dict of str to str or
+            None) and ``timestamp`` (int, ms).
         """
         cdef Gathered gathered
         cdef const ck_bytes_t *values
@@ -195,7 +198,7 @@ cdef class EnvelopeCodec:
         values = gathered._bodies
         made = {}
         if self._json:
-            kept = gathered.encode(ms, &values)
+            kept = gathered.encode(ms, &values)  # no-cython-lint: values points to it
         else:
             made["message_type"] = text_of(gathered._texts[MESSAGE_TYPE][0])
             made["trace_id"] = text_of(gathered._texts[TRACE_ID][0])
@@ -217,7 +220,7 @@ cdef class EnvelopeCodec:
     # -- from records
 
     def decode(self, MessageBatch batch not None):
-        """Make envelopes of records.
+        """Convert records to envelopes.
 
         Parameters
         ----------
@@ -226,8 +229,9 @@ cdef class EnvelopeCodec:
         Returns
         -------
         list
-            An envelope for each row; its reference is the row's Message, its ``sent_time`` a naive local datetime. For a
-            row that is no envelope, an EnvelopeError, whose ``message`` is the row's Message.
+            An envelope for each row. Its reference is the row's Message, its ``sent_time`` a naive
+            local datetime. An invalid row gives an EnvelopeError, whose ``message`` is the row's
+            Message.
 
         Raises
         ------
@@ -239,7 +243,7 @@ cdef class EnvelopeCodec:
         return self._rows().of_batch(batch) if batch._cnt else []
 
     def to_envelope(self, Message message not None):
-        """Make an envelope of one record.
+        """Convert one record to an envelope.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
-"""What envelopes to be sent are made of -> columns for C (csrc/ck_envelope).
+"""Attributes of envelopes to send -> columns for C (csrc/ck_envelope).
 
-Attributes may be properties, and run anything: they are read, and all that the columns point to is kept, before a
-handle is looked at.
+Attributes may be properties that run any code. So all of them are read, and references to their
+values kept, before a handle is used.
 """
 cimport cython
 from cpython.buffer cimport PyObject_CheckBuffer
@@ -186,7 +186,8 @@ cdef class Gathered:
         return 0
 
     cdef int read(self, tuple envelopes) except -1:
-        """Fill the columns. What the attributes run may do anything but change these envelopes' tuple."""
+        """Fill the columns. The code of the attributes may do anything except change the tuple of
+        these envelopes."""
         cdef Py_ssize_t i = 0
         try:
             for envelope in envelopes:
@@ -223,8 +224,8 @@ cdef class Gathered:
             error.reason += f" in envelopes[{self._i}]: {field}"
             raise error
         if isinstance(error, AttributeError):
-            raise TypeError(f"envelopes[{self._i}]: expected an envelope, got {type(envelope).__name__}, "
-                            f"which has no {field}") from error
+            raise TypeError(f"envelopes[{self._i}]: expected an envelope, got "
+                            f"{type(envelope).__name__}, which has no {field}") from error
         raise EnvelopeError(f"envelopes[{self._i}]: {field} cannot be read: "
                             f"{type(error).__name__}") from error
 

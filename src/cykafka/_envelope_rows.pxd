@@ -27,11 +27,13 @@ cdef class EnvelopeRows:
     cdef int allocate(self, size_t cnt) except -1
     cdef list of_batch(self, MessageBatch batch)
     cdef object of_message(self, Message message)
-    cdef int _read_headers(self, const ck_batch_t *batch, size_t start, ptrdiff_t step) noexcept nogil
+    cdef int _read_headers(self, const ck_batch_t *batch, size_t start,
+                           ptrdiff_t step) noexcept nogil
     cdef int _make_messages(self, MessageBatch batch, list result) except -1
     cdef int _read_values(self, list messages) except -1
     cdef int _decode_values(self, size_t size) noexcept
     cdef int _make_envelopes(self, list result) except -1
-    cdef object _envelope(self, Message message, object key, object value, const ck_envelope_t *read)
+    cdef object _envelope(self, Message message, object key, object value,
+                          const ck_envelope_t *read)
     cdef object _local_time(self, int64_t us)
     cdef object _known_type(self, ck_bytes_t text)

@@ -1,7 +1,8 @@
 """Records -> envelopes.
 
-Messages are made of a batch while no foreign code runs. What is read of them points to their bytes: so all that an
-envelope is made of is made before the first of its attributes is set, which may be a property, and give the Message away.
+Messages are made of a batch while no foreign code runs. The fields point into their bytes. Setting
+an attribute may run a property, and so free the Message. So all values of an envelope are made
+before its first attribute is set.
 """
 cimport cython
 from cpython.buffer cimport PyObject_CheckBuffer
@@ -212,7 +213,8 @@ cdef class EnvelopeRows:
             try:
                 while i < self._cnt:
                     message = result[i]
-                    result[i] = self._envelope(message, message._key, message._value, &self._read[i])
+                    result[i] = self._envelope(message, message._key, message._value,
+                                               &self._read[i])
                     i += 1
             except MemoryError:
                 raise
@@ -224,7 +226,8 @@ cdef class EnvelopeRows:
                 i += 1
         return 0
 
-    cdef object _envelope(self, Message message, object key, object value, const ck_envelope_t *read):
+    cdef object _envelope(self, Message message, object key, object value,
+                          const ck_envelope_t *read):
         """An envelope of what was read of a record. Foreign code runs only when all is made."""
         cdef object sent_time = None, message_type = None, trace_id = None, body = value
         cdef ck_civil_t civil
@@ -241,7 +244,8 @@ cdef class EnvelopeRows:
         if read.message_id.ptr is not NULL:
             message_id = text_of(read.message_id)
         elif key is not None:
-            message_id = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), "replace")
+            message_id = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
+                                              "replace")
         else:
             message_id = None
         if read.trace_id.ptr is not NULL:
@@ -261,7 +265,8 @@ cdef class EnvelopeRows:
         return envelope
 
     cdef object _local_time(self, int64_t us):
-        """The local datetime of an instant; neighbours often have the same one, made once."""
+        """The local datetime of an instant. Neighbors often have the same one, so the last one is
+        reused."""
         cdef ck_civil_t civil
         if self._last_time is None or us != self._last_us:
             if not ck_time_local(&self._zone, us, &civil):
@@ -326,4 +331,5 @@ cdef object _malformed(Message message, const ck_envelope_t *read):
     problem = (<bytes>read.problem).decode()
     if read.field is not NULL:
         problem = f"{(<bytes>read.field).decode()}: {problem}"
-    return EnvelopeError(f"{_place(message)}: no envelope: {problem} (byte {read.at} of the value)", message)
+    return EnvelopeError(
+        f"{_place(message)}: no envelope: {problem} (byte {read.at} of the value)", message)

@@ -45,26 +45,32 @@ _FORMER = {
 }
 
 
-class KafkaError:
+class KafkaException(Exception):
+    """Raised for errors of Kafka or librdkafka; ``args[0]`` is the :class:`KafkaError`."""
+
+
+class KafkaError(KafkaException):
     """An error, or an event, with its code.
 
     Parameters
     ----------
     error : int
-        The code, one of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes below
-        zero are the client's own, the others the broker's.
+        The code, one of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes
+        below zero are the client's own, the others the broker's.
     reason : str, optional
         What happened; the code's description if not given.
     fatal : bool
-        The handle cannot go on (an idempotent or transactional producer, a fenced member).
+        The handle is no longer usable (an idempotent or transactional producer, a fenced member).
     retriable : bool
-        The same call may succeed when made again (transactions).
+        The same call may succeed if repeated (transactions).
     txn_requires_abort : bool
         The transaction must be aborted before the next one (KIP-360).
 
     Notes
     -----
-    Compares and hashes by its code, with other errors and with plain integers.
+    Compares and hashes by its code, with other errors and with plain integers. It can be raised,
+    as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is the
+    error itself. The client raises a KafkaException around it.
     """
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
@@ -82,6 +88,12 @@ class KafkaError:
         self._fatal = bool(fatal)
         self._retriable = bool(retriable)
         self._txn_requires_abort = bool(txn_requires_abort)
+
+    @property
+    def args(self):
+        """A tuple of the error itself, as in a KafkaException."""
+        # Made on demand: a stored tuple would be a reference cycle.
+        return (self,)
 
     def code(self):
         """The code, an int."""
@@ -161,10 +173,6 @@ class KafkaError:
     def __reduce__(self):
         return (type(self), (self._code, self._reason, self._fatal, self._retriable,
                              self._txn_requires_abort))
-
-
-class KafkaException(Exception):
-    """Raised for errors of Kafka or librdkafka; ``args[0]`` is the :class:`KafkaError`."""
 
 
 class IllegalStateException(RuntimeError):

@@ -1,9 +1,9 @@
 """Fetcher: how a consumer gets its messages.
 
 Offsets are stored when a message is handed to the application, not when librdkafka takes it off
-its queue: with ``enable.auto.offset.store`` (the default) it is this class that stores, and
-librdkafka's property of that name is always false. So a message that was gathered for a batch and then
-dropped, because its partition was revoked or the process died, does not count as read.
+its queue. With ``enable.auto.offset.store`` (the default) this class stores them, and librdkafka's
+property of that name is always false. So a message that was gathered for a batch and then dropped,
+because its partition was revoked or the process died, does not count as read.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
@@ -13,6 +13,7 @@ from cykafka._csrc cimport (
     PyGC_Disable,
     PyGC_Enable,
     ck_batch_accept,
+    ck_batch_accept_into,
     ck_batch_compact,
     ck_batch_destroy,
     ck_batch_fill,
@@ -23,6 +24,11 @@ from cykafka._csrc cimport (
     ck_batch_reserve,
     ck_batch_store_offsets,
     ck_callback_consume,
+    ck_lent_is_free,
+    ck_lent_new,
+    ck_lent_put,
+    ck_lent_return,
+    ck_lent_unref,
     ck_queue_is_empty,
     ck_runtime_generation,
     ck_runtime_now_ms,
@@ -37,7 +43,7 @@ from cykafka._librdkafka cimport (
 )
 from cykafka._librdkafka cimport rd_kafka_message_t
 from cykafka._member cimport Member
-from cykafka._message cimport Message, lend, message_from
+from cykafka._message cimport Message, message_from
 from cykafka._util cimport SLICE, deadline_after, int_argument, timeout_ms
 
 from cykafka._errors import KafkaException
@@ -69,6 +75,29 @@ cdef class Fetcher(Member):
         self._last_topic = topic
         return topic
 
+    cdef int note_starts(self, rd_kafka_message_t **first, size_t cnt) except -1:
+        """Remember where reading of a partition begins, before its first message is handed over.
+
+        A failed transaction goes back to this offset if the group has committed none.
+        """
+        cdef size_t i
+        for i in range(cnt):
+            if first[i].err or first[i].rkt is NULL or (
+                    i > 0 and first[i].rkt == first[i - 1].rkt and not first[i - 1].err
+                    and first[i].partition == first[i - 1].partition):
+                continue
+            topic = self.name_of(rd_kafka_topic_name(first[i].rkt))
+            if topic is self._noted_topic and first[i].partition == self._noted_partition:
+                continue
+            key = (topic, first[i].partition)
+            if key in self._unread:
+                self._starts.setdefault(key, first[i].offset)
+                self._unread.discard(key)
+                self._starting = len(self._unread) > 0
+            self._noted_topic = topic
+            self._noted_partition = first[i].partition
+        return 0
+
     cdef list hand_over(self, ck_batch_t *batch, size_t most):
         """The batch's next messages as Python's; they leave the batch and count as read."""
         cdef rd_kafka_message_t **first
@@ -84,6 +113,8 @@ cdef class Fetcher(Member):
         # close this very consumer or let another thread do it.
         collecting = PyGC_Disable()
         try:
+            if self._starting:
+                self.note_starts(first, cnt)
             for i in range(cnt):
                 # Within the batch a topic's handle stays the same, and stays alive.
                 if i == 0 or first[i].rkt != first[i - 1].rkt:
@@ -104,26 +135,44 @@ cdef class Fetcher(Member):
     cdef object hand_over_one(self, rd_kafka_message_t *rkmessage):
         """As hand_over, for a message that is in no batch; it is gone even when this raises."""
         cdef bint collecting = PyGC_Disable()
-        cdef bint lent = False
+        cdef ck_lent_t *lent
         cdef Message message
         try:
+            lent = self.lender()
+            if self._starting:
+                self.note_starts(&rkmessage, 1)
             message = message_from(
                 rkmessage, None if rkmessage.rkt is NULL
                 else self.name_of(rd_kafka_topic_name(rkmessage.rkt)))
             if self._stores:
                 ck_batch_store_offsets(&rkmessage, 1)
-            # In a loop, the message before the last is gone by now, and nobody has asked for
-            # its headers.
-            self.take_back(self._turn)
-            lend(message, rkmessage, &self._lent[self._turn])
+            ck_lent_put(lent, rkmessage)
+            message._lent = lent
+            rkmessage = NULL
             self._turn ^= 1
-            lent = True
             return message
         finally:
-            if not lent:
+            if rkmessage is not NULL:
                 rd_kafka_message_destroy(rkmessage)
             if collecting:
                 PyGC_Enable()
+
+    cdef ck_lent_t *lender(self) except NULL:
+        """The ck_lent_t for the next message of poll(), which leaves the headers in librdkafka.
+
+        Even without headers, asking librdkafka for them takes a third of the time of a poll().
+        """
+        cdef ck_lent_t *lent = self._lent[self._turn]
+        # In a loop, the last message but one is gone by now, and its headers were not read.
+        if lent is not NULL and ck_lent_is_free(lent):
+            return lent
+        if lent is not NULL:
+            ck_lent_return(lent)
+            ck_lent_unref(lent)
+        lent = self._lent[self._turn] = ck_lent_new()
+        if lent is NULL:
+            raise MemoryError
+        return lent
 
     cdef int keep(self, rd_kafka_message_t *rkmessage) except -1:
         """Keep a message for the next call: this one has to raise."""
@@ -163,8 +212,8 @@ cdef class Fetcher(Member):
         if self._open_in != ck_runtime_generation:
             self.refuse()
         if self.is_inside():
-            raise RuntimeError("poll() cannot be called from a rebalance callback, nor from a signal "
-                               "handler during a commit")
+            raise RuntimeError("poll() cannot be called from a rebalance callback, nor from a "
+                               "signal handler during a commit")
         if self.has_kept():
             self.after_call()
             kept = self.hand_over(self._carry, 1)
@@ -179,10 +228,14 @@ cdef class Fetcher(Member):
                 with nogil:
                     rkmessage = ck_callback_consume(rk, ms)
             self.leave()
-            if (not ck_queue_is_empty(self._events) or self._raised is not None or self._close_after
+            if (not ck_queue_is_empty(self._events) or self._raised is not None
+                    or self._close_after
                     or (self._tokens is not None and self._tokens._raised is not None)
+                    or (self._carry is not NULL and self._carry.cnt > self._carry.head)
                     or self._open_in != ck_runtime_generation):
-                # A callback may raise, or close: the message must outlive the one, not the other.
+                # A callback may raise or close the consumer. The message must survive an
+                # exception, but not a close. It comes after messages that another thread has
+                # released with resume().
                 if rkmessage is not NULL:
                     self.keep(rkmessage)
                 self.after_call()
@@ -209,19 +262,23 @@ cdef class Fetcher(Member):
     def __next__(self):
         """Wait for the next record, as ``poll()`` does.
 
-        The iteration ends when the consumer is closed, by the loop's body, a callback or another thread.
-        Ends of partitions (``_PARTITION_EOF``) are passed over.
+        The iteration ends when the loop's body, a callback or another thread closes the consumer.
+        A ``close(timeout=)`` of another thread ends it even if it then runs out of time and leaves
+        the consumer open.
+        Ends of partitions (``_PARTITION_EOF``) are skipped.
 
         Raises
         ------
         KafkaException
-            Any other event or error came instead of a record. Iterating on goes on behind it.
+            Another event or an error came instead of a record. The iteration can continue after
+            it.
         """
+        cdef int64_t stops = self._stops
         while True:
             try:
                 message = self.poll()
             except ClosedError:
-                if self._open_in == ck_runtime_generation:
+                if self._open_in == ck_runtime_generation and self._stops == stops:
                     raise  # it was about another handle, in a callback
                 raise StopIteration from None
             if message is None:
@@ -233,15 +290,15 @@ cdef class Fetcher(Member):
                 raise KafkaException(error)
 
     def consume(self, num_messages=1, timeout=None):
-        """Wait for up to so many messages, running callbacks meanwhile.
+        """Wait for up to ``num_messages`` messages, running callbacks meanwhile.
 
         Parameters
         ----------
         num_messages : int
             At most 1,000,000.
         timeout : float, optional
-            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s; what was
-            gathered then, or when a callback raises, comes with the next call.
+            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
+            Messages gathered by then, or before a callback raised, come with the next call.
 
         Returns
         -------
@@ -273,7 +330,8 @@ cdef class Fetcher(Member):
     # -- gathering
 
     cdef ck_batch_t *begin(self, int64_t want, str call) except NULL:
-        """A batch to gather so many messages in, with what an earlier call has left over; see end()."""
+        """A batch for so many messages, beginning with those left over from an earlier call; see
+        end()."""
         cdef ck_batch_t *batch
         if self._open_in != ck_runtime_generation:
             self.refuse()
@@ -291,8 +349,8 @@ cdef class Fetcher(Member):
         return batch
 
     cdef int end(self, ck_batch_t *batch) except -1:
-        """Destroy the batch; what is left was not handed over, and comes with the next call: a callback
-        has raised, or there was more left over than was wanted."""
+        """Destroy the batch. Messages that were not handed over (because a callback raised, or
+        there were more than requested) come with the next call."""
         cdef ck_batch_t **link = &self._batches
         while link[0] != batch:
             link = &link[0].next
@@ -317,6 +375,9 @@ cdef class Fetcher(Member):
         cdef int ms, wait
         while True:
             self.after_call()
+            # Kept messages come from resume(), in a callback or in another thread.
+            if self.has_kept() and ck_batch_move(self._carry, batch):
+                raise MemoryError
             ck_batch_compact(batch)
             if <int64_t>batch.cnt >= want or (
                     until_error and ck_batch_find_error(batch) < batch.cnt - batch.head):
@@ -325,8 +386,8 @@ cdef class Fetcher(Member):
             if ck_batch_reserve(batch, step):
                 raise MemoryError
             ms = self.slice_ms(deadline)
-            # Events cannot end this wait (see ck_callback.h), and errors neither: their callbacks, and
-            # who is to raise them, would have to wait.
+            # Neither events (see ck_callback.h) nor errors can end this wait, so slices bound the
+            # delay of their callbacks and exceptions.
             wait = ms
             if (ms < 0 or ms > SLICE) and (
                     until_error or self._has_callbacks or self._on_assign is not None
@@ -335,7 +396,9 @@ cdef class Fetcher(Member):
             self.enter()
             with nogil:
                 filled = ck_batch_fill(batch, self._wait_queue, wait, step)
-            ck_batch_accept(batch, filled)
+            # Behind the messages that another thread has released meanwhile.
+            if not self.has_kept() or ck_batch_accept_into(batch, filled, self._carry):
+                ck_batch_accept(batch, filled)
             self.leave()
             if ms == 0:
                 self.after_call()

@@ -27,18 +27,20 @@ from cykafka._csrc cimport (
     CK_EVENT_REPORT,
     CK_EVENT_STATS,
     CK_EVENT_THROTTLE,
+    CK_KIND_CALL,
     CK_KIND_DELIVERY,
     CK_KIND_EVENT,
     CK_KIND_FETCHED,
     CK_KIND_HANDLE,
     CK_KIND_TOPIC,
     CK_SLOT_CONSUMER,
+    CK_SLOT_FLIGHT,
+    CK_SLOT_TOKENS,
     PyThread_get_thread_ident,
     ck_bell_destroy,
     ck_bell_new,
     ck_bell_ring,
     ck_bell_wait,
-    ck_callback_destroy,
     ck_callback_error,
     ck_callback_is_background,
     ck_callback_log,
@@ -46,15 +48,28 @@ from cykafka._csrc cimport (
     ck_callback_throttle,
     ck_delivery_abandon_all,
     ck_delivery_of_event,
+    ck_end_all,
+    ck_end_leave,
+    ck_end_now,
+    ck_end_start,
+    ck_end_t,
+    ck_end_wait,
     ck_event_destroy,
     ck_event_kind_t,
     ck_event_t,
+    ck_flight_destroy,
+    ck_flight_lost,
+    ck_flight_t,
     ck_loans_destroy,
+    ck_loans_new,
     ck_loans_settle,
-    ck_queue_attach,
     ck_notice_t,
+    ck_queue_attach,
+    ck_queue_attached,
     ck_queue_destroy,
     ck_queue_is_empty,
+    ck_queue_is_last,
+    ck_queue_keep,
     ck_queue_new,
     ck_queue_pop,
     ck_queue_t,
@@ -68,6 +83,7 @@ from cykafka._errors cimport error_from
 from cykafka._librdkafka cimport (
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_conf_destroy,
     rd_kafka_conf_set_error_cb,
     rd_kafka_conf_set_log_cb,
@@ -99,7 +115,13 @@ cdef enum:
     NEW, OPEN, CLOSING, CLOSED
 
 cdef enum:
+    # How long the interpreter's end waits for each call or close() of another thread, and for all
+    # clients that are still being destroyed, ms.
     EXIT_WAIT_MS = 1000
+
+cdef enum:
+    # How far chain() follows contexts, which a program may have made circular.
+    MAX_CONTEXTS = 1000
 
 # syslog's levels, 0 to 7, in Python's.
 cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
@@ -127,20 +149,23 @@ class ClosedError(RuntimeError):
 
 
 def live_handles():
-    """How many objects of librdkafka's are alive, by kind: for tests and for hunting leaks.
+    """The number of live librdkafka objects, by kind: for tests and for finding leaks.
 
     Returns
     -------
     dict of str to int
-        ``handles``, ``topics``, ``events`` (waiting for a callback), ``reports`` (messages in flight
-        with a delivery callback), ``fetched`` (messages librdkafka has lent us) and ``deliveries`` (batches
-        in flight, or whose outcomes someone holds).
+        ``handles`` (until they are really destroyed, which may be after ``close()``), ``topics``,
+        ``events`` (waiting for a callback), ``reports`` (messages in
+        flight with a delivery callback), ``fetched`` (messages on loan from librdkafka),
+        ``deliveries`` (batches in flight, or with outcomes still referenced) and ``calls`` (calls
+        to brokers, abandoned ones included).
     """
     return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
             "events": ck_runtime_alive(CK_KIND_EVENT),
             "reports": runtime.ck_runtime_reports,
             "fetched": ck_runtime_alive(CK_KIND_FETCHED),
-            "deliveries": ck_runtime_alive(CK_KIND_DELIVERY)}
+            "deliveries": ck_runtime_alive(CK_KIND_DELIVERY),
+            "calls": ck_runtime_alive(CK_KIND_CALL)}
 
 
 cdef object _logger_of(object logger):
@@ -158,52 +183,42 @@ cdef class Handle:
     """What Producer and Consumer share."""
 
     def __dealloc__(self):
+        cdef bint done
         # For handles whose class hides __del__; the attributes may be gone by now.
-        cdef bint later
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
-            if ck_callback_is_background():
-                _drain(self._events)
-            with nogil:
-                rd_kafka_queue_destroy(self._wait_queue)
-                later = ck_callback_is_background() or not ck_loans_settle(self._loans)
-                if not ck_callback_destroy(self._ptr, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
-                                           self._events if later else NULL, self._loans, later):
-                    self._events = NULL
-            self._ptr = NULL
-            self._loans = NULL
-            ck_runtime_count(CK_KIND_HANDLE, -1)
-            if self._events is not NULL:
-                Py_XDECREF(self._kept)
-                ck_delivery_abandon_all(self._events)
-        if self._ptr is NULL and self._events is not NULL:
-            _drain(self._events)
-            ck_queue_destroy(self._events)
+            self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, -1, False, &done)
+            if done:
+                _settle(self._events)
         if self._ptr is NULL:
+            _let_go(self._events)
             ck_bell_destroy(self._bell)
         # A child's is its parent's, and may be locked.
         if self._generation in (0, ck_runtime_generation):
             ck_loans_destroy(self._loans)
 
     def __del__(self):
-        # Before the collector clears anything, and while a weak reference may still bring the handle
-        # back: it is then a closed one.
+        # Before the garbage collector clears anything. A weak reference may still resurrect the
+        # handle, which is closed then.
         if self._state != OPEN or self._generation != ck_runtime_generation:
             return
         if self.stop(-1):
             try:
                 _warn_unclosed(self)
             finally:
-                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
+                # The collector may run in any thread, which must not wait for long.
+                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+                             ck_runtime_now_ms() + EXIT_WAIT_MS)
 
     def __repr__(self):
-        state = {NEW: "not initialised", OPEN: "open", CLOSING: "closing", CLOSED: "closed"}
+        state = {NEW: "not initialized", OPEN: "open", CLOSING: "closing", CLOSED: "closed"}
         return f"<{type(self).__module__}.{_name(self)} {self._label or ''} {state[self._state]}>"
 
     # -- opening
 
     cdef int check_new(self) except -1:
-        """First in every __init__, which ends the opening: a second one, by another thread or by code that the
-        configuration runs, must not touch what the first sets up."""
+        """Call it first in every __init__, whose end completes the opening. Raises for a second
+        __init__, by another thread or by code of the configuration, which must not touch the state
+        of the first."""
         if self._state != NEW or self._opening:
             raise RuntimeError(f"{_name(self)}: __init__ was called twice")
         self._opening = True
@@ -227,7 +242,9 @@ cdef class Handle:
             self._events = ck_queue_new()
         if self._bell is NULL:
             self._bell = ck_bell_new()
-        if self._events is NULL or self._bell is NULL:
+        if self._loans is NULL:
+            self._loans = ck_loans_new()
+        if self._events is NULL or self._bell is NULL or self._loans is NULL:
             raise MemoryError
         if oauth_cb is not None:
             self._tokens = TokenSource(oauth_cb)
@@ -243,7 +260,8 @@ cdef class Handle:
         if rk is NULL:
             err = rd_kafka_last_error()
             rd_kafka_conf_destroy(conf)
-            raise KafkaException(KafkaError(<int>err or <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+            raise KafkaException(KafkaError(
+                <int>err or <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
                 f"Failed to create {_name(self).lower()}: {errstr.decode('utf-8', 'replace')}"))
         self._ptr = rk
         # librdkafka cuts a long client.id anywhere, also in the middle of a character.
@@ -251,7 +269,6 @@ cdef class Handle:
         if self._tokens is not None:
             # The rd_kafka_t calls it, so it must last as long, whatever the collector clears.
             Py_INCREF(self._tokens)
-            self._kept = <PyObject *>self._tokens
         self._generation = ck_runtime_generation
         self._wait_queue = rd_kafka_queue_get_main(rk)
         self._state = OPEN
@@ -265,7 +282,8 @@ cdef class Handle:
                 self._tokens.start(rk)
             except:
                 if self.begin_close():
-                    self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
+                    # oauth_cb may still run, for any time.
+                    self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms(), True)
                 raise
         return 0
 
@@ -302,19 +320,41 @@ cdef class Handle:
         if self._calls == 0 and self._state == CLOSING:
             ck_bell_ring(self._bell)
 
-    cdef int refuse(self) except -1:
-        """Raise unless the handle can be used: by the thread that is closing it, for its callbacks."""
-        if _exiting and PyThread_get_thread_ident() != self._closer:
+    cdef int give_way(self, bint before) except -1:
+        """Call it between two slices of a wait outside of counted calls. It runs signal handlers
+        and raises if the handle is closed or being closed.
+
+        `before` is _close_after as it was when the wait began.
+        """
+        PyErr_CheckSignals()
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        if self._close_after and not before:
+            raise ClosedError(f"{_name(self)} is being closed by a signal handler")
+        return 0
+
+    cdef str closed_words(self):
+        """confluent_kafka's text for such a client when it is closed or was never opened."""
+        return "Handle has been closed"
+
+    cdef int refuse(self, str words=None) except -1:
+        """Raise unless the handle is usable, as it is for the thread that closes it and runs its
+        callbacks."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if exiting() and me not in (self._closer, _main_thread):
             raise SystemExit
+        if words is None:
+            words = self.closed_words()
         if self._state == NEW:
-            raise RuntimeError(f"{_name(self)}: __init__ was not called")
+            raise RuntimeError(f"{words}: {_name(self)}.__init__ was not called")
         if self._generation != ck_runtime_generation:
-            raise RuntimeError(f"{_name(self)} was made before a fork: librdkafka's threads do not "
-                               "exist in this process; make a new one here")
-        if self._state == CLOSED:
-            raise ClosedError(f"{_name(self)} is closed")
-        if self._state == CLOSING and self._closer != PyThread_get_thread_ident():
-            raise ClosedError(f"{_name(self)} is being closed by another thread")
+            raise RuntimeError(f"{_name(self)} was made before a fork: librdkafka's threads do "
+                               "not exist in this process; make a new one here")
+        # A signal handler may run while the closer waits for the end of the rd_kafka_t.
+        if self._state == CLOSED or self._ptr is NULL:
+            raise ClosedError(f"{words}: {_name(self)} {self._label}")
+        if self._state == CLOSING and self._closer != me:
+            raise ClosedError(f"{words}: another thread closes {_name(self)} {self._label}")
         return 0
 
     cdef int slice_ms(self, int64_t deadline) noexcept:
@@ -330,11 +370,12 @@ cdef class Handle:
     # -- callbacks
 
     cdef int dispatch(self, int64_t deadline) except -1:
-        """Run the Python callbacks of the events that are waiting.
+        """Run the Python callbacks of the waiting events.
 
-        One thread at a time, so that reports come in order. Until the deadline (-1: for ever; NOW:
-        not at all) it waits for callbacks that run in another thread. An exception leaves the rest for the
-        next call, if there can be one. A callback that gets here itself does nothing: the call it runs in goes on.
+        One thread at a time, so that reports come in order. While another thread runs callbacks,
+        waits for it until the deadline (-1: forever; NOW: not at all). After an exception the
+        remaining events wait for the next call, or are handled at once if the handle is closed.
+        Does nothing in a callback: the outer call continues.
         """
         cdef unsigned long me = PyThread_get_thread_ident()
         if self._raised is not None:
@@ -350,11 +391,14 @@ cdef class Handle:
                 return 0
             if deadline == NOW:
                 taken = self._dispatching.acquire(False)
-            elif deadline < 0:
-                taken = self._dispatching.acquire()
             else:
-                taken = self._dispatching.acquire(
-                    True, max(deadline - ck_runtime_now_ms(), 0) / 1e3)
+                wait = SLICE if deadline < 0 else max(
+                    0, min(SLICE, deadline - ck_runtime_now_ms()))
+                taken = self._dispatching.acquire(True, wait / 1e3)
+                if self._generation != ck_runtime_generation:
+                    self.refuse()  # a signal handler has forked; the lock's owner is the parent's
+                if not taken and wait == SLICE:
+                    continue
             if not taken:
                 return 0
             self._dispatcher = me
@@ -368,9 +412,7 @@ cdef class Handle:
                         if self._state != CLOSED or self._generation != ck_runtime_generation:
                             raise
                         # A callback has closed the handle: no call comes after this one.
-                        if raised is not None and exception.__context__ is None:
-                            exception.__context__ = raised
-                        raised = exception
+                        raised = chain(raised, exception)
                 if raised is not None:
                     raise raised
             finally:
@@ -382,9 +424,10 @@ cdef class Handle:
             deadline = NOW
 
     cdef int run_callbacks(self) except -1:
-        """Those of the events that are waiting, until one raises."""
+        """Run the callbacks of the waiting events, until one raises."""
         cdef ck_event_t *event
-        # A callback may close the handle, whose events are another thread's to free then: see destroy().
+        # A callback may close the handle, and another thread may then free its events: see
+        # destroy().
         while self._events is not NULL:
             # Now, or Ctrl-C would hit the callback, and the report would be lost on it.
             PyErr_CheckSignals()
@@ -440,7 +483,6 @@ cdef class Handle:
             if error is not None or not self._only_errors:
                 on_delivery = <object>sent.on_delivery
                 message = message_delivered(sent)
-                message._error = error
         finally:
             in_flight_destroy(sent)
         if on_delivery is not None:
@@ -453,8 +495,12 @@ cdef class Handle:
 
     # -- closing
 
-    cdef bint begin_close(self) except -1:
-        """Stop new calls and await those in flight. False if there is nothing left to close."""
+    cdef bint begin_close(self, int64_t deadline=-1) except -1:
+        """Stop new calls and wait for those in flight. False if there is nothing left to close.
+
+        Raises _TIMED_OUT if that takes longer than the deadline; the handle is open again then,
+        but the calls it has woken are refused all the same.
+        """
         while True:
             if self._state in (NEW, CLOSED):
                 return False
@@ -464,10 +510,15 @@ cdef class Handle:
                 return False
             if self._state == OPEN:
                 if ck_callback_is_background():
-                    raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, which runs "
-                                       "on a thread that the close has to wait for")
+                    raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, "
+                                       "which runs on a thread that the close has to wait for")
                 try:
-                    if self.stop(-1):
+                    # Calls give way to a close. They get the time for that even if the deadline is
+                    # over.
+                    if self.stop(-1 if deadline < 0
+                                 else max(deadline, ck_runtime_now_ms() + 2 * SLICE)):
+                        if self._calls:
+                            raise _not_closed(self, "a call in another thread has not ended")
                         return True
                 except:
                     if self._state == CLOSING and self._closer == PyThread_get_thread_ident():
@@ -477,7 +528,10 @@ cdef class Handle:
             if PyThread_get_thread_ident() in (self._closer, self._dispatcher):
                 # A callback of that close(), or one it waits for.
                 return False
-            self._closed.wait()
+            # In slices, since the event may stay unset if a signal handler raises in its set().
+            wait = SLICE if deadline < 0 else max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            if not self._closed.wait(wait / 1e3) and wait < SLICE:
+                raise _not_closed(self, "another thread is still closing it")
 
     cdef int stop(self, int64_t deadline) except -1:
         """Refuse new calls and wake those in flight until they have come back.
@@ -490,6 +544,7 @@ cdef class Handle:
         self._closed = closed
         self._closer = PyThread_get_thread_ident()
         self._state = CLOSING
+        self._stops += 1
         self._open_in = 0
         while self._calls and (deadline < 0 or ck_runtime_now_ms() < deadline):
             # One waiting call eats a yield, and one that was about to wait misses it: again
@@ -498,6 +553,8 @@ cdef class Handle:
                 self.wake()
                 ck_bell_wait(self._bell, 5)
             PyErr_CheckSignals()
+            if self._generation != ck_runtime_generation:
+                self.refuse()  # the signal handler has forked; the calls are the parent's
         return 1
 
     cdef void wake(self) noexcept nogil:
@@ -519,37 +576,114 @@ cdef class Handle:
         """Free what must go before the rd_kafka_t: a subclass's share."""
         return 0
 
-    cdef int destroy(self, int flags) except -1:
-        """The last step of closing: free the rd_kafka_t."""
-        cdef rd_kafka_t *rk = self._ptr
-        cdef ck_queue_t *handed_on = NULL
-        cdef bint later, done
-        if self._generation == ck_runtime_generation:  # else a callback has forked, in here
-            self.release()
-            with nogil:
-                # The application may keep views of messages for as long as it likes.
-                later = ck_callback_is_background() or not ck_loans_settle(self._loans)
-            if later:
-                # The handle may outlive this object, which its callbacks must not find any more.
-                ck_queue_attach(self._events, CK_SLOT_CONSUMER, NULL)
-                handed_on = self._events
-                _drain(handed_on)
-            self._ptr = NULL
-            with nogil:
-                rd_kafka_queue_destroy(self._wait_queue)
-                done = ck_callback_destroy(rk, flags, handed_on, self._loans, later)
-            self._loans = NULL
-            if not done:
-                self._events = NULL
-            else:
-                ck_delivery_abandon_all(self._events)
-                Py_XDECREF(self._kept)
-                self._kept = NULL
-            ck_runtime_count(CK_KIND_HANDLE, -1)
-        self._state = CLOSED
-        _live.pop(id(self), None)
-        self._closed.set()
+    cdef int destroy(self, int flags, int64_t deadline=-1, bint signals=False) except -1:
+        """The last step of closing: free the rd_kafka_t. The handle is closed even if this
+        raises; the arguments are those of free()."""
+        cdef bint done = False
+        try:
+            if self._generation == ck_runtime_generation:  # else a callback has forked, in here
+                self.release()
+                self.free(flags, deadline, signals, &done)
+        finally:
+            self._state = CLOSED
+            # A signal handler may raise in any of these.
+            try:
+                self._closed.set()
+            finally:
+                try:
+                    _live.pop(id(self), None)
+                finally:
+                    if done:
+                        _settle(self._events)  # may run any code
         return 0
+
+    cdef object finish_close(self, int flags, int64_t deadline, object raised):
+        """The last steps of a close(). Returns `raised`, with the exceptions of callbacks and
+        signal handlers chained to it."""
+        try:
+            self.destroy(flags, deadline, True)
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        while self._generation == ck_runtime_generation:
+            try:
+                self.dispatch(NOW)
+                break
+            except BaseException as exception:
+                raised = chain(raised, exception)
+        return raised
+
+    cdef int free(self, int flags, int64_t deadline, bint signals, bint *done) except -1:
+        """Have a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever).
+
+        Sets *done if it is destroyed. If not, the thread continues alone. It also does so if
+        signal handlers may run (`signals`) and one raises, and when the wait may last: the
+        application may keep views of messages for any time, and a call to the brokers may be in
+        progress.
+        """
+        cdef rd_kafka_t *rk = self._ptr
+        cdef ck_queue_t *events = self._events
+        cdef ck_loans_t *loans = self._loans
+        cdef rd_kafka_queue_t *wait_queue = self._wait_queue
+        cdef rd_kafka_queue_t *closing = self._closing
+        cdef ck_end_t *end
+        cdef bint waits
+        done[0] = False
+        self._ptr = NULL
+        self._loans = NULL
+        self._closing = NULL
+        # The rd_kafka_t may outlive this object, which its callbacks must not find any more.
+        ck_queue_attach(events, CK_SLOT_CONSUMER, NULL)
+        ck_queue_keep(events)
+        with nogil:
+            rd_kafka_queue_destroy(wait_queue)
+            waits = (closing is NULL and not ck_callback_is_background()
+                     and ck_loans_settle(loans))
+            end = ck_end_start(rk, flags, closing, loans, _has_ended, events)
+            if end is NULL and waits:
+                ck_end_now(rk, flags, closing, loans)
+                done[0] = True
+        # Should this thread not wait either, the rd_kafka_t stays alive: a leak, but no deadlock.
+        # Most of the time librdkafka's threads end at once. They get the time for that even if the
+        # deadline is over.
+        if deadline >= 0:
+            deadline = max(deadline, ck_runtime_now_ms() + 2 * SLICE)
+        try:
+            while waits and not done[0] and (deadline < 0 or ck_runtime_now_ms() < deadline):
+                with nogil:
+                    done[0] = ck_end_wait(end, SLICE)
+                if signals:
+                    PyErr_CheckSignals()
+                    if self._generation != ck_runtime_generation:
+                        break  # the signal handler has forked; the rest is the parent's
+        finally:
+            if end is not NULL and self._generation == ck_runtime_generation:
+                done[0] = ck_end_leave(end)
+            if done[0]:
+                ck_delivery_abandon_all(events)
+                _let_go(events)
+        return 0
+
+
+cdef object chain(object earlier, object later):
+    """The exception to raise for two, with the other one as the last of its contexts. The later
+    one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
+    if earlier is None or earlier is later:
+        return later
+    if isinstance(later, Exception) and not isinstance(earlier, Exception):
+        earlier, later = later, earlier
+    last, known = later, [earlier]
+    while known[-1].__context__ is not None and len(known) < MAX_CONTEXTS:
+        if known[-1].__context__ is later:  # Python's own link: raised while this one was handled
+            known[-1].__context__ = None
+            break
+        known.append(known[-1].__context__)
+    for _ in range(MAX_CONTEXTS):
+        if last.__context__ is None:
+            break
+        last = last.__context__
+    if not any(each is last for each in known):
+        last.__context__ = earlier
+    return later
 
 
 cdef object _text(ck_notice_t *notice):
@@ -562,26 +696,79 @@ cdef str _name(Handle handle):
     return type(handle).__name__
 
 
-cdef void _drain(ck_queue_t *events) noexcept:
-    """Free what waits in the queue of a handle nobody can call any more."""
+cdef void _has_ended(void *opaque) noexcept nogil:
+    # Runs in the thread that has destroyed an rd_kafka_t; see free(). At the interpreter's end the
+    # GIL may be unavailable, and Python's objects end with the process.
+    cdef ck_queue_t *events = <ck_queue_t *>opaque
     cdef ck_event_t *event
-    while True:
+    if not exiting():
+        _settle_later(events)
+        return
+    if ck_queue_is_last(events):
+        while True:
+            event = ck_queue_pop(events)
+            if event is NULL:
+                break
+            if event.kind != CK_EVENT_REPORT and event.kind != CK_EVENT_DELIVERY:
+                ck_event_destroy(event)
+        ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
+    ck_queue_destroy(events)
+
+
+cdef void _settle_later(ck_queue_t *events) noexcept with gil:
+    ck_delivery_abandon_all(events)
+    _settle(events)
+    _let_go(events)
+
+
+cdef void _settle(ck_queue_t *events) noexcept:
+    """Give back the references that a destroyed rd_kafka_t has left: of records in flight, of its
+    tokens."""
+    cdef ck_flight_t *flight = <ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT)
+    cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
+    cdef ck_event_t *lost
+    cdef ck_event_t *following
+    if flight is not NULL:
+        lost = ck_flight_lost(flight)
+        while lost is not NULL:
+            following = lost.next
+            in_flight_destroy(<in_flight_t *>lost)
+            lost = following
+    ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
+    Py_XDECREF(tokens)
+
+
+cdef void _let_go(ck_queue_t *events) noexcept:
+    """Give back a reference to the queue of a handle. The last one frees its waiting events,
+    too."""
+    cdef ck_event_t *event
+    if events is NULL:
+        return
+    while ck_queue_is_last(events):
         event = ck_queue_pop(events)
         if event is NULL:
-            return
+            ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
+            break
         if event.kind == CK_EVENT_REPORT:
             in_flight_destroy(<in_flight_t *>event)
         elif event.kind == CK_EVENT_DELIVERY:
             Py_XDECREF(<PyObject *>ck_delivery_of_event(event, True))
         else:
             ck_event_destroy(event)
+    ck_queue_destroy(events)
+
+
+cdef object _not_closed(Handle handle, str why):
+    return KafkaException(KafkaError(
+        <int>RD_KAFKA_RESP_ERR__TIMED_OUT,
+        f"Failed to close {_name(handle)} {handle._label} in time: {why}; it stays as it was"))
 
 
 def _warn_unclosed(Handle handle not None):
     undelivered = handle.undelivered()
     if undelivered:
-        warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} message(s) in its "
-                      "queue are lost; call flush() or close()",
+        warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} "
+                      "message(s) in its queue are lost; call flush() or close()",
                       RuntimeWarning, source=handle)
     else:
         warnings.warn(f"{_name(handle)} {handle._label} was never closed", ResourceWarning,
@@ -594,6 +781,7 @@ def _set_main_thread():
     global _main_thread
     _main_thread = threading.main_thread().ident or 0
 
+
 cdef unsigned long _main_thread = 0
 _set_main_thread()
 # In a child the thread that forked is the main one.
@@ -602,21 +790,22 @@ os.register_at_fork(after_in_child=_set_main_thread)
 
 @atexit.register
 def _at_exit():
-    """Destroy the handles that are still open: librdkafka's threads must not outlive what they use.
+    """Destroy the handles that are still open: librdkafka's threads must not outlive the objects
+    they use.
 
-    Daemon threads that wait in a call end by SystemExit, which a thread takes without a word.
+    Daemon threads that wait in a call raise SystemExit, which ends a thread silently. Clients that
+    are being destroyed already get EXIT_WAIT_MS to end.
     """
-    global _exiting
-    _exiting = True
+    runtime.ck_runtime_exiting = True
     for handle in list(_live.values()):
         _end(handle)
+    with nogil:
+        ck_end_all(EXIT_WAIT_MS)
 
-cdef bint _exiting = False
 
-
-cdef bint exiting() noexcept:
+cdef bint exiting() noexcept nogil:
     """Whether the interpreter is ending."""
-    return _exiting
+    return runtime.ck_runtime_exiting
 
 
 cdef void _end(Handle handle) noexcept:
@@ -634,4 +823,5 @@ cdef void _end(Handle handle) noexcept:
     finally:
         # A call that cannot be woken keeps its handle: better unfreed than freed under it.
         if not handle._calls:
-            handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE)
+            # ck_end_all() waits for all that are slow, together.
+            handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms())

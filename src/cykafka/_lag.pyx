@@ -5,7 +5,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
 from cykafka._config cimport property_of
-from cykafka._csrc cimport ck_runtime_generation, ck_runtime_now_ms
+from cykafka._client cimport copied, new_call
+from cykafka._csrc cimport (
+    CK_CALL_METADATA,
+    ck_call_leave,
+    ck_call_t,
+    ck_runtime_generation,
+    ck_runtime_now_ms,
+)
 from cykafka._errors cimport check_doing, check_error, error_from, raise_err
 from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_BEGINNING,
@@ -46,10 +53,8 @@ from cykafka._librdkafka_admin cimport (
     rd_kafka_queue_poll,
 )
 from cykafka._offsets cimport Offsets
-from cykafka._partition cimport TopicPartition, partitions_to
+from cykafka._partition cimport TopicPartition, c_name, partitions_to
 from cykafka._util cimport MAX_REQUEST_MS, MIN_LEADERS_MS, SLICE, deadline_after, timeout_ms
-
-from cykafka._errors import KafkaException
 
 
 cdef enum:
@@ -70,10 +75,10 @@ cdef class Lag(Offsets):
     """The part of a consumer that knows how far it is behind."""
 
     def watermarks(self, partitions=None, timeout=None):
-        """The first offsets of partitions, and the ones behind their last.
+        """The first offsets of partitions, and the offsets after their last.
 
-        Two requests per broker, however many the partitions are; ``get_watermark_offsets`` makes two per
-        partition.
+        Makes two requests per broker, whatever the number of partitions; ``get_watermark_offsets``
+        makes two per partition.
 
         Parameters
         ----------
@@ -85,14 +90,14 @@ cdef class Lag(Offsets):
         Returns
         -------
         dict of TopicPartition to Watermarks
-            ``low`` and ``high`` of each. High is the last stable offset, unless ``isolation.level`` is
-            ``read_uncommitted``. Where it failed, the key's ``error`` says why and both are
-            ``OFFSET_INVALID``.
+            ``low`` and ``high`` of each. High is the last stable offset, unless
+            ``isolation.level`` is ``read_uncommitted``. If the request failed, the key's ``error``
+            says why and both are ``OFFSET_INVALID``.
 
         Raises
         ------
         KafkaException
-            ``_TIMED_OUT``, or why no broker could be asked.
+            ``_TIMED_OUT``, or why no broker could be reached.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if partitions is None:
@@ -106,20 +111,28 @@ cdef class Lag(Offsets):
         watermarks = self._ask_watermarks(keys, deadline)
         leaderless = {key.topic for key in keys if key.error in _NO_LEADER}
         if leaderless:
-            # librdkafka takes what it knows for true for minutes, such as that a topic just made has no
-            # leaders yet.
+            # librdkafka caches metadata for minutes, for example that a new topic has no leaders
+            # yet.
             for topic in leaderless:
                 left = LEADERS_S
                 if deadline >= 0:
                     left = min(LEADERS_S, (deadline - ck_runtime_now_ms()) / 1e3)
                 if left <= 0:
                     return watermarks
-                try:
-                    self.list_topics(topic, left)
-                except KafkaException:
+                if self._refresh(topic, <int64_t>(left * 1e3)):
                     return watermarks  # no broker answers: what is known must do
             watermarks = self._ask_watermarks(keys, deadline)
         return watermarks
+
+    cdef int _refresh(self, str topic, int64_t ms) except -1:
+        """Ask for a topic's metadata, which librdkafka then knows. Returns whether that failed."""
+        cdef ck_call_t *call = new_call(CK_CALL_METADATA)
+        try:
+            call.topic = copied(c_name(topic))
+            self.ask(call, ms)
+            return 1 if call.err else 0
+        finally:
+            ck_call_leave(call)
 
     cdef dict _ask_watermarks(self, list keys, int64_t deadline):
         cdef TopicPartition key
@@ -235,32 +248,33 @@ cdef class Lag(Offsets):
         return 0
 
     def lag(self, partitions=None, timeout=None):
-        """How many offsets there are between where reading goes on and the end.
+        """The number of offsets between the next one to read and the end.
 
         Parameters
         ----------
         partitions : list of TopicPartition, optional
             Assigned or not; those assigned by default.
         timeout : float, optional
-            Seconds for all of it; an hour by default. Ctrl-C is noticed while waiting for the watermarks.
+            Seconds for the whole call; an hour by default. Ctrl-C is noticed while waiting for the
+            watermarks.
 
         Returns
         -------
         dict of TopicPartition to (int or None)
-            ``high - next``, with high as of :meth:`watermarks`. Next is the position behind the last message
-            handed over, or else the group's committed offset, or else where ``auto.offset.reset`` begins; at
-            least ``low``, for what is deleted cannot be read. None where it is not known: the
-            key's ``error`` says why, or ``auto.offset.reset`` is ``error``.
+            ``high - next``, with high as in :meth:`watermarks`. Next is the position after the
+            last message handed over, or else the group's committed offset, or else the offset
+            where ``auto.offset.reset`` begins. Next is at least ``low``, because deleted records
+            cannot be read. None if next is unknown: the key's ``error`` says why, or
+            ``auto.offset.reset`` is ``error``.
 
         Raises
         ------
         KafkaException
-            As ``watermarks`` and ``committed``.
+            Those of ``watermarks`` and ``committed``.
 
         Notes
         -----
-        Offsets are counted, not records: markers of transactions, and what compaction has taken,
-        count as well.
+        Offsets are counted, not records: transaction markers and compacted records count as well.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef TopicPartition key, tp
@@ -272,11 +286,7 @@ cdef class Lag(Offsets):
         if rest:
             left = None if deadline < 0 else max(deadline - ck_runtime_now_ms(), 0) / 1e3
             following.extend(self.committed(rest, left))
-        rk = self.enter()
-        try:
-            reset = property_of(rk, "auto.offset.reset")
-        finally:
-            self.leave()
+        reset = self.property("auto.offset.reset")
         lag = {}
         # Of two, the later one: the committed offset, where there was no position.
         offsets = {(each.topic, each.partition): each for each in following}

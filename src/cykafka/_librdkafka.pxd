@@ -1,5 +1,5 @@
-# What we use of <librdkafka/rdkafka.h>, in the header's order. Everything that may block, or take a
-# lock of librdkafka's for longer than an instant, is called `with nogil`.
+# The parts of <librdkafka/rdkafka.h> that we use, in the header's order. Functions that may block,
+# or hold a librdkafka lock for more than an instant, are called `with nogil`.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport FILE
 
@@ -28,6 +28,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     # -- errors
     ctypedef enum rd_kafka_resp_err_t:
         RD_KAFKA_RESP_ERR__BAD_MSG
+        RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE
+        RD_KAFKA_RESP_ERR__RETRY
         RD_KAFKA_RESP_ERR__DESTROY
         RD_KAFKA_RESP_ERR__END
         RD_KAFKA_RESP_ERR__TIMED_OUT
@@ -46,6 +48,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__CONFLICT
         RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
         RD_KAFKA_RESP_ERR__NOT_CONFIGURED
+        RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST
+        RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION
         RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED
 
     struct rd_kafka_err_desc:
@@ -84,6 +88,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     int64_t RD_KAFKA_OFFSET_END
     int64_t RD_KAFKA_OFFSET_STORED
     int64_t RD_KAFKA_OFFSET_INVALID
+    int64_t RD_KAFKA_OFFSET_TAIL_BASE
 
     void rd_kafka_topic_partition_set_leader_epoch(rd_kafka_topic_partition_t *rktpar,
                                                    int32_t leader_epoch)
@@ -323,6 +328,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     int32_t rd_kafka_controllerid(rd_kafka_t *rk, int timeout_ms)
 
     # -- transactions
+    rd_kafka_resp_err_t rd_kafka_fatal_error(rd_kafka_t *rk, char *errstr, size_t errstr_size)
     rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *rk)
     rd_kafka_error_t *rd_kafka_send_offsets_to_transaction(

@@ -1,5 +1,5 @@
-# The Admin API of <librdkafka/rdkafka.h>, in the header's order; see _librdkafka.pxd. What a result or a
-# description returns lives as long as the event it was taken from.
+# The Admin API of <librdkafka/rdkafka.h>, in the header's order; see _librdkafka.pxd. Results and
+# descriptions live as long as their event.
 from libc.stdint cimport int32_t, int64_t, uint16_t
 
 from cykafka._librdkafka cimport (
@@ -411,10 +411,10 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         const rd_kafka_UserScramCredentialsDescription_t *description)
     const rd_kafka_ScramCredentialInfo_t * \
         rd_kafka_UserScramCredentialsDescription_scramcredentialinfo(
-        const rd_kafka_UserScramCredentialsDescription_t *description, size_t idx)
+            const rd_kafka_UserScramCredentialsDescription_t *description, size_t idx)
     const rd_kafka_UserScramCredentialsDescription_t ** \
         rd_kafka_DescribeUserScramCredentials_result_descriptions(
-        const rd_kafka_event_t *result, size_t *cntp)
+            const rd_kafka_event_t *result, size_t *cntp)
     void rd_kafka_DescribeUserScramCredentials(rd_kafka_t *rk, const char **users, size_t cnt,
                                                const rd_kafka_AdminOptions_t *options,
                                                rd_kafka_queue_t *rkqu)
@@ -436,7 +436,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         const rd_kafka_AlterUserScramCredentials_result_response_t *response)
     const rd_kafka_AlterUserScramCredentials_result_response_t ** \
         rd_kafka_AlterUserScramCredentials_result_responses(
-        const rd_kafka_event_t *result, size_t *cntp)
+            const rd_kafka_event_t *result, size_t *cntp)
     void rd_kafka_AlterUserScramCredentials(
         rd_kafka_t *rk, rd_kafka_UserScramCredentialAlteration_t **alterations, size_t cnt,
         const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *rkqu)

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 from cykafka._client cimport Client
-from cykafka._csrc cimport ck_batch_t
+from cykafka._csrc cimport ck_batch_t, ck_lent_t
 from cykafka._librdkafka cimport (
     rd_kafka_error_t,
     rd_kafka_resp_err_t,
@@ -24,13 +24,17 @@ cdef class Member(Client):
     # Batches being gathered, and the one left over by a call that raised: a linked list.
     cdef ck_batch_t *_batches
     cdef ck_batch_t *_carry
+    # Left-over messages of paused partitions.
+    cdef ck_batch_t *_held
     # The Storage of each batch that was handed over and is alive: a linked list.
     cdef void *_handed
-    # The last messages of poll(), as long as their headers are still in librdkafka's.
-    cdef void *_lent[2]
-    # The threads inside a counted call that runs Python code, and whether one of them has closed.
+    # The last messages of poll(), as long as librdkafka holds their headers.
+    cdef ck_lent_t *_lent[2]
+    # The threads inside a counted call that runs Python code.
     cdef dict _inside
-    cdef bint _close_after
+    cdef object _close_timeout
+    # Whether close() had no time left to leave the group.
+    cdef bint _overdue
     # Whether the rebalance callback has assigned by itself.
     cdef bint _assigned
 
@@ -38,8 +42,9 @@ cdef class Member(Client):
                      str doing) except -1
     cdef int on_list_error(self, list_error_call_t call,
                            const rd_kafka_topic_partition_list_t *rktparlist) except -1
-    cdef void take_back(self, int which) noexcept
     cdef bint has_kept(self) noexcept
+    cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept
     cdef bint is_inside(self) except -1
     cdef int go_inside(self) except -1
@@ -50,4 +55,5 @@ cdef class Member(Client):
                        rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int apply(self, rd_kafka_resp_err_t err,
                    rd_kafka_topic_partition_list_t *partitions) except -1
-    cdef int _leave_group(self) except -1
+    cdef int _close(self, int64_t deadline) except -1
+    cdef object _leave_group(self, int64_t deadline, object raised)

@@ -1,4 +1,7 @@
-"""Member: a consumer's place in its group: what it must give up, and how it leaves."""
+"""Member: a consumer's place in its group: what it must give up, and how it leaves.
+
+Longer than 500 lines: rebalances and the close share the state of the group.
+"""
 import logging
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -12,21 +15,28 @@ from cykafka._csrc cimport (
     CK_SLOT_CONSUMER,
     PyThread_get_thread_ident,
     ck_batch_clear,
+    ck_batch_compact,
     ck_batch_destroy,
     ck_batch_drop,
+    ck_batch_hold,
+    ck_batch_new,
     ck_batch_pin,
+    ck_batch_positions,
     ck_batch_skip,
     ck_batch_store_positions,
     ck_batch_t,
     ck_callback_inside,
     ck_callback_commit,
-    ck_loans_new,
+    ck_lent_return,
+    ck_lent_unref,
     ck_queue_attach,
     ck_queue_attached,
     ck_queue_t,
     ck_runtime_generation,
+    ck_runtime_now_ms,
 )
 from cykafka._errors cimport check_doing, check_error
+from cykafka._handle cimport chain
 from cykafka._librdkafka cimport (
     RD_KAFKA_CONSUMER,
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
@@ -49,27 +59,29 @@ from cykafka._librdkafka cimport (
     rd_kafka_queue_t,
     rd_kafka_rebalance_protocol,
     rd_kafka_resp_err_t,
+    rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_t,
     rd_kafka_t,
 )
-from cykafka._message cimport Message
 from cykafka._partition cimport partitions_from
-from cykafka._util cimport NOW, SLICE
+from cykafka._util cimport NOW, SLICE, deadline_after, timeout_ms
 
 from cykafka._errors import KafkaException
 
 _log = logging.getLogger("cykafka")
 
 cdef enum:
-    # How long a partition is not fetched once the queue of fetched messages was full, ms. With librdkafka's
-    # 1000 a fast reader has emptied the queue long before, and waits for the rest of the second.
+    # How long a partition is not fetched after the queue of fetched messages was full, ms. With
+    # librdkafka's 1000 a fast reader empties the queue long before, and waits for the rest of the
+    # second.
     FULL_QUEUE_MS = 20
 
 
 cdef class Member(Client):
     """The part of a consumer that follows rebalances and closes.
 
-    It keeps the list of what was fetched and not handed over, since a rebalance takes of that too.
+    It keeps the list of messages that were fetched and not handed over, because a rebalance drops
+    some of them too.
     """
 
     def __init__(self, *args, **kwargs):
@@ -94,10 +106,6 @@ cdef class Member(Client):
             config["enable.auto.offset.store"] = False
             self._stores = stores
             set_default(config, "fetch.queue.backoff.ms", FULL_QUEUE_MS)
-            if self._loans is NULL:  # an __init__ that raised may have left one
-                self._loans = ck_loans_new()
-            if self._loans is NULL:
-                raise MemoryError
             self.open(RD_KAFKA_CONSUMER, config)
             # Errors, statistics and logs come to the queue that poll() and consume() serve.
             rk = self._ptr
@@ -109,11 +117,19 @@ cdef class Member(Client):
             self._opening = False
 
     def __dealloc__(self):
+        cdef int which
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             ck_queue_attach(self._events, CK_SLOT_CONSUMER, NULL)
             self.release()
-        while self._handed is not NULL:  # in a forked child
+        # Only in a forked child, where the messages belong to the parent.
+        for which in range(2):
+            if self._lent[which] is not NULL:
+                ck_lent_unref(self._lent[which])
+        while self._handed is not NULL:
             (<Storage>self._handed).unlink()
+
+    cdef str closed_words(self):
+        return "Consumer closed"
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
         Client.set_callbacks(self, conf)
@@ -127,16 +143,22 @@ cdef class Member(Client):
         """Give every message back: librdkafka waits for them when it is destroyed."""
         cdef ck_batch_t *batch = self._batches
         cdef Storage storage
+        cdef int which
         # With the GIL: the thread a batch belongs to may be on its way out of its call.
         while batch is not NULL:
             ck_batch_clear(batch)
             batch = batch.next
         ck_batch_destroy(self._carry)
         self._carry = NULL
-        self.take_back(0)
-        self.take_back(1)
-        # The application's batches get copies of their own. Without memory for one it keeps what it has, as
-        # if it were pinned.
+        ck_batch_destroy(self._held)
+        self._held = NULL
+        for which in range(2):
+            if self._lent[which] is not NULL:
+                ck_lent_return(self._lent[which])
+                ck_lent_unref(self._lent[which])
+                self._lent[which] = NULL
+        # The application's batches get copies. A batch without memory for its copy stays as it is,
+        # as if pinned.
         while self._handed is not NULL:
             storage = <Storage>self._handed
             storage.unlink()
@@ -155,7 +177,8 @@ cdef class Member(Client):
 
     cdef int on_list(self, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
                      str doing) except -1:
-        """Have librdkafka do something with a list, which stays the caller's; say what if it fails."""
+        """Call a librdkafka function with a list, which stays the caller's. An exception begins
+        with the text `doing`."""
         cdef rd_kafka_resp_err_t err
         rk = self.enter()
         with nogil:
@@ -177,10 +200,6 @@ cdef class Member(Client):
 
     # -- what was fetched and not handed over
 
-    cdef void take_back(self, int which) noexcept:
-        if self._lent[which] is not NULL:
-            (<Message>self._lent[which]).give_back()
-
     cdef bint has_kept(self) noexcept:
         """Whether an earlier call has left messages over."""
         return self._carry is not NULL and self._carry.cnt > self._carry.head
@@ -193,6 +212,37 @@ cdef class Member(Client):
             batch = batch.next
         if self._carry is not NULL:
             ck_batch_drop(self._carry, partitions)
+        if self._held is not NULL:
+            ck_batch_drop(self._held, partitions)
+            ck_batch_compact(self._held)
+
+    cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Hold back gathered messages of these partitions, which are paused."""
+        cdef ck_batch_t *batch = self._batches
+        if batch is NULL and self._carry is NULL:
+            return 0
+        if self._held is NULL:
+            self._held = ck_batch_new(1)
+        if self._held is NULL:
+            raise MemoryError
+        if self._carry is not NULL and ck_batch_hold(self._carry, partitions, self._held):
+            raise MemoryError
+        while batch is not NULL:
+            if ck_batch_hold(batch, partitions, self._held):
+                raise MemoryError
+            batch = batch.next
+        return 0
+
+    cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Return the held-back messages of these partitions with the next call."""
+        if self._held is NULL:
+            return 0
+        if self._carry is NULL:
+            self._carry = ck_batch_new(1)
+        if self._carry is NULL or ck_batch_hold(self._held, partitions, self._carry):
+            raise MemoryError
+        ck_batch_compact(self._held)
+        return 0
 
     # -- calls inside of calls
 
@@ -217,7 +267,10 @@ cdef class Member(Client):
         """What a call that served librdkafka has to see to once it is out again."""
         if self._close_after:
             self._close_after = False
-            self.close()
+            if self._close_timeout is None:
+                self.close()
+            else:
+                self.close(self._close_timeout)
         self.dispatch(NOW)
         if self._open_in != ck_runtime_generation:
             self.refuse()
@@ -228,14 +281,19 @@ cdef class Member(Client):
 
         Only when everything gathered was handed over, and not with every empty poll().
         """
+        cdef rd_kafka_topic_partition_list_t *held = NULL
         cdef rd_kafka_t *rk
         if (not self._stores or self._batches is not NULL or now < self._caught_up + 500
                 or self.has_kept()):
             return 0
         self._caught_up = now
         rk = self.enter()
+        if self._held is not NULL and self._held.cnt > 0:
+            held = ck_batch_positions(self._held, 0, 1, self._held.cnt)
         with nogil:
-            ck_batch_store_positions(rk)
+            ck_batch_store_positions(rk, held)
+            if held is not NULL:
+                rd_kafka_topic_partition_list_destroy(held)
         self.leave()
         return 0
 
@@ -287,70 +345,120 @@ cdef class Member(Client):
 
     # -- closing
 
-    def close(self):
+    def close(self, timeout=None):
         """Leave the group and free the consumer.
 
-        Runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored offsets first. Closing
-        again is harmless. Another thread's ``poll()`` or ``consume()`` ends with RuntimeError. In a
-        rebalance callback the close is done when the callback is over.
+        Runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored offsets first.
+        Closing again is harmless. A ``poll()`` or ``consume()`` in another thread raises
+        RuntimeError. In a rebalance callback the consumer is closed after the callback, and the
+        call returns None. Exceptions of callbacks are raised when the consumer is closed, each as
+        the ``__context__`` of the next.
+
+        Ctrl-C ends the wait as the end of the timeout does: the consumer is closed, and a thread
+        completes the rest. The interpreter's end waits for such threads for at most a second.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; by default without limit, which may mean ``session.timeout.ms`` if
+            there is no coordinator. Callbacks are not interrupted.
+
+        Returns
+        -------
+        bool or None
+            None without a timeout. With one, whether the consumer left its group in time;
+            librdkafka's threads may end later. If not, it is closed all the same and logs a
+            warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
+            process ends before that, the group notices only after the session timeout, and stored
+            offsets may not be committed, so their messages are read again.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` if a call in another thread (a rebalance callback, say) did not end in
+            time. The consumer then stays open, but other calls that waited meanwhile raise
+            RuntimeError, and iterations end.
         """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if self._state and self.is_inside():
             self._close_after = True
-            return
-        if not self.begin_close():
-            return
+            self._close_timeout = timeout
+            return None
+        if self.begin_close(deadline):
+            self._close(deadline)
+        return None if deadline < 0 else not self._overdue
+
+    cdef int _close(self, int64_t deadline) except -1:
+        # The close cannot be taken back any more: finish it, then raise.
         raised = None
-        flags = 0
         try:
             self.catch_up(INT64_MAX)
-            self.release()
-            try:
-                self._leave_group()
-            except KafkaException as exception:
-                # Fenced, say: poll() has told, and there is no group to leave any more.
-                if not exception.args[0].fatal():
-                    raise
-                flags = RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
-                _log.warning("%s: closed without leaving the group: %s", self._label,
-                             exception.args[0].str())
         except BaseException as exception:
-            # The close cannot be taken back any more: finish it, then tell.
             raised = exception
-            if not rd_kafka_consumer_closed(self._ptr):
-                flags = RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
-        self.destroy(flags)
+        self.release()
         try:
-            self.dispatch(NOW)
+            raised = self._leave_group(deadline, raised)
+            if self._closing is not NULL:
+                self._overdue = True
+                _log.warning("%s: closed without waiting for the group any longer: stored offsets "
+                             "may not be committed, and their messages are read again",
+                             self._label)
         except BaseException as exception:
-            if raised is None:
-                raised = exception
+            raised = chain(raised, exception)
+        raised = self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, deadline, raised)
         if raised is not None:
             raise raised
+        return 0
 
-    cdef int _leave_group(self) except -1:
+    cdef object _leave_group(self, int64_t deadline, object raised):
+        """Leave the group, until the deadline or until a signal handler raises. What is left to do
+        after that is left in _closing, for the thread that destroys the consumer.
+
+        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
+        """
         cdef rd_kafka_t *rk = self._ptr
         cdef rd_kafka_queue_t *closing
         cdef rd_kafka_error_t *error
-        raised = None
+        cdef int ms = SLICE
         with nogil:
             closing = rd_kafka_queue_new(rk)
             error = rd_kafka_consumer_close_queue(rk, closing)
         try:
             check_error(error)
-            while not rd_kafka_consumer_closed(rk):
-                with nogil:
-                    ck_batch_skip(closing, SLICE)
-                try:
-                    self.dispatch(NOW)
-                except Exception as exception:
-                    raised = exception
-                PyErr_CheckSignals()
-        finally:
+        except KafkaException as exception:
+            # Fenced, say: poll() has told, and there is no group to leave any more.
             with nogil:
                 rd_kafka_queue_destroy(closing)
-        if raised is not None:
-            raise raised
-        return 0
+            if not exception.args[0].fatal():
+                return chain(raised, exception)
+            _log.warning("%s: closed without leaving the group: %s", self._label,
+                         exception.args[0].str())
+            return raised
+        try:
+            while not rd_kafka_consumer_closed(rk):
+                if deadline >= 0:
+                    ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+                    if ms == 0:
+                        break
+                with nogil:
+                    ck_batch_skip(closing, ms)
+                PyErr_CheckSignals()
+                try:
+                    self.dispatch(NOW)
+                except KeyboardInterrupt:  # came while a callback ran
+                    raise
+                except BaseException as exception:
+                    raised = chain(raised, exception)
+                if self._generation != ck_runtime_generation:
+                    return raised  # a callback has forked: the rest is the parent's
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        if rd_kafka_consumer_closed(rk):
+            with nogil:
+                rd_kafka_queue_destroy(closing)
+        else:
+            self._closing = closing
+        return raised
 
     def __enter__(self):
         return self
@@ -361,12 +469,19 @@ cdef class Member(Client):
 
 cdef void _on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                         rd_kafka_topic_partition_list_t *partitions,
-                        void *opaque) noexcept with gil:
+                        void *opaque) noexcept nogil:
     cdef void *attached = ck_queue_attached(<ck_queue_t *>opaque, CK_SLOT_CONSUMER)
-    cdef Member self
-    if attached is NULL:  # it is being deallocated
-        return
-    self = <Member>attached
+    if attached is NULL:
+        # A thread without Python destroys the consumer: see ck_end_now(). In a consumer that
+        # closes this call is right for every protocol.
+        rd_kafka_assign(rk, NULL)
+    else:
+        _rebalance(err, partitions, attached)
+
+
+cdef void _rebalance(rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *partitions,
+                     void *attached) noexcept with gil:
+    cdef Member self = <Member>attached
     cdef bint outer = ck_callback_inside(True)
     try:
         self.go_inside()
@@ -376,7 +491,5 @@ cdef void _on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
             self.come_out()
     except BaseException as exception:
         # Raised by the call that served librdkafka, once it is out of it.
-        if self._raised is not None and self._raised is not exception:
-            exception.__context__ = self._raised
-        self._raised = exception
+        self._raised = chain(self._raised, exception)
     ck_callback_inside(outer)

@@ -12,6 +12,9 @@ TIMESTAMP_LOG_APPEND_TIME: int
 @final
 class HeaderBlock: ...
 
+@final
+class CHeaders: ...
+
 @disjoint_base
 class Message:
     __hash__: ClassVar[None]  # type: ignore[assignment]

@@ -1,9 +1,8 @@
 """Message: one record, consumed, delivered, or made by the user for tests."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memchr
 
@@ -13,9 +12,12 @@ from cykafka._csrc cimport (
     PyObject_GC_Track,
     PyObject_GC_UnTrack,
     ck_bytes_t,
+    ck_flight_give,
+    ck_flight_take,
+    ck_lent_drop,
+    ck_lent_take_headers,
     ck_pack_cnt,
     ck_pack_next,
-    ck_runtime_generation,
 )
 from cykafka._errors cimport error_from, raise_err
 from cykafka._librdkafka cimport (
@@ -29,8 +31,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_header_get_all,
     rd_kafka_headers_destroy,
     rd_kafka_headers_new,
-    rd_kafka_message_destroy,
-    rd_kafka_message_detach_headers,
     rd_kafka_message_errstr,
     rd_kafka_message_leader_epoch,
     rd_kafka_message_timestamp,
@@ -38,8 +38,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_timestamp_type_t,
 )
 from cykafka._util cimport utf8
-
-from cykafka._errors import KafkaError
 
 TIMESTAMP_NOT_AVAILABLE = <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
 TIMESTAMP_CREATE_TIME = <int>RD_KAFKA_TIMESTAMP_CREATE_TIME
@@ -54,12 +52,22 @@ cdef class HeaderBlock:
         free(self._ptr)
 
 
+@cython.final
+@cython.freelist(16)
+cdef class CHeaders:
+    """librdkafka's headers with one owner, so that a call that is reading them keeps them."""
+
+    def __dealloc__(self):
+        if self._ptr is not NULL:
+            rd_kafka_headers_destroy(self._ptr)
+
+
 @cython.freelist(256)
 cdef class Message:
     """A record, or an event or error (then :meth:`error` is not None).
 
-    Messages come from ``Consumer.poll``, ``Consumer.consume``, batches and delivery callbacks. They own their
-    data: keeping one pins nothing else. The constructor is meant for tests.
+    Messages come from ``Consumer.poll``, ``Consumer.consume``, batches and delivery callbacks.
+    They own their data: keeping one pins nothing else. The constructor is meant for tests.
 
     Parameters
     ----------
@@ -75,7 +83,7 @@ cdef class Message:
         Seconds from ``produce()`` to the delivery report.
     leader_epoch : int, optional
     delivery_count : int, optional
-        How often a share group has delivered the record (KIP-932).
+        How many times a share group has delivered the record (KIP-932).
     """
 
     def __cinit__(self):
@@ -87,31 +95,35 @@ cdef class Message:
     def __init__(self, topic=None, partition=None, offset=None, key=None, value=None,
                  headers=None, error=None, timestamp=None, latency=None, leader_epoch=None,
                  delivery_count=None):
+        # Values out of range raise OverflowError; negative ones mean unknown.
+        cdef int32_t c_partition = -1 if partition is None else partition
+        cdef int64_t c_offset = -1 if offset is None else offset
+        cdef int32_t c_epoch = -1 if leader_epoch is None else leader_epoch
+        cdef int16_t c_count = -1 if delivery_count is None else delivery_count
         self._topic = topic
         self._key = key
         self._value = value
         self._headers = headers
         self._error = error
-        if partition is not None and partition >= 0:
-            self._report.partition = partition
-        if offset is not None and offset >= 0:
-            self._report.offset = offset
+        if c_partition >= 0:
+            self._report.partition = c_partition
+        if c_offset >= 0:
+            self._report.offset = c_offset
         if timestamp is not None:
             if not isinstance(timestamp, tuple) or len(timestamp) != 2:
-                raise TypeError("timestamp: expected a tuple (type, ms), "
-                                f"got {type(timestamp).__name__}")
+                raise TypeError("timestamp must be a tuple of (int, int), its type and ms, "
+                                f"got {timestamp!r}")
             self._report.timestamp_type, self._report.timestamp = timestamp
         if latency is not None and 0 <= latency < 1e9:
             self._report.latency = <int64_t>(<double>latency * 1e6)
-        if leader_epoch is not None and leader_epoch >= 0:
-            self._report.leader_epoch = leader_epoch
-        if delivery_count is not None and delivery_count > 0:
-            self._delivery_count = delivery_count
+        if c_epoch >= 0:
+            self._report.leader_epoch = c_epoch
+        if c_count > 0:
+            self._delivery_count = c_count
 
     def __dealloc__(self):
-        if self._lent is not NULL and self._generation == ck_runtime_generation:
-            self._lender[0] = NULL
-            rd_kafka_message_destroy(self._lent)
+        if self._lent is not NULL:
+            ck_lent_drop(self._lent)
         if self._c_headers is not NULL:
             rd_kafka_headers_destroy(self._c_headers)
 
@@ -148,23 +160,31 @@ cdef class Message:
         return self.key()
 
     def headers(self):
-        """The headers, a list of (str, bytes or None) in their order, or None if there are none."""
-        if self._lent is not NULL:
-            self.give_back()
-        if self._c_headers is not NULL:
-            self._headers = headers_from(self._c_headers)
-            rd_kafka_headers_destroy(self._c_headers)
-            self._c_headers = NULL
+        """The headers, a list of (str, bytes or None) in order; None if there are none."""
+        cdef object unread
+        cdef list headers
+        if self._lent is not NULL or self._c_headers is not NULL:
+            self._take_headers()
         elif self._as_given:
             self._to_bytes()
-        elif type(self._headers) is HeaderBlock:
-            self._headers = _headers_of(<HeaderBlock>self._headers, self._headers_at)
+        unread = self._headers
+        if type(unread) is CHeaders:
+            headers = headers_from((<CHeaders>unread)._ptr)
+        elif type(unread) is HeaderBlock:
+            headers = _headers_of(<HeaderBlock>unread, self._headers_at)
+        else:
+            return unread
+        # A new object can start the garbage collector, and so Python code: another thread or a
+        # finalizer may have replaced the headers in the meantime.
+        if self._headers is unread:
+            self._headers = headers
         return self._headers
 
     def error(self):
         """None for a record, else what happened, a KafkaError."""
         if self._error is None and self._report.event.code:
             self._error = error_from(<rd_kafka_resp_err_t>self._report.event.code, NULL)
+            self._track()
         return self._error
 
     def timestamp(self):
@@ -237,27 +257,39 @@ cdef class Message:
                 f"value={_short(self.value())})")
 
     def __reduce__(self):
-        return (type(self), _state(self))
+        # Unknown numbers get librdkafka's values for them, as in confluent_kafka.
+        topic, partition, offset, *data, latency, epoch, count = _state(self)
+        return (type(self), (topic, RD_KAFKA_PARTITION_UA if partition is None else partition,
+                             RD_KAFKA_OFFSET_INVALID if offset is None else offset, *data,
+                             -1.0 if latency is None else latency,
+                             -1 if epoch is None else epoch, -1 if count is None else count))
 
-    cdef void give_back(self) noexcept:
-        """Take the headers out of librdkafka's message, and let it go."""
-        if self._generation == ck_runtime_generation:
-            rd_kafka_message_detach_headers(self._lent, &self._c_headers)
-            rd_kafka_message_destroy(self._lent)
-        self._lender[0] = NULL
-        self._lent = NULL
+    cdef int _take_headers(self) except -1:
+        """Put the headers that are still librdkafka's into ``_headers``."""
+        cdef CHeaders taken = CHeaders.__new__(CHeaders)
+        if self._lent is not NULL:
+            self._c_headers = ck_lent_take_headers(self._lent)
+            ck_lent_drop(self._lent)
+            self._lent = NULL
+        if self._c_headers is not NULL:
+            taken._ptr = self._c_headers
+            self._c_headers = NULL
+            self._headers = taken
+        return 0
 
     cdef int _to_bytes(self) except -1:
-        self._as_given = False
-        self._value = _given_bytes(self._value)
-        self._key = _given_bytes(self._key)
-        if self._headers is not None:
-            pairs = self._headers.items() if isinstance(self._headers, dict) else self._headers
-            self._headers = [(name, _given_bytes(value)) for name, value in pairs]
+        value, key, headers = _given_bytes(self._value), _given_bytes(self._key), self._headers
+        if headers is not None:
+            pairs = headers.items() if isinstance(headers, dict) else headers
+            headers = [(name, _given_bytes(value)) for name, value in pairs]
+        if self._as_given:  # not done in the meantime: see headers()
+            self._as_given = False
+            self._value, self._key, self._headers = value, key, headers
         return 0
 
     cdef int _track(self) except -1:
-        # What the setters store may refer back to this message.
+        # Values that the setters store may refer back to this message, as the traceback of a
+        # raised error does.
         if not PyObject_GC_IsTracked(self):
             PyObject_GC_Track(self)
         return 0
@@ -283,10 +315,10 @@ cdef tuple _state(Message message):
             message.latency(), message.leader_epoch(), message.delivery_count())
 
 
-cdef in_flight_t *in_flight_new(object topic, object value, object key, object headers,
-                                object on_delivery) except NULL:
+cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value, object key,
+                                object headers, object on_delivery) except NULL:
     """A record whose report will come; in_flight_destroy() frees it."""
-    cdef in_flight_t *sent = <in_flight_t *>PyMem_Malloc(sizeof(in_flight_t))
+    cdef in_flight_t *sent = <in_flight_t *>ck_flight_take(flight)
     if sent is NULL:
         raise MemoryError
     Py_INCREF(topic)
@@ -305,7 +337,7 @@ cdef in_flight_t *in_flight_new(object topic, object value, object key, object h
 
 cdef void in_flight_destroy(in_flight_t *sent) noexcept:
     cdef in_flight_t gone = sent[0]
-    PyMem_Free(sent)
+    ck_flight_give(&sent.report)
     runtime.ck_runtime_reports -= 1
     # Last, for they may run any code.
     Py_DECREF(<object>gone.topic)
@@ -330,7 +362,7 @@ cdef Message message_delivered(const in_flight_t *sent):
 
 
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
-    """A message with a copy of what librdkafka's holds, except the headers: see lend()."""
+    """A Message with a copy of librdkafka's message, except the headers: see Fetcher.lender()."""
     cdef Message message = Message.__new__(Message)
     # Made of bytes and str alone, it cannot be part of a cycle: the collector need not see it
     # until a setter is called.
@@ -340,6 +372,7 @@ cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
     message._report.offset = rkmessage.offset
     if rkmessage.err:
         message._error = error_from(rkmessage.err, rd_kafka_message_errstr(rkmessage))
+        message._track()
         if rkmessage.payload is not NULL:  # the error in words
             message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)
         return message
@@ -368,19 +401,6 @@ cdef Message message_from_row(const ck_row_t *row, object topic):
     if row.key is not NULL:
         message._key = PyBytes_FromStringAndSize(<const char *>row.key, row.key_len)
     return message
-
-
-cdef void lend(Message message, rd_kafka_message_t *rkmessage, void **lender) noexcept:
-    """Leave the headers in librdkafka's message, which the message destroys with itself.
-
-    Only to find that there are none, librdkafka takes a third of the time of a poll(). The lender's
-    note at `lender` names the message as long as it has something lent: the lender calls give_back()
-    soon, since what is lent pins a fetch buffer, and makes rd_kafka_destroy() wait.
-    """
-    message._lent = rkmessage
-    message._lender = lender
-    message._generation = ck_runtime_generation
-    lender[0] = <void *>message
 
 
 cdef list headers_from(const rd_kafka_headers_t *c_headers):

@@ -1,7 +1,7 @@
-"""MessageBatch: records as they lie in librdkafka's buffers, seen as rows and as columns.
+"""MessageBatch: records in librdkafka's buffers, seen as rows and as columns.
 
-_batch_storage has the rules by which they are read: the GIL, or a reference that is given back before the GIL is
-taken again, and no foreign code with either.
+_batch_storage has the rules for reading them: either with the GIL, or with a reference that is
+given back before the GIL is taken again. In both cases no foreign code may run.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -71,35 +71,37 @@ cdef class Rows:
         return 0 if self._batch is None else self._batch._cnt - self._next
 
 
-# Not cleared by the collector: its methods rely on the attributes, and no cycle needs this one to be broken.
+# The garbage collector does not clear it: its methods rely on the attributes, and other objects
+# can break every cycle.
 @cython.final
 @cython.no_gc_clear
 cdef class MessageBatch(ArrowExport):
     """Records as one object: a sequence of Messages, and columns.
 
-    Comes from ``Consumer.consume_batch()`` and ``Consumer.batches()``. The records stay in librdkafka's fetch buffers
-    until the batch and its slices are gone, or :meth:`release` is called, and pin these (often 1 MB each,
-    with other records in them too): for a batch that is kept for long, call :meth:`detach`. A batch that is
-    alive when its consumer is closed is detached then. All of it is read-only, and may be used by many threads.
+    Comes from ``Consumer.consume_batch()`` and ``Consumer.batches()``. The records stay in
+    librdkafka's fetch buffers until the batch and its slices are gone, or until :meth:`release`.
+    They pin these buffers (often 1 MB each, with other records in them too). If you keep a batch
+    for long, call :meth:`detach`. Closing the consumer detaches all its batches. A batch is
+    read-only, and many threads may use it.
 
-    ``batch[i]`` and iteration make Messages when asked for. They own their data: one that is kept pins nothing.
-    ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts records only; a batch is true
-    if it has records or errors.
+    ``batch[i]`` and iteration make Messages on demand. They own their data, so keeping one pins
+    nothing. ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts
+    records only; a batch is true if it has records or errors.
 
-    It is Arrow data too: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB copy its columns, those
-    that :meth:`select` names or, without it, all but the headers.
+    It is Arrow data too: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB copy its
+    columns: those named in :meth:`select` or, without it, all except the headers.
 
     Raises
     ------
     ValueError
-        By every use after the batch was released.
+        On every use after the batch was released.
     """
 
     def __init__(self):
         raise TypeError("a MessageBatch comes from Consumer.consume_batch() or Consumer.batches()")
 
     cdef ck_batch_t *opened(self) except NULL:
-        """The records as they are now; valid until the GIL is let go or foreign code runs."""
+        """The current records; valid until the GIL is released or foreign code runs."""
         if self._storage is None or self._storage._ptr is NULL:
             raise ValueError("the batch was released")
         return self._storage._ptr
@@ -184,24 +186,25 @@ cdef class MessageBatch(ArrowExport):
 
     @property
     def errors(self):
-        """What came instead of records: a list of Messages whose ``error()`` is not None.
+        """Events and errors that came instead of records: a list of Messages whose ``error()`` is
+        not None.
 
-        Events such as ``_PARTITION_EOF`` among them. Slices have none, nor do batches of ``Consumer.batches()``,
-        which raises them.
+        Includes events such as ``_PARTITION_EOF``. Slices have none, nor do batches of
+        ``Consumer.batches()``, which raises them.
         """
         return [] if self._errors is None else list(self._errors)
 
     # -- columns of bytes
 
     def values(self, copy=True):
-        """The values, in one go.
+        """The values, all at once.
 
         Parameters
         ----------
         copy : bool
-            False: read-only memoryviews of the records where they lie, instead of bytes. While one of them is
-            alive so are the batch's records, also after :meth:`release` and after the consumer's ``close()``,
-            which then leaves the last step of closing to a thread that waits for them.
+            False: read-only memoryviews of the records in place, instead of bytes. A view keeps
+            the batch's records alive, even after :meth:`release` and after the consumer's
+            ``close()``. A thread then completes the close when the last view is gone.
 
         Returns
         -------
@@ -211,7 +214,7 @@ cdef class MessageBatch(ArrowExport):
         return self.copies(False) if copy else self.views(False)
 
     def keys(self, copy=True):
-        """The keys, in one go.
+        """The keys, all at once.
 
         Parameters
         ----------
@@ -244,11 +247,11 @@ cdef class MessageBatch(ArrowExport):
         cdef Payloads payloads = Payloads.__new__(Payloads)
         cdef list column = []
         cdef ck_batch_t *batch = self.opened()
-        cdef Py_ssize_t i
+        cdef Py_ssize_t _i
         cdef size_t at = self._start, size = 0
         cdef const void *data
         payloads.pin(batch)
-        for i in range(self._cnt):
+        for _i in range(self._cnt):
             data = ck_batch_key(batch, at, &size) if of_keys else ck_batch_value(batch, at, &size)
             payloads._bytes = data
             payloads._size = size
@@ -269,7 +272,8 @@ cdef class MessageBatch(ArrowExport):
         Returns
         -------
         list of bytes and None
-            The last value of that name in each record; None where there is no such header, or it has no value.
+            The last value of that name in each record; None without such a header or without a
+            value.
         """
         cdef rd_kafka_headers_t *headers
         cdef const char *c_name
@@ -311,12 +315,12 @@ cdef class MessageBatch(ArrowExport):
         cdef ck_batch_t *batch
         cdef size_t at = self._start
         cdef bint collecting
-        cdef Py_ssize_t i
+        cdef Py_ssize_t _i
         self._parse_headers()
         collecting = PyGC_Disable()
         try:
             batch = self.opened()
-            for i in range(self._cnt):
+            for _i in range(self._cnt):
                 headers = ck_batch_headers(batch, at)
                 column.append(None if headers is NULL else headers_from(headers))
                 at += self._step
@@ -343,7 +347,8 @@ cdef class MessageBatch(ArrowExport):
 
     @property
     def timestamps(self):
-        """The timestamps, ms since the epoch: a read-only memoryview of format ``q``; -1 if not known."""
+        """The timestamps, ms since the epoch: a read-only memoryview of format ``q``; -1 if not
+        known."""
         return self.column(CK_NUMBER_TIMESTAMP)
 
     @property
@@ -402,13 +407,14 @@ cdef class MessageBatch(ArrowExport):
         return column
 
     def positions(self):
-        """What there is to commit when these records are done, as for
+        """The offsets to commit after processing these records, as for
         ``Producer.send_offsets_to_transaction()``.
 
         Returns
         -------
         list of TopicPartition
-            Each partition's once, with the offset behind its last record; empty for an empty batch.
+            One for each partition, with the offset after its last record; empty for an empty
+            batch.
 
         Raises
         ------
@@ -434,22 +440,22 @@ cdef class MessageBatch(ArrowExport):
     # -- life
 
     def detach(self):
-        """Copy the records, of all slices too, out of librdkafka's buffers, and give these back.
+        """Copy the records, including those of all slices, and return librdkafka's buffers.
 
-        For batches that are kept for long: the buffers hold other records too, and are librdkafka's until then. Harmless
-        when it is done already, as by a consumer that was closed.
+        For batches that are kept for long: the buffers hold other records too, and stay allocated
+        until then. Harmless if already done, as after the consumer was closed.
 
         Raises
         ------
         MemoryError
-            There is not enough for the copy; the batch is as it was.
+            Not enough memory for the copy; the batch is unchanged.
         """
         self.opened()
         if not self._storage.detach():
             raise MemoryError("not enough memory to detach the batch")
 
     def release(self):
-        """Free the records now, those of all slices too. Views of values keep them until they are gone.
+        """Free the records now, including those of all slices. Views of values keep them alive.
 
         Leaving a ``with`` block does it. Releasing again is harmless.
         """
@@ -475,8 +481,8 @@ cdef class MessageBatch(ArrowExport):
 
 cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
                              tuple errors):
-    """The next cnt messages of what was gathered; those with an error are `errors` already. Collects no garbage if the
-    caller has seen to that. The batch is on the list that begins at first."""
+    """The next cnt gathered messages; those with an error are in `errors` already. Runs no garbage
+    collection if the caller has disabled it. The batch joins the list that begins at first."""
     cdef Storage storage = Storage.__new__(Storage)
     cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
     batch._errors = errors

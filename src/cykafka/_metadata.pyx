@@ -53,7 +53,8 @@ class BrokerMetadata:
 
 
 class TopicMetadata:
-    """A topic: ``topic`` (its name), ``partitions`` (dict of int to PartitionMetadata), ``error``."""
+    """A topic: ``topic`` (its name), ``partitions`` (a dict of number to PartitionMetadata),
+    ``error``."""
 
     def __init__(self):
         self.topic = None

@@ -1,9 +1,11 @@
 """Functions of the module: versions, and the partitioners' arithmetic."""
 import base64
+import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 
+from cykafka._csrc cimport ck_runtime_is_patched, ck_runtime_librdkafka
 from cykafka._util cimport int_argument
 from cykafka._librdkafka cimport (
     rd_kafka_msg_partitioner_consistent,
@@ -23,8 +25,23 @@ def libversion():
     return (rd_kafka_version_str().decode(), rd_kafka_version())
 
 
+def librdkafka_path():
+    """The path of the librdkafka that this process has loaded, str; None if the loader does not
+    know it."""
+    cdef const char *path = ck_runtime_librdkafka()
+    return None if path is NULL else os.fsdecode(path)
+
+
+def is_patched():
+    """Whether the loaded librdkafka is the package's own, with every patch of the project."""
+    return bool(ck_runtime_is_patched())
+
+
 cdef object _partition_of(partitioner_t partitioner, key, partition_count):
-    cdef int32_t cnt = <int32_t>int_argument(partition_count, "partition_count", 1, INT32_MAX)
+    cdef int32_t cnt = <int32_t>int_argument(partition_count, "partition_count", INT32_MIN,
+                                             INT32_MAX)
+    if cnt <= 0:
+        raise ValueError(f"partition_count must be > 0, got {cnt}")
     if isinstance(key, str):
         key = key.encode()
     elif not isinstance(key, bytes):

@@ -8,6 +8,7 @@ import threading
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
     CK_SLOT_TOKENS,
     ck_callback_on_background,
@@ -83,7 +84,13 @@ cdef class TokenSource:
         return 0
 
 
-cdef void _on_refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept with gil:
+cdef void _on_refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept nogil:
+    # At the interpreter's end the GIL may be unavailable, and nothing needs a token any more.
+    if not runtime.ck_runtime_exiting:
+        _refresh(rk, config, opaque)
+
+
+cdef void _refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept with gil:
     cdef TokenSource source = <TokenSource>ck_queue_attached(<ck_queue_t *>opaque, CK_SLOT_TOKENS)
     ck_callback_on_background(True)
     try:

@@ -3,10 +3,17 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t
 
 from cykafka._batches cimport Batches
+from cykafka._client cimport copied, new_call
 from cykafka._csrc cimport (
+    CK_CALL_COMMITTED,
+    CK_CALL_TIMES,
+    CK_CALL_WATERMARKS,
     ck_answer_t,
     ck_batch_first_offset,
     ck_batch_t,
+    ck_call_kind_t,
+    ck_call_leave,
+    ck_call_t,
     ck_callback_answer,
     ck_runtime_generation,
     ck_runtime_now_ms,
@@ -15,14 +22,12 @@ from cykafka._errors cimport check_doing
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
+    RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     rd_kafka_commit,
     rd_kafka_commit_queue,
-    rd_kafka_committed,
     rd_kafka_get_watermark_offsets,
-    rd_kafka_offsets_for_times,
     rd_kafka_offsets_store,
     rd_kafka_position,
-    rd_kafka_query_watermark_offsets,
     rd_kafka_queue_destroy,
     rd_kafka_queue_new,
     rd_kafka_queue_poll_callback,
@@ -35,7 +40,7 @@ from cykafka._librdkafka cimport (
 from cykafka._message cimport Message
 from cykafka._message_batch cimport MessageBatch
 from cykafka._partition cimport TopicPartition, c_name, partitions_from, partitions_to
-from cykafka._util cimport SLICE, deadline_after, int_ms, timeout_ms
+from cykafka._util cimport SLICE, deadline_after, timeout_ms
 
 from cykafka._errors import KafkaError, KafkaException
 
@@ -68,60 +73,64 @@ cdef class Offsets(Batches):
 
     cdef int _before_gathered(self, rd_kafka_topic_partition_t *rktpar) except -1:
         cdef ck_batch_t *batch = self._batches
-        cdef int64_t first
         while batch is not NULL:
-            first = ck_batch_first_offset(batch, rktpar.topic, rktpar.partition)
-            if 0 <= first < rktpar.offset:
-                rktpar.offset = first
+            _not_behind(batch, rktpar)
             batch = batch.next
-        if self._carry is not NULL:
-            first = ck_batch_first_offset(self._carry, rktpar.topic, rktpar.partition)
-            if 0 <= first < rktpar.offset:
-                rktpar.offset = first
+        _not_behind(self._carry, rktpar)
+        _not_behind(self._held, rktpar)
         return 0
 
     def get_watermark_offsets(self, partition, timeout=None, cached=False):
-        """The first offset of a partition and the one behind its last.
+        """The first offset of a partition and the offset after its last.
 
         Parameters
         ----------
         partition : TopicPartition
         timeout : float, optional
-            Seconds to wait for the broker; forever by default. Cannot be interrupted by Ctrl-C.
+            Seconds to wait for the broker; forever by default. Ctrl-C is noticed within 0.1 s.
         cached : bool
-            What the client knows without asking: high comes with every fetch, low with
+            Return the values that the client has cached: high comes with every fetch, low with
             ``statistics.interval.ms``.
 
         Returns
         -------
         tuple of (int, int)
-            Low and high; ``OFFSET_INVALID`` for what is not known.
+            Low and high; ``OFFSET_INVALID`` for an unknown one.
 
         Raises
         ------
         KafkaException
-            ``_TIMED_OUT``, or why the broker does not know.
+            ``_TIMED_OUT``, or the broker's error.
         """
         cdef int64_t low = 0, high = 0
         cdef rd_kafka_resp_err_t err
         cdef const char *topic
         cdef int32_t number
-        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
+        cdef ck_call_t *call
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
         cdef bint from_cache = cached
         if not isinstance(partition, TopicPartition):
-            raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
+            raise TypeError(
+                f"partition: expected a TopicPartition, got {type(partition).__name__}")
         name = (<TopicPartition>partition).topic  # held here: without the GIL it may get another
         topic = c_name(name)
         number = (<TopicPartition>partition).partition
-        rk = self.enter()
-        with nogil:
-            if from_cache:
+        if from_cache:
+            rk = self.enter()
+            with nogil:
                 err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
-            else:
-                err = rd_kafka_query_watermark_offsets(rk, topic, number, &low, &high, ms)
-        self.leave()
-        check_doing(err, "Failed to get watermark offsets")
-        return (low, high)
+            self.leave()
+            check_doing(err, "Failed to get watermark offsets")
+            return (low, high)
+        call = new_call(CK_CALL_WATERMARKS)
+        try:
+            call.topic = copied(topic)
+            call.partition = number
+            self.ask(call, ms)
+            check_doing(call.err, "Failed to get watermark offsets")
+            return (call.low, call.high)
+        finally:
+            ck_call_leave(call)
 
     def offsets_for_times(self, partitions, timeout=None):
         """The first offsets at or after a time (KIP-79).
@@ -131,29 +140,31 @@ cdef class Offsets(Batches):
         partitions : list of TopicPartition
             Their ``offset`` is a timestamp, ms since the epoch.
         timeout : float, optional
-            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
+            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
 
         Returns
         -------
         list of TopicPartition
-            -1 (``OFFSET_END``) where no message is as late; ``error`` where it failed.
-        """
-        return self.ask(rd_kafka_offsets_for_times, partitions, timeout, "Failed to get offsets")
+            -1 (``OFFSET_END``) if no message is as late; ``error`` if the request failed.
 
-    cdef list ask(self, list_question_t question, object partitions, object timeout, str doing):
-        """Have the brokers fill in the offsets of a list; a new list of TopicPartition."""
-        cdef rd_kafka_resp_err_t err
-        cdef int ms = int_ms(timeout_ms(timeout, "timeout"))
-        c_partitions = partitions_to(partitions, "partitions")
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` or ``_ALL_BROKERS_DOWN`` if no broker answered.
+        """
+        return self.ask_offsets(CK_CALL_TIMES, partitions, timeout, "Failed to get offsets")
+
+    cdef list ask_offsets(self, ck_call_kind_t kind, object partitions, object timeout, str doing):
+        """Let the brokers fill in the offsets of a list; returns a new list of TopicPartition."""
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
+        cdef ck_call_t *call = new_call(kind)
         try:
-            rk = self.enter()
-            with nogil:
-                err = question(rk, c_partitions, ms)
-            self.leave()
-            check_doing(err, doing)
-            return partitions_from(c_partitions)
+            call.partitions = partitions_to(partitions, "partitions")
+            self.ask(call, ms)
+            check_doing(call.err, doing)
+            return partitions_from(call.partitions)
         finally:
-            rd_kafka_topic_partition_list_destroy(c_partitions)
+            ck_call_leave(call)
 
     # -- offsets of the group
 
@@ -163,22 +174,30 @@ cdef class Offsets(Batches):
         Parameters
         ----------
         message : Message or MessageBatch, optional
-            Its offset + 1; of a batch that of the last record of each partition. An empty batch marks nothing.
+            Its offset + 1; for a batch, that of the last record of each partition. An empty batch
+            marks nothing.
         offsets : list of TopicPartition, optional
             Instead of a message.
 
         Raises
         ------
         KafkaException
-            ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` for a partition that is
-            not assigned. Of several partitions those not assigned are passed over, unless none is.
+            ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` if none of
+            the partitions is assigned. If only some are not assigned, they are skipped.
         """
-        if self._stores and self._open_in:
-            raise KafkaException(KafkaError(
-                <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
-                'StoreOffsets failed: "enable.auto.offset.store" must be set to false to use it'))
-        c_offsets = offsets_to(message, offsets, True)
+        cdef rd_kafka_topic_partition_list_t *c_offsets = offsets_to(message, offsets, True)
         try:
+            if self._stores and self._open_in:
+                raise KafkaException(KafkaError(
+                    <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                    "StoreOffsets failed: Local: Invalid argument or configuration: "
+                    '"enable.auto.offset.store" must be set to false to use it'))
+            if message is not None and c_offsets.cnt == 1 and c_offsets.elems[0].offset < 0:
+                # librdkafka would clear the stored offset.
+                raise KafkaException(KafkaError(
+                    <int>RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+                    "StoreOffsets failed: Local: Unknown partition: the message has no "
+                    "topic, partition or offset"))
             self.on_list(rd_kafka_offsets_store, c_offsets, "StoreOffsets failed")
         finally:
             rd_kafka_topic_partition_list_destroy(c_offsets)
@@ -189,24 +208,24 @@ cdef class Offsets(Batches):
         Parameters
         ----------
         message : Message or MessageBatch, optional
-            Commit its offset + 1; of a batch that of the last record of each partition. For an empty batch
-            there is nothing to do.
+            Commit its offset + 1; for a batch, that of the last record of each partition. An empty
+            batch commits nothing.
         offsets : list of TopicPartition, optional
             Commit these. Without message and offsets, commit what is stored.
         asynchronous : bool
-            Return at once; ``on_commit`` hears of the outcome. Its older name ``async`` works as
-            well, as ``commit(**{"async": False})``.
+            Return at once; ``on_commit`` gets the outcome. The older name ``async`` works as well,
+            as in ``commit(**{"async": False})``.
 
         Returns
         -------
         None, or list of TopicPartition when not asynchronous
-            The offsets committed, each with its ``error``. Ctrl-C is noticed within 0.1 s; the commit
-            goes on.
+            The committed offsets, each with its ``error``. Ctrl-C is noticed within 0.1 s; the
+            commit continues.
 
         Raises
         ------
         KafkaException
-            ``_NO_OFFSET`` when nothing is stored.
+            ``_NO_OFFSET`` if nothing is stored.
         """
         cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
         cdef rd_kafka_resp_err_t err
@@ -233,9 +252,10 @@ cdef class Offsets(Batches):
         check_doing(err, "Commit failed")
 
     def _commit_within(self, offsets, timeout):
-        """As ``commit(offsets=offsets, asynchronous=False)``; ``_TIMED_OUT`` after so many seconds.
+        """Like ``commit(offsets=offsets, asynchronous=False)``, but raises ``_TIMED_OUT`` after
+        ``timeout`` seconds.
 
-        The commit may still be done then: librdkafka waits for a coordinator as long as it likes.
+        The commit may still succeed later: librdkafka waits for a coordinator without limit.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef rd_kafka_topic_partition_list_t *c_offsets = partitions_to(offsets, "offsets")
@@ -268,7 +288,8 @@ cdef class Offsets(Batches):
                     with nogil:
                         rd_kafka_queue_poll_callback(replies, ms)
                     PyErr_CheckSignals()
-                    # A close() by another thread, or by the signal's handler, is not to wait for the broker.
+                    # A close() by another thread, or by the signal handler, must not wait for the
+                    # broker.
                     if self._open_in != ck_runtime_generation:
                         self.refuse()
                     if self._close_after:
@@ -296,23 +317,33 @@ cdef class Offsets(Batches):
         ----------
         partitions : list of TopicPartition
         timeout : float, optional
-            Seconds; forever by default. Cannot be interrupted by Ctrl-C.
+            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
 
         Returns
         -------
         list of TopicPartition
-            ``OFFSET_INVALID`` where nothing is committed; ``error`` where it failed.
+            ``OFFSET_INVALID`` if nothing is committed; ``error`` if the request failed.
 
         Raises
         ------
         KafkaException
             ``_TIMED_OUT`` or the coordinator's error.
         """
-        return self.ask(rd_kafka_committed, partitions, timeout,
-                        "Failed to get committed offsets")
+        return self.ask_offsets(CK_CALL_COMMITTED, partitions, timeout,
+                                "Failed to get committed offsets")
 
 
-cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint required) except NULL:
+cdef void _not_behind(const ck_batch_t *batch, rd_kafka_topic_partition_t *rktpar) noexcept:
+    """Move a position back to the first message in the batch that was not handed over."""
+    cdef int64_t first
+    if batch is NULL:
+        return
+    first = ck_batch_first_offset(batch, rktpar.topic, rktpar.partition)
+    if 0 <= first < rktpar.offset:
+        rktpar.offset = first
+
+
+cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL:
     """librdkafka's list, which the caller destroys, of what a message or a list says."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets are mutually exclusive")
@@ -329,9 +360,11 @@ cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint required
     if error is not None:
         raise KafkaException(KafkaError(
             <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
-            f"Cannot commit offsets for message with error: '{error.str()}'"))
-    if message.topic() is None or message.partition() is None or message.offset() is None:
-        raise ValueError("message: it has no topic, partition or offset")
-    return partitions_to([TopicPartition(message.topic(), message.partition(),
-                                         message.offset() + 1,
+            f"Cannot {'store' if storing else 'commit'} offsets for message with error: "
+            f"'{error.str()}'"))
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        # The application made this message: let librdkafka report the fault.
+        return partitions_to([TopicPartition(topic or "")], "message")
+    return partitions_to([TopicPartition(topic, partition, offset + 1,
                                          leader_epoch=message.leader_epoch())], "message")

@@ -131,7 +131,7 @@ cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):
     tp.offset = rktpar.offset
     tp._leader_epoch = rd_kafka_topic_partition_get_leader_epoch(rktpar)
     tp._metadata = None
-    if rktpar.metadata is not NULL and rktpar.metadata_size:
+    if rktpar.metadata is not NULL:
         # Confluent's clients commit the text with its closing NUL, others without.
         tp._metadata = (<char *>rktpar.metadata)[:rktpar.metadata_size].decode(
             "utf-8", "replace").rstrip("\0")
@@ -163,8 +163,8 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
                             f"got {type(item).__name__}")
         # Kafka allows 249 characters; librdkafka does not survive an assign() of more than 512.
         if len((<TopicPartition>item).topic) > 249:
-            raise ValueError(f"{argument}: {(<TopicPartition>item).topic[:40]!r}... is longer than "
-                             "the 249 characters of a topic's name")
+            raise ValueError(f"{argument}: {(<TopicPartition>item).topic[:40]!r}... is longer "
+                             "than the 249 characters of a topic's name")
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(partitions))
     try:
         for tp in partitions:
@@ -178,7 +178,9 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
                 if rktpar.metadata is NULL:
                     raise MemoryError
                 memcpy(rktpar.metadata, <const char *>metadata, len(metadata) + 1)
-                rktpar.metadata_size = len(metadata)
+                # librdkafka takes empty metadata for none. So an empty text includes its closing
+                # NUL, as every text of confluent_kafka does.
+                rktpar.metadata_size = len(metadata) or 1
     except:
         rd_kafka_topic_partition_list_destroy(rktparlist)
         raise
@@ -206,7 +208,8 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
 
 
 cdef str subscription_fault(object topics):
-    """What librdkafka may have against subscribing to these; it only says invalid. None: nothing."""
+    """The fault that librdkafka may find in these topics, because it only says "invalid"; or
+    None."""
     if not topics:
         return "topics: expected at least one; unsubscribe() gives the subscription up"
     seen = set()

@@ -12,6 +12,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
+    CK_SLOT_FLIGHT,
     PyThread_get_thread_ident,
     ck_callback_flush,
     ck_callback_poll,
@@ -20,12 +21,15 @@ from cykafka._csrc cimport (
     ck_delivery_any,
     ck_event_destroy,
     ck_event_t,
+    ck_flight_new,
     ck_notice_t,
     ck_produce,
+    ck_queue_attach,
     ck_queue_length,
     ck_queue_take_untold,
     ck_queue_turn,
     ck_record_t,
+    ck_report_t,
     ck_runtime_generation,
     ck_runtime_now_ms,
     ck_turn_ended,
@@ -33,6 +37,7 @@ from cykafka._csrc cimport (
     ck_turn_leave,
 )
 from cykafka._errors cimport check_doing, error_from, take_error
+from cykafka._handle cimport chain
 from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
@@ -41,10 +46,7 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_PURGE_F_NON_BLOCKING,
     RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__NOT_CONFIGURED,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
-    RD_KAFKA_RESP_ERR__STATE,
-    rd_kafka_abort_transaction,
     rd_kafka_conf_set_dr_msg_cb,
     rd_kafka_conf_t,
     rd_kafka_error_code,
@@ -61,16 +63,22 @@ from cykafka._librdkafka cimport (
 from cykafka._message cimport headers_to, in_flight_destroy, in_flight_new, in_flight_t
 from cykafka._publisher cimport Publisher
 from cykafka._record cimport (
-    check_data,
     data_of,
     frozen,
     headers_copy,
+    is_data,
     produce_error,
 )
+from cykafka._transaction cimport CALL_ABORT, CALL_COMMIT
 
 from cykafka._errors import KafkaError, KafkaException
 
 _log = logging.getLogger("cykafka")
+
+cdef enum:
+    # How long to wait for the reports of purged records, ms. librdkafka's threads make them at
+    # once.
+    PURGED_MS = 1000
 
 
 cdef class Producer(Publisher):
@@ -107,7 +115,8 @@ cdef class Producer(Publisher):
     ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. What they
     raise, these calls raise.
     The producer is a context manager; leaving the block closes it. ``len()`` is the number
-    of messages and events in its queues.
+    of messages and events in its queues. Close a producer that you drop: until its records are
+    reported it is kept alive by delivery callbacks that refer to it, such as its owner's methods.
     """
 
     def __init__(self, *args, **kwargs):
@@ -129,6 +138,12 @@ cdef class Producer(Publisher):
 
     cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
         Publisher.set_callbacks(self, conf)
+        if self._flight is NULL:  # an __init__ that raised may have left one
+            self._flight = ck_flight_new(sizeof(in_flight_t))
+        if self._flight is NULL:
+            raise MemoryError
+        # It lives as long as the queue of events, which delivers the reports.
+        ck_queue_attach(self._events, CK_SLOT_FLIGHT, self._flight)
         # Always: without reports flush() waits in steps of 10 ms, and costs more, not less.
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
         return 0
@@ -140,16 +155,18 @@ cdef class Producer(Publisher):
         return rd_kafka_outq_len(self._ptr) - <int64_t>rd_kafka_queue_length(self._wait_queue)
 
     cdef int release(self) noexcept:
-        if self._watch is not None:
-            self._watch.end()
-            self._watch = None
+        watch = self._watch
+        self._watch = None
         self.drop_reports()
         self.release_topics()
+        if watch is not None:
+            watch.end()  # calls the event loop, which may raise
         return 0
 
     cdef void drop_reports(self) noexcept:
-        """Have librdkafka give back every message in flight: it forgets them when it is destroyed, and
-        with them the reference that each one with a callback holds, and the outcomes of batches."""
+        """Purge every message in flight. When it is destroyed, librdkafka drops them without a
+        report: the references of those with a callback would leak, and batches would lose their
+        outcomes."""
         cdef int64_t deadline = ck_runtime_now_ms() + 1000
         cdef rd_kafka_t *rk = self._ptr
         if runtime.ck_runtime_reports == 0 and not ck_delivery_any(self._events):
@@ -171,15 +188,15 @@ cdef class Producer(Publisher):
         partition : int
             -1 leaves the choice to the ``partitioner``.
         callback, on_delivery : callable, optional
-            ``on_delivery(err, msg)``: called once, when the record has been delivered (err is None)
-            or has failed for good. Instead of the one in the configuration; ``callback`` wins of the
-            two.
+            ``on_delivery(err, msg)``, called once, when the record has been delivered (err is
+            None) or has failed for good. Replaces the one in the configuration. If both are given,
+            ``callback`` counts.
         timestamp : int
             ms since the epoch; 0 is now.
         headers : dict or list of (str, bytes or str or None), optional
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks. 0, the default, does not wait; None
-            waits forever.
+            Seconds to wait for room in the queue, serving callbacks. 0, the default, does not
+            wait; None waits forever.
 
         Raises
         ------
@@ -203,11 +220,11 @@ cdef class Producer(Publisher):
                             f"got {type(callback).__name__}")
         record.partition = RD_KAFKA_PARTITION_UA if partition is -1 else <int32_t>int_argument(
             partition, "partition", -1, INT32_MAX)
-        record.timestamp = 0 if timestamp is 0 else int_argument(timestamp, "timestamp", 0,
-                                                                INT64_MAX)
+        record.timestamp = 0 if timestamp is 0 else int_argument(
+            timestamp, "timestamp", 0, INT64_MAX)
         if timeout is not 0:
             timeout_ms(timeout, "timeout")  # not only once the queue is full
-        record.opaque = NULL
+        record.report = NULL
         record.headers = NULL
         try:
             value_held = data_of(value, "value", &record.value, &record.value_len, &value_buffer)
@@ -216,8 +233,8 @@ cdef class Producer(Publisher):
                 record.headers = headers_to(headers)
             if callback is not None:
                 # It comes back with the report, which is what it begins with.
-                record.opaque = in_flight_new(
-                    topic, value if PyBytes_CheckExact(value) else frozen(value),
+                record.report = <ck_report_t *>in_flight_new(
+                    self._flight, topic, value if PyBytes_CheckExact(value) else frozen(value),
                     None if key is None else frozen(key),
                     None if headers is None else headers_copy(headers), callback)
             rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
@@ -229,7 +246,7 @@ cdef class Producer(Publisher):
             if error is not NULL:
                 self._produce_slowly(topic, &record, error, timeout)
             record.headers = NULL
-            record.opaque = NULL
+            record.report = NULL
         finally:
             if value_held:
                 PyBuffer_Release(&value_buffer)
@@ -237,8 +254,8 @@ cdef class Producer(Publisher):
                 PyBuffer_Release(&key_buffer)
             if record.headers is not NULL:
                 rd_kafka_headers_destroy(record.headers)
-            if record.opaque is not NULL:
-                in_flight_destroy(<in_flight_t *>record.opaque)
+            if record.report is not NULL:
+                in_flight_destroy(<in_flight_t *>record.report)
 
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
                              timeout) except -1:
@@ -300,26 +317,38 @@ cdef class Producer(Publisher):
             How many were queued.
         """
         if not isinstance(messages, list):
-            raise TypeError(f"messages: expected a list of dict, got {type(messages).__name__}")
+            raise TypeError(f"messages must be a list, got {type(messages).__name__}")
+        if not isinstance(topic, str):
+            raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
         if on_delivery is None:
             on_delivery = callback
         queued = 0
+        # Check all of them before the first is queued: a later exception could not report how many
+        # were.
         for number, message in enumerate(messages):
             if not isinstance(message, dict):
-                raise TypeError(f"messages[{number}]: expected a dict, "
+                raise TypeError(f"Message at index {number} must be a dict, "
                                 f"got {type(message).__name__}")
-            # Before the first is queued: afterwards an exception could not tell how many were.
-            check_data(message.get("value"), "value")
-            check_data(message.get("key"), "key")
+            if not is_data(message.get("value")):
+                raise TypeError(f"Message value at index {number} must be bytes or str, a buffer "
+                                f"or None, got {type(message['value']).__name__}")
+            if not is_data(message.get("key")):
+                raise TypeError(f"Message key at index {number} must be bytes or str, a buffer or "
+                                f"None, got {type(message['key']).__name__}")
+            own = message.get("partition")
+            if own is not None and not hasattr(own, "__index__"):
+                raise TypeError(f"Message partition at index {number} must be int, "
+                                f"got {type(own).__name__}")
         for message in messages:
             message.pop("_error", None)
             try:
+                own = message.get("partition")
                 self.produce(
                     topic, message.get("value"), message.get("key"),
-                    message.get("partition", partition),
+                    partition if own is None else own,
                     on_delivery=message.get("callback") or message.get("on_delivery")
                     or on_delivery,
-                    timestamp=message.get("timestamp", 0), headers=message.get("headers"))
+                    timestamp=message.get("timestamp") or 0, headers=message.get("headers"))
                 queued += 1
             except BufferError:
                 message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__QUEUE_FULL)
@@ -410,7 +439,7 @@ cdef class Producer(Publisher):
             PyErr_CheckSignals()
 
     def purge(self, in_queue=True, in_flight=True, blocking=True):
-        """Give up on records that wait (``_PURGE_QUEUE``) or are on their way (``_PURGE_INFLIGHT``).
+        """Fail records that wait (``_PURGE_QUEUE``) or are in flight (``_PURGE_INFLIGHT``).
 
         Their delivery reports come with the next ``poll()`` or ``flush()``. Records in flight may
         have reached the broker all the same.
@@ -418,7 +447,7 @@ cdef class Producer(Publisher):
         Parameters
         ----------
         in_queue, in_flight : bool
-            Which records to give up on.
+            Which records to fail.
         blocking : bool
             Wait until the queues of the background threads are purged as well.
         """
@@ -438,65 +467,98 @@ cdef class Producer(Publisher):
             self.leave()
         check_doing(err, "Failed to purge")
 
-    def close(self):
+    def close(self, timeout=None):
         """Abort an open transaction, or else flush; then free the producer.
 
-        Waits until every record has its outcome, which ``delivery.timeout.ms`` bounds; Ctrl-C ends the wait
-        and leaves the producer open. Closing again is harmless. A callback may close.
+        A commit that ran out of time is resumed instead. Ctrl-C, and any other exception of a
+        signal handler that is no ``Exception``, ends the wait for records and leaves the producer
+        open; the next transaction block first completes an abort that has begun. While
+        librdkafka's threads end, the producer is closed all the same. Closing again is harmless. A
+        callback may call it.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait until every record has its outcome; by default as long as
+            ``delivery.timeout.ms`` allows. Records without an outcome by then fail with
+            ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
+            callbacks and Deliveries report that; records with neither are counted in a logged
+            warning. Callbacks are not interrupted.
 
         Returns
         -------
         bool
-            True.
+            False if the time was up before every record had its outcome, or if the transaction
+            could not be ended as above, which is logged. The producer is closed all the same.
+            librdkafka's threads may end later.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` if a call in another thread did not end in time. The producer then stays
+            open, but other calls that waited meanwhile raise RuntimeError.
         """
-        if not self.begin_close():
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        if not self.begin_close(deadline):
             return True
         raised = None
+        self._gave_up = False
         try:
-            self._finish()
-        except KeyboardInterrupt:
-            self.abandon_close()
-            raise
-        except BaseException as exception:
+            self._finish(deadline)
+        except Exception as exception:
             # A callback raised: the reports behind it still have to be heard (by the parent alone,
             # should it have forked).
             raised = exception
             while self._generation == ck_runtime_generation:
                 try:
-                    self.flush_until(-1)
+                    self._flush_or_purge(deadline)
                     break
-                except KeyboardInterrupt:
+                except Exception as another:
+                    raised = chain(raised, another)
+                except BaseException:
                     self.abandon_close()
                     raise
-                except BaseException as another:
-                    if another is not raised:
-                        another.__context__ = raised
-                    raised = another
-        self._tell_untold()
-        self.destroy(0)
-        if self._generation == ck_runtime_generation:
-            try:
-                self.dispatch(NOW)  # batches that had their end only now
-            except BaseException as another:
-                if raised is not None and another.__context__ is None:
-                    another.__context__ = raised
-                raised = another
+        except BaseException:
+            # Ctrl-C, or a SIGTERM's handler that exits: nothing is lost yet.
+            self.abandon_close()
+            raise
+        # The close cannot be taken back any more: finish it, then raise.
+        try:
+            self._tell_untold()
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        raised = self.finish_close(0, deadline, raised)
         if raised is not None:
             raise raised
-        return True
+        return not self._gave_up
 
-    cdef int _finish(self) except -1:
+    cdef int _finish(self, int64_t deadline) except -1:
+        cdef int64_t ms = self._transaction_ms
+        if deadline >= 0:
+            ms = max(0, min(ms, deadline - ck_runtime_now_ms()))
         # Not by the methods: a subclass may have its own.
-        try:
-            self.resume(rd_kafka_abort_transaction, self._transaction_ms)
-        except KafkaException as exception:
-            error = exception.args[0]
-            # None is open, or the producer is not transactional: the usual case.
-            if error not in (<int>RD_KAFKA_RESP_ERR__STATE,
-                             <int>RD_KAFKA_RESP_ERR__NOT_CONFIGURED):
+        if self._pending == CALL_COMMIT:
+            # It can only be completed.
+            error = self.finish_pending(ms)
+            if error is not None:
+                self._gave_up = True
+                _log.warning("%s: the commit of the transaction %s: %s", self._label,
+                             "did not end" if error.retriable() else "has failed", error.str())
+        elif self._begun:
+            error = self.resume(CALL_ABORT, ms)
+            if error is not None:
+                self._gave_up = True
                 _log.warning("%s: the open transaction could not be aborted: %s", self._label,
                              error.str())
-        self.flush_until(-1)
+        return self._flush_or_purge(deadline)
+
+    cdef int _flush_or_purge(self, int64_t deadline) except -1:
+        """Flush until the deadline, then fail the remaining records."""
+        if self.flush_until(deadline) and self._ptr is not NULL:
+            self._gave_up = True
+            with nogil:
+                rd_kafka_purge(self._ptr, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
+            self.flush_until(ck_runtime_now_ms() + PURGED_MS)
         return 0
 
     cdef int _tell_untold(self) except -1:
@@ -506,8 +568,9 @@ cdef class Producer(Publisher):
             topic = (<ck_notice_t *>first).text.decode()
             error = error_from(<rd_kafka_resp_err_t>first.code, NULL)
             ck_event_destroy(first)
-            _log.warning("%s: %d record(s) whose outcome nobody has asked for were not delivered, the "
-                         "first one to %s: %s", self._label, untold, topic, error.str())
+            _log.warning("%s: %d record(s) were not delivered, and the program did not "
+                         "check them; the first one to %s: %s",
+                         self._label, untold, topic, error.str())
         return 0
 
     def __enter__(self):

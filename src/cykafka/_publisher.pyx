@@ -27,7 +27,6 @@ from cykafka._csrc cimport (
 )
 from cykafka._delivery cimport Delivery, delivery_new, delivery_tell
 from cykafka._errors cimport check_doing
-from cykafka._handle cimport Handle
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_RESP_ERR__DESTROY,
@@ -128,7 +127,8 @@ cdef class Publisher(Transactional):
         cdef tuple names
         cdef Py_ssize_t i = 0
         if isinstance(topic, str):
-            publish.rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
+            publish.rkt = (self._last_topic._ptr if topic is self._last_name
+                           else self.topic_of(topic))
             return plain_str(topic)
         names = items_of(topic, "topic", "str")
         columns.count("topic", len(names))
@@ -160,8 +160,8 @@ cdef class Publisher(Transactional):
             object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
             tell trailing NULs from padding: they are lost), a two-dimensional buffer of single
             bytes whose rows are contiguous (numpy ``uint8``, one row for each record), or an Arrow
-            array of binary or string (of pyarrow, polars, ...; tables go to :meth:`publish_arrow`).
-            Without values, but with keys, all records are tombstones.
+            array of binary or string (of pyarrow, polars, ...; for tables use
+            :meth:`publish_arrow`). With keys but without values, all records are tombstones.
         headers : sequence or mapping, optional
             For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
             name to column, whose forms are those of values; a bytes or str there is the same for
@@ -171,31 +171,30 @@ cdef class Publisher(Transactional):
         partitions : int, sequence of (int or None), integer buffer or Arrow array, optional
             None and -1 leave the choice to the ``partitioner``.
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks; None: for ever, 0: not at
-            all, as is right in a coroutine. Records for which there was no room in time have failed
-            with ``_QUEUE_FULL``.
+            Seconds to wait for room in the queue, serving callbacks; None: forever, 0: not at all,
+            as is right in a coroutine. Records without room in time fail with ``_QUEUE_FULL``.
 
         Returns
         -------
         Delivery
-            What becomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
+            The outcomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
             partition the records keep their order. A record that cannot be queued (too large, no
-            such partition, no transaction begun, ...) has failed, and the others go their way.
+            such partition, no transaction begun, ...) fails, and the others are still sent.
 
         Raises
         ------
         ValueError
-            Columns of different lengths, or a number out of range.
+            Columns have different lengths, or a number is out of range.
         TypeError
-            Something that is no column.
+            An argument is not a column.
 
         Notes
         -----
-        The serializers of a SerializingProducer are for ``produce()``: here bytes go out as they
-        are given.
+        ``publish()`` sends bytes as given: the serializers of a SerializingProducer apply to
+        ``produce()`` only.
 
-        A transaction is committed without the records that could not be queued: ``wait()`` for the
-        Delivery before ``commit_transaction()``.
+        If records could not be queued, ``commit_transaction()`` raises unless their Delivery was
+        checked: ``wait()`` for it first. After the check it commits without these records.
 
         Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a
         callback that raises, another thread that closes the producer) has the Delivery as its
@@ -230,15 +229,17 @@ cdef class Publisher(Transactional):
         Parameters
         ----------
         topic : str or None
-            Of all records; None: the column named ``topic`` has it for each.
+            Of all records; None: the column named ``topic`` has the topic of each.
         data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
-            A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...), whose columns are
-            given by name; or an array of byte strings, which are the values. A stream is read to its end first: give a
-            large one batch by batch.
+            A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...),
+            whose columns are given by name; or an array of byte strings, which are the values. A
+            stream is read to its end first: give a large one batch by batch.
         key, value : str, optional
-            Columns of binary or string, also large, view and fixed-size ones. None: no keys; no values (tombstones).
+            Columns of binary or string, including large, view and fixed-size ones. None: no keys,
+            or no values (tombstones).
         headers : str, optional
-            A column of list<struct<key, value>> or map, with names of string and values of binary or string.
+            A column of list<struct<key, value>> or map, with names of string and values of binary
+            or string.
         timestamp : str, optional
             A column of timestamps, or of integers in ms; nulls are now.
         partition : str, optional
@@ -254,9 +255,10 @@ cdef class Publisher(Transactional):
         Raises
         ------
         TypeError
-            Data that is not Arrow's, or a column of another type; it names the cast to make.
+            The data is not Arrow's, or a column has another type; the error names the cast to
+            make.
         ValueError
-            No such column, or a number out of range.
+            There is no such column, or a number is out of range.
         """
         cdef ck_publish_t publish
         cdef ck_headers_t c_headers
@@ -326,12 +328,12 @@ cdef class Publisher(Transactional):
         return tuple(names)
 
     cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms):
-        """Publish what C has in columns. `kept` keeps values that are borrowed; None: they are copied."""
+        """Publish C columns. `kept` keeps borrowed values alive; None: values are copied."""
         cdef Delivery delivery
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
         if publish.cnt > FEW:
             self.serve_reports()
-        # Any of the columns may have run code of others, and so closed the producer.
+        # Any of the columns may have run foreign code, which may have closed the producer.
         if self._open_in != ck_runtime_generation:
             self.refuse()
         publish.room = self._room
@@ -373,14 +375,16 @@ cdef class Publisher(Transactional):
                 lost += ck_delivery_failed(delivery._ledger._ptr)
         if lost:
             raise KafkaException(KafkaError(
-                <int>RD_KAFKA_RESP_ERR__STATE, f"{lost} record(s) of this transaction could not be queued, and nobody "
-                "has looked at their Delivery: abort_transaction(), or look at it (wait(), errors) and send "
-                "them again", txn_requires_abort=True))
+                <int>RD_KAFKA_RESP_ERR__STATE,
+                f"{lost} record(s) of this transaction could not be queued, and their Delivery "
+                "was not checked: call abort_transaction(), or check the Delivery (wait(), "
+                "errors) and send them again", txn_requires_abort=True))
         return 0
 
     cdef int serve_reports(self) except -1:
-        """Take what reports of earlier batches there are, without waiting: whoever publishes and never polls would
-        pile them up, and what they keep with them."""
+        """Handle the waiting reports of earlier batches, without blocking. Otherwise an
+        application that publishes and never polls would accumulate them, and the memory they
+        keep."""
         cdef rd_kafka_t *rk = self.enter()
         with nogil:
             ck_callback_serve(rk, self._events, NULL, 0, NULL)
@@ -388,7 +392,8 @@ cdef class Publisher(Transactional):
         self.dispatch(NOW)
         return 0
 
-    cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1:
+    cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery,
+                        int64_t deadline) except -1:
         cdef rd_kafka_resp_err_t err
         cdef unsigned ended
         cdef rd_kafka_t *rk

@@ -44,13 +44,13 @@ cdef class Ranges:
     Parameters
     ----------
     ranges : iterable of (str, int, int, int)
-        Topic, partition, first offset and the offset behind the last. A range without offsets is done
-        at once.
+        Topic, partition, first offset and the offset after the last. An empty range is done at
+        once.
 
     Raises
     ------
     ValueError
-        An offset or partition is negative, or a partition is there twice.
+        An offset or partition is negative, or a partition occurs twice.
     """
 
     def __init__(self, ranges):

@@ -11,7 +11,7 @@ cdef class Topic:
 
 cdef int data_of(object data, str argument, const void **ptr, size_t *size,
                  Py_buffer *buffer) except -1
-cdef int check_data(object data, str argument) except -1
+cdef bint is_data(object data) noexcept
 cdef object frozen(object data)
 cdef object headers_copy(object headers)
 cdef object produce_error(topic, const ck_record_t *record, error)

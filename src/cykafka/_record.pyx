@@ -49,20 +49,19 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
         size[0] = buffer.len
         return 1
     else:
-        check_data(data, argument)
+        if not is_data(data):
+            raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
+                            f"got {type(data).__name__}")
     return 0
 
 
-cdef int check_data(object data, str argument) except -1:
-    """Refuse what cannot be a value or a key."""
-    if not (data is None or isinstance(data, (bytes, str)) or PyObject_CheckBuffer(data)):
-        raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
-                        f"got {type(data).__name__}")
-    return 0
+cdef bint is_data(object data) noexcept:
+    """Whether data is a valid value or key."""
+    return data is None or isinstance(data, (bytes, str)) or PyObject_CheckBuffer(data)
 
 
 cdef object frozen(object data):
-    """What a delivery callback will see: it must not change after produce()."""
+    """The data for a delivery callback, which must not change after produce()."""
     return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
 
 

@@ -39,7 +39,7 @@ class Serdes:
 
     def __init__(self, config: dict[str, Any], kind: str) -> None:
         if not isinstance(config, dict):
-            raise TypeError(f"expected a configuration dict, got {type(config).__name__}")
+            raise TypeError(f"expected configuration dict, got {type(config).__name__}")
         self.config = dict(config)
         self._owned: list[Any] = []
         given = []

@@ -46,6 +46,17 @@ cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
         raise
 
 
+cdef bytes hidden_utf8(str text, str argument):
+    """The UTF-8 form of what may be a secret: the error names the argument and has no text."""
+    cdef Py_ssize_t start
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        start = error.start
+    raise ValueError(f"{argument}: the character at index {start} is a lone surrogate, which has "
+                     "no UTF-8 form (os.environ contains them if a variable is not UTF-8)")
+
+
 cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2:
     """An integer within bounds; the error names the argument."""
     cdef int64_t number
@@ -65,5 +76,5 @@ cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high)
 
 
 cdef str plain_str(object text):
-    """A str's text as a plain str: a subclass, such as an enumeration's, may do anything when asked."""
+    """The text as a plain str: a subclass, such as an enumeration, may override any method."""
     return PyUnicode_FromObject(text)

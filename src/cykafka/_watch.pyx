@@ -53,9 +53,9 @@ cdef class Watch:
                 self.start(loop)
 
     def remove(self, loop):
-        """One that awaits less."""
-        # In a forked child the lock may be held by a thread that does not exist, and a loop's epoll is the
-        # parent's, too: what is removed from it there, the parent no longer hears of.
+        """End one await of a loop; the inverse of `add`."""
+        # In a forked child a thread that does not exist may hold the lock. A loop's epoll is
+        # shared with the parent: removing a file descriptor here would remove it there too.
         if self._generation != ck_runtime_generation:
             return
         with self._lock:
@@ -103,7 +103,8 @@ cdef class Watch:
     cdef int stop(self, loop) except -1:
         cdef Handle handle = self._handle()
         self._loop = None
-        if handle is not None and handle._ptr is not NULL and handle._generation == ck_runtime_generation:
+        if (handle is not None and handle._ptr is not NULL
+                and handle._generation == ck_runtime_generation):
             rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
         loop.remove_reader(self._read)
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from cykafka._consumer import Consumer
 from cykafka._errors import KafkaError
@@ -145,10 +145,15 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             f"{type(self).__name__} has no batches(): use Consumer.batches()"
         )
 
-    def close(self) -> None:
-        """Close the consumer, then the deserializers that builders made."""
-        super().close()
+    @overload
+    def close(self, timeout: None = None) -> None: ...
+    @overload
+    def close(self, timeout: float) -> bool | None: ...
+    def close(self, timeout: float | None = None) -> bool | None:
+        """Close the consumer, as ``Consumer.close``, then the deserializers that builders made."""
+        left = super().close(timeout)
         self._serdes.close()
+        return left
 
     def __exit__(
         self,

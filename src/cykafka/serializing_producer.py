@@ -97,7 +97,7 @@ class SerializingProducer(Producer, Generic[K, V]):
         """
         # A serializer may register a schema: not for a record that can never be produced.
         if self._closed:
-            raise RuntimeError(f"{type(self).__name__} is closed")
+            raise RuntimeError(f"Producer has been closed: {type(self).__name__}")
         if not isinstance(topic, str):
             raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
         key_data: Any = key
@@ -125,9 +125,9 @@ class SerializingProducer(Producer, Generic[K, V]):
             timeout=timeout,
         )
 
-    def close(self) -> bool:
-        """Close the producer, then the serializers that builders made."""
-        closed = super().close()
+    def close(self, timeout: float | None = None) -> bool:
+        """Close the producer, as ``Producer.close``, then the serializers that builders made."""
+        closed = super().close(timeout)
         # Not before: the flush in there runs delivery callbacks, and these may produce.
         self._closed = True
         self._serdes.close()

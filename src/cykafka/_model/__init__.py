@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from functools import total_ordering
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from cykafka._message import Message
 from cykafka._partition import TopicPartition
@@ -21,6 +21,13 @@ class Messages:
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._records = list(messages)
+
+    @classmethod
+    def _from_list(cls, records: list[Message]) -> Self:
+        """The Messages of this very list, which is not copied."""
+        messages = cls.__new__(cls)
+        messages._records = records
+        return messages
 
     def records(self) -> list[Message]:
         """The messages, as a new list."""
@@ -46,7 +53,7 @@ class Messages:
     def __getitem__(self, index: slice) -> Messages: ...
     def __getitem__(self, index: int | slice) -> Message | Messages:
         if isinstance(index, slice):
-            return Messages(self._records[index])
+            return self._from_list(self._records[index])
         return self._records[index]
 
     def __repr__(self) -> str:

@@ -7,6 +7,14 @@ from cykafka._metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
+
+# With the underscore too, because programs import these names from confluent_kafka.admin.
+from cykafka._model import ConsumerGroupState as _ConsumerGroupState  # noqa: F401
+from cykafka._model import ConsumerGroupTopicPartitions as _ConsumerGroupTopicPartitions  # noqa: F401
+from cykafka._model import ConsumerGroupType as _ConsumerGroupType  # noqa: F401
+from cykafka._model import ElectionType as _ElectionType  # noqa: F401
+from cykafka._model import IsolationLevel as _IsolationLevel  # noqa: F401
+from cykafka._model import TopicCollection as _TopicCollection  # noqa: F401
 from cykafka._model.acl import (
     AclBinding,
     AclBindingFilter,
@@ -36,6 +44,7 @@ from cykafka._model.scram import (
 )
 from cykafka._model.topic import DescribeClusterResult, NewPartitions, NewTopic, TopicDescription
 from cykafka._partition import OFFSET_INVALID
+from cykafka._partition import TopicPartition as _TopicPartition  # noqa: F401
 from cykafka.admin._access import AccessAdmin
 from cykafka.admin._cluster import ClusterAdmin
 from cykafka.admin._configs import ConfigAdmin

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import Future
 
 from cykafka._admin import Admin
 from cykafka._admin_partitions import DeleteRecords, ElectLeaders, ListOffsets
 from cykafka._errors import KafkaError
 from cykafka._model import ElectionType, IsolationLevel
-from cykafka._model.check import expect_list
 from cykafka._model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 from cykafka._partition import TopicPartition
 
@@ -84,7 +82,7 @@ class PartitionAdmin(Admin):
         -------
         dict of TopicPartition to Future of DeletedRecords
         """
-        partitions = _checked_partitions(topic_partition_offsets, "topic_partition_offsets")
+        partitions = _checked_partitions(topic_partition_offsets, "Request", "request list")
         return self._ask(
             DeleteRecords(partitions),
             partitions,
@@ -120,9 +118,12 @@ class PartitionAdmin(Admin):
         """
         if not isinstance(election_type, ElectionType):
             raise TypeError(
-                f"election_type: expected an ElectionType, got {type(election_type).__name__}"
+                "Expected 'election_type' to be of type 'ElectionType', "
+                f"got '{type(election_type).__name__}'"
             )
-        wanted = None if partitions is None else _checked_partitions(partitions, "partitions")
+        wanted = None
+        if partitions is not None:
+            wanted = _checked_partitions(partitions, "'partitions'", "'partitions' list")
         return self._ask(
             ElectLeaders(election_type.value, wanted),
             None,
@@ -131,11 +132,18 @@ class PartitionAdmin(Admin):
         )
 
 
-def _checked_partitions(partitions: Iterable[object], argument: str) -> list[TopicPartition]:
-    checked = expect_list(partitions, TopicPartition, argument, empty=True)
-    for partition in checked:
-        _check_partition(partition, argument)
-    return checked
+def _checked_partitions(partitions: object, argument: str, items: str) -> list[TopicPartition]:
+    # Both in confluent_kafka's words.
+    if not isinstance(partitions, (list, tuple)):
+        raise TypeError(f"Expected {argument} to be a list, got '{type(partitions).__name__}'")
+    for partition in partitions:
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(
+                f"Element of the {items} must be of type 'TopicPartition' "
+                f"got '{type(partition).__name__}'"
+            )
+        _check_partition(partition, items)
+    return list(partitions)
 
 
 def _check_partition(partition: object, argument: str) -> None:

@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cykafka", description="A Kafka client for Python.")
     parser.add_argument("--version", action="version", version=f"cykafka {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("version", help="print the versions and librdkafka's features")
+    commands.add_parser("version", help="print what this build is made of, for bug reports")
     demo = commands.add_parser(
         "demo",
         help="publish a file's records, read them back, check and measure",
@@ -143,10 +143,8 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _version() -> int:
-    import cykafka
-    from cykafka._config import builtin_features
+    from cykafka import build_info
 
-    print(f"cykafka {cykafka.version()}")
-    print(f"librdkafka {cykafka.libversion()[0]}")
-    print(f"features {' '.join(builtin_features())}")
+    for name, value in build_info().items():
+        print(name, (" ".join(value) or "none") if isinstance(value, list) else value)
     return 0

@@ -44,7 +44,9 @@ class Borrowed:
         self.producer = Producer({**config, "error_cb": self._complain})
 
     def _complain(self, error: KafkaError) -> None:
-        self.complaint = error
+        # That all brokers are down says less than why.
+        if self.complaint is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.complaint = error
         # The JVM client gives up at once, too: waiting would end in a timeout that tells less.
         if self._armed and error.code() == KafkaError._AUTHENTICATION:
             raise KafkaException(error)

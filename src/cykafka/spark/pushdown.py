@@ -41,17 +41,17 @@ PIECES = 64
 
 @dataclass(frozen=True)
 class Condition:
-    """What one filter says of one column: it is one of some values, or it lies within bounds.
+    """The condition of one filter on one column: one of some values, or within bounds.
 
     Attributes
     ----------
     column : {"topic", "partition", "offset"}
     values : frozenset, optional
-        Of topics and partitions; else the bounds count.
+        Of topics and partitions; without values the bounds apply.
     bounds : tuple of (int, int)
-        From, to before; in order, and without a common offset.
+        First, and one after the last; in order, and disjoint.
     exact : bool
-        Whether all that is within fulfils the filter. If not, Spark has to look at it again.
+        Whether the filter is true for everything within. If not, Spark must filter again.
     """
 
     column: str
@@ -60,7 +60,7 @@ class Condition:
     exact: bool = True
 
     def of(self, whole: PartitionRange) -> Iterator[PartitionRange]:
-        """The parts of a range that fulfil it."""
+        """The parts of a range that meet the condition."""
         if self.column == "offset":
             for low, high in self.bounds:
                 part = replace(whole, start=max(whole.start, low), end=min(whole.end, high))
@@ -77,7 +77,7 @@ ALL = Condition("offset")
 
 
 def narrow(conditions: Iterable[Condition], whole: PartitionRange) -> list[PartitionRange]:
-    """The parts of a range that fulfil all of them."""
+    """The parts of a range that meet all conditions."""
     parts = [whole]
     for condition in conditions:
         parts = [part for each in parts for part in condition.of(each)]
@@ -85,7 +85,7 @@ def narrow(conditions: Iterable[Condition], whole: PartitionRange) -> list[Parti
 
 
 def _among(offsets: Iterable[int]) -> Condition:
-    """The pieces in which these offsets are."""
+    """The ranges that contain these offsets."""
     pieces: list[list[int]] = []
     exact = True
     for at in sorted(set(offsets)):

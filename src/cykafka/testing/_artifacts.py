@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from cykafka.testing._errors import NoBrokerError
@@ -79,7 +80,7 @@ class Jars:
         root = cache_folder() / self.folder
         jars = root / hashlib.sha256(self.pom.read_bytes()).hexdigest()[:16]
         if not jars.is_dir():  # what lies under its final name is whole
-            with _locked(root, self.title):
+            with locked(root, self.title):
                 if not jars.is_dir():
                     _fetch(self, root, jars)
         return jars
@@ -108,7 +109,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _locked(root: Path, title: str) -> Iterator[None]:
+def locked(root: Path, title: str) -> Iterator[None]:
     """Hold the cache alone, so that two runs do not fetch the same at once."""
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -162,8 +163,24 @@ def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
 
 
 def _java_version(path: str) -> int:
+    said = java_says(path)
+    number = re.search(r'version "(?:1\.)?(\d+)', said)
+    if number is None:
+        raise NoBrokerError(f"{path} does not tell its version: {said.strip()}")
+    return int(number[1])
+
+
+@cache
+def java_says(path: str) -> str:
+    """The output of ``java -version``.
+
+    Raises
+    ------
+    NoBrokerError
+        It does not run.
+    """
     try:
-        done = subprocess.run(
+        return subprocess.run(
             [path, "-version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -171,13 +188,9 @@ def _java_version(path: str) -> int:
             text=True,
             timeout=_VERSION_TIMEOUT_S,
             check=False,
-        )
+        ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoBrokerError(f"{path} does not run: {error}") from error
-    number = re.search(r'version "(?:1\.)?(\d+)', done.stdout)
-    if number is None:
-        raise NoBrokerError(f"{path} does not tell its version: {done.stdout.strip()}")
-    return int(number[1])
 
 
 def apt_command(packages: str) -> str:

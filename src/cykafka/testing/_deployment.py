@@ -126,13 +126,7 @@ class Deployment:
 
     def keep_logs(self) -> Path | None:
         """Copy the nodes' logs into a folder that stays; None if there are none yet."""
-        logs = [node.log_path for node in self.nodes if node.log_path.exists()]
-        if not logs:
-            return None
-        kept = Path(tempfile.mkdtemp(prefix="cykafka-kafka-logs-"))
-        for log in logs:
-            shutil.copy(log, kept)
-        return kept
+        return copy_logs([node.log_path for node in self.nodes])
 
     def _node(self, id_: int, properties: Mapping[str, object], timeout: float) -> KafkaNode:
         endpoints = self._endpoints[id_ - 1]
@@ -183,3 +177,14 @@ class Deployment:
     def _kill(self) -> None:
         for node in self.nodes:
             node.kill()
+
+
+def copy_logs(paths: Sequence[Path]) -> Path | None:
+    """Copy the existing logs into a folder that stays; None if there are none."""
+    logs = [path for path in paths if path.exists()]
+    if not logs:
+        return None
+    kept = Path(tempfile.mkdtemp(prefix="cykafka-kafka-logs-"))
+    for log in logs:
+        shutil.copy(log, kept)
+    return kept

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 
-from cykafka.testing._artifacts import classpath, java
+from cykafka.testing._artifacts import KAFKA, classpath, java
+from cykafka.testing._classes import archived_classes
 from cykafka.testing._errors import KafkaClusterError
 
-# Quick to start; nothing written to places shared with others.
-JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true")
+# Quick to start: compiles soon rather than well. Writes nothing to shared places.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+)
 TIMEOUT_S = 120.0
 # Kafka's scripts (without .sh) -> their main classes.
 _TOOLS = {
@@ -54,10 +60,11 @@ def run_tool(
     if "." not in name and name not in _TOOLS:
         raise ValueError(f"name must be a Java class or one of {', '.join(_TOOLS)}, not {name!r}")
     main = _TOOLS.get(name, name)
+    program = java()
+    classes = archived_classes(program, KAFKA.fetch())
     try:
         done = subprocess.run(
-            [java(), *JAVA_OPTIONS, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath(),
-             main, *args],
+            [program, *JAVA_OPTIONS, *classes, "-Xmx128m", "-cp", classpath(), main, *args],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="RealCluster")
 
 _KEPT = pytest.StashKey[list[Path]]()
+_KEPT_BY_WORKER = "cykafka_logs"
 
 
 @pytest.fixture
@@ -50,11 +51,22 @@ def mock_cluster(mock_cluster_factory: Callable[..., MockCluster]) -> MockCluste
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
-    """Real brokers, one or more, for the whole run: take topics and groups of your own."""
-    from cykafka.testing._provide import any_cluster
+def kafka_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
+    """Real brokers, one or more, for the whole run. Use your own topics and groups.
 
-    with _started(request, any_cluster()) as cluster:
+    The workers of pytest-xdist share them.
+    """
+    from cykafka.testing._provide import any_cluster
+    from cykafka.testing._shared import shared_cluster
+
+    starting: AbstractContextManager[RealCluster] = (
+        shared_cluster(tmp_path_factory.getbasetemp().parent / "kafka")
+        if hasattr(request.config, "workerinput") and "CYKAFKA_TEST_BOOTSTRAP" not in os.environ
+        else any_cluster()
+    )
+    with _started(request, starting) as cluster:
         yield cluster
 
 
@@ -103,6 +115,16 @@ def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]
         yield cluster
         if request.session.testsfailed > failed_before and (kept := cluster.keep_logs()):
             request.config.stash.setdefault(_KEPT, []).append(kept)
+            if hasattr(request.config, "workeroutput"):  # to a worker's controller
+                folders = request.config.workeroutput.setdefault(_KEPT_BY_WORKER, [])
+                folders.append(str(kept))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Collect the logs that a worker of pytest-xdist has kept."""
+    folders = getattr(node, "workeroutput", {}).get(_KEPT_BY_WORKER, [])
+    node.config.stash.setdefault(_KEPT, []).extend(map(Path, folders))
 
 
 def pytest_terminal_summary(

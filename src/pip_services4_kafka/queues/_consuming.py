@@ -473,7 +473,7 @@ def _reference(envelope: Any) -> Message | None:
 
 
 def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Neighbours of the same partition: its number, where they start and where they end."""
+    """Runs of one partition: its number, the start and the end of each run."""
     numbers = partitions.tolist()
     if numbers.count(numbers[0]) == len(numbers):
         yield numbers[0], 0, len(numbers)
@@ -487,7 +487,7 @@ def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def _offsets(view: memoryview, start: int, stop: int) -> Sequence[int]:
-    """Offsets of neighbours; almost always they are dense, and then this is a range."""
+    """The offsets of neighbors: a range if they are dense, as they almost always are."""
     first, last = view[start], view[stop - 1]
     if last - first == stop - 1 - start:
         return range(first, last + 1)

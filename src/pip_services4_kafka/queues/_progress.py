@@ -1,6 +1,6 @@
 """What became of a partition's messages, and up to where all of them are finished.
 
-A partition's messages come in runs: neighbours in one fetched batch. Whole ranges of a run are
+A partition's messages come in runs: neighbors in one fetched batch. Whole ranges of a run are
 handed over and finished at once, so what happens per message is a byte in a bytearray, written by
 slices. Offsets have gaps (compaction, transactions), so a message is named by its run and its
 place in it; an offset is looked up only when an application gives a message back. Nothing here
@@ -27,7 +27,7 @@ KEPT_ATTEMPTS = 10_000
 
 
 class Run:
-    """Neighbouring messages of one partition, in the order of their offsets."""
+    """Neighboring messages of one partition, in the order of their offsets."""
 
     __slots__ = ("envelopes", "head", "left", "next", "offsets", "state")
 

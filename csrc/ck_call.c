@@ -1,0 +1,162 @@
+#include "ck_call.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* The longest timeout of a single librdkafka call, ms. */
+enum { LONGEST = 60000 };
+
+ck_call_t *ck_call_new(ck_call_kind_t kind) {
+        ck_call_t *call = calloc(1, sizeof(*call));
+
+        if (!call)
+                return NULL;
+        if (!(call->bell = ck_bell_new())) {
+                free(call);
+                return NULL;
+        }
+        call->kind = kind;
+        call->controller = -1;
+        call->refs = 1;
+        ck_runtime_count(CK_KIND_CALL, 1);
+        return call;
+}
+
+static void ck_call_unref(ck_call_t *call) {
+        if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
+                return;
+        free(call->topic);
+        if (call->partitions)
+                rd_kafka_topic_partition_list_destroy(call->partitions);
+        if (call->group)
+                rd_kafka_consumer_group_metadata_destroy(call->group);
+        rd_kafka_error_destroy(call->error);
+        if (call->metadata)
+                rd_kafka_metadata_destroy(call->metadata);
+        if (call->groups)
+                rd_kafka_group_list_destroy(call->groups);
+        rd_kafka_mem_free(NULL, call->cluster_id);
+        ck_bell_destroy(call->bell);
+        free(call);
+        ck_runtime_count(CK_KIND_CALL, -1);
+}
+
+static void ck_call_ask_metadata(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+        rd_kafka_topic_t *rkt = NULL;
+
+        if (call->topic && !(rkt = rd_kafka_topic_new(rk, call->topic, NULL))) {
+                call->err = rd_kafka_last_error();
+                return;
+        }
+        call->err = rd_kafka_metadata(rk, !rkt, rkt, &call->metadata, timeout_ms);
+        if (rkt)
+                rd_kafka_topic_destroy(rkt);
+        if (call->err)
+                return;
+        /* Both arrived with the metadata: do not wait for more. */
+        call->cluster_id = rd_kafka_clusterid(rk, 0);
+        call->controller = rd_kafka_controllerid(rk, 0);
+}
+
+static void ck_call_ask(ck_call_t *call, int timeout_ms) {
+        rd_kafka_t *rk = call->rk;
+
+        switch (call->kind) {
+        case CK_CALL_METADATA:
+                ck_call_ask_metadata(call, rk, timeout_ms);
+                break;
+        case CK_CALL_GROUPS:
+                call->err =
+                    rd_kafka_list_groups(rk, call->topic, &call->groups, timeout_ms);
+                break;
+        case CK_CALL_COMMITTED:
+                call->err = rd_kafka_committed(rk, call->partitions, timeout_ms);
+                break;
+        case CK_CALL_TIMES:
+                call->err = rd_kafka_offsets_for_times(rk, call->partitions, timeout_ms);
+                break;
+        case CK_CALL_WATERMARKS:
+                call->err =
+                    rd_kafka_query_watermark_offsets(rk, call->topic, call->partition,
+                                                     &call->low, &call->high, timeout_ms);
+                break;
+        case CK_CALL_SEEK:
+                call->error = rd_kafka_seek_partitions(rk, call->partitions, timeout_ms);
+                break;
+        case CK_CALL_SEND_OFFSETS:
+                call->error = rd_kafka_send_offsets_to_transaction(
+                    rk, call->partitions, call->group, timeout_ms);
+                break;
+        }
+}
+
+/* The timeout of the next librdkafka call, ms; -1: forever. */
+static int ck_call_ms(const ck_call_t *call) {
+        int64_t left = call->deadline < 0 ? -1 : call->deadline - ck_runtime_now_ms();
+
+        if (call->deadline >= 0 && left < 0)
+                left = 0;
+        if (call->kind == CK_CALL_SEEK || call->kind == CK_CALL_SEND_OFFSETS)
+                return left > INT32_MAX ? INT32_MAX : (int)left;
+        return left < 0 || left > LONGEST ? LONGEST : (int)left;
+}
+
+/* Whether only the call's own timeout (LONGEST) has expired, and not the caller's
+ * deadline. */
+static bool ck_call_again(const ck_call_t *call, int ms, int64_t until) {
+        return (call->err == RD_KAFKA_RESP_ERR__TIMED_OUT ||
+                call->err == RD_KAFKA_RESP_ERR__TRANSPORT ||
+                call->err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) &&
+               ms == LONGEST && ck_runtime_now_ms() >= until && !atomic_load(&call->left);
+}
+
+static void *ck_call_main(void *arg) {
+        ck_call_t *call = arg;
+        ck_loans_t *loans = call->loans;
+        int64_t until;
+        int ms;
+
+        do {
+                ms = ck_call_ms(call);
+                until = ck_runtime_now_ms() + ms;
+                ck_call_ask(call, ms);
+        } while (ck_call_again(call, ms, until));
+        /* From here on the handle may be destroyed. */
+        ck_loans_unpin(loans);
+        ck_loans_sub(loans);
+        atomic_store(&call->done, true);
+        ck_bell_ring(call->bell);
+        ck_call_unref(call);
+        return NULL;
+}
+
+int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
+                  int64_t timeout_ms) {
+        int err;
+
+        call->rk = rk;
+        call->loans = loans;
+        call->deadline = timeout_ms < 0 ? -1 : ck_runtime_now_ms() + timeout_ms;
+        call->refs = 2;
+        ck_loans_add(loans);
+        ck_loans_pin(loans);
+        if (!(err = ck_runtime_spawn(ck_call_main, call)))
+                return 0;
+        call->refs = 1;
+        ck_loans_unpin(loans);
+        ck_loans_sub(loans);
+        return err;
+}
+
+bool ck_call_wait(ck_call_t *call, int timeout_ms) {
+        if (!atomic_load(&call->done) && timeout_ms > 0)
+                ck_bell_wait(call->bell, timeout_ms);
+        return atomic_load(&call->done);
+}
+
+void ck_call_leave(ck_call_t *call) {
+        if (!call)
+                return;
+        atomic_store(&call->left, true);
+        ck_call_unref(call);
+}

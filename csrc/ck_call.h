@@ -1,0 +1,81 @@
+/*
+ * ck_call: a blocking librdkafka call to the brokers, made by its own thread.
+ *
+ * Such a call cannot be cancelled. The caller therefore waits here, and may leave at any
+ * time (Ctrl-C, a close() by another thread). The call then runs to its end, and its
+ * result is dropped. It counts as a pinned loan (ck_loans), so that the handle is
+ * destroyed only after the call has returned.
+ *
+ * librdkafka gets a timeout of at most a minute, except in the kinds that are made once.
+ * An abandoned call therefore ends within a minute, or when its own timeout expires. If a
+ * call times out while its caller waits, it is repeated until the caller's deadline: by
+ * then librdkafka itself has failed the request (socket.timeout.ms).
+ *
+ * Ownership: reference-counted; the caller and the thread have one reference each. The
+ * call owns its arguments and results. It frees the results that were not taken out (and
+ * set to NULL). Threads: the caller's alone before ck_call_start(), the thread's until
+ * ck_call_wait() is true, then the caller's again. Waiting takes the lock of a bell. The
+ * thread does not exist in a forked child: there the caller may only leave.
+ */
+#ifndef CK_CALL_H
+#define CK_CALL_H
+
+#include <librdkafka/rdkafka.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ck_bell.h"
+#include "ck_loans.h"
+
+typedef enum ck_call_kind_e {
+        CK_CALL_METADATA =
+            0,          /* topic, or NULL for all -> metadata, cluster_id, controller */
+        CK_CALL_GROUPS, /* topic: a group's name, or NULL for all -> groups */
+        CK_CALL_COMMITTED,    /* partitions -> their offsets */
+        CK_CALL_TIMES,        /* partitions, whose offsets are times -> their offsets */
+        CK_CALL_WATERMARKS,   /* topic, partition -> low, high */
+        CK_CALL_SEEK,         /* partitions -> each one's err, error; made once */
+        CK_CALL_SEND_OFFSETS, /* partitions, group -> error; made once */
+} ck_call_kind_t;
+
+typedef struct ck_call_s {
+        ck_call_kind_t kind;
+        /* Arguments. */
+        char *topic;
+        int32_t partition;
+        rd_kafka_topic_partition_list_t *partitions;
+        rd_kafka_consumer_group_metadata_t *group;
+        /* Results. */
+        rd_kafka_resp_err_t err;
+        rd_kafka_error_t *error;
+        const struct rd_kafka_metadata *metadata;
+        const struct rd_kafka_group_list *groups;
+        char *cluster_id;
+        int32_t controller;
+        int64_t low;
+        int64_t high;
+        /* Internal. */
+        rd_kafka_t *rk;
+        ck_loans_t *loans;
+        ck_bell_t *bell;  /* rung when it is done */
+        int64_t deadline; /* -1: never */
+        _Atomic bool done;
+        _Atomic bool left; /* the caller has left */
+        _Atomic int refs;
+} ck_call_t;
+
+/* A call without arguments, with one reference; NULL if memory is short. */
+CK_EXPORT ck_call_t *ck_call_new(ck_call_kind_t kind);
+
+/* Starts the call in a new thread; timeout in ms, -1: forever. Once per call. loans are
+ * the handle's. 0, or an errno if the thread cannot be started or memory is short. */
+CK_EXPORT int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
+                            int64_t timeout_ms);
+
+/* Waits up to timeout_ms. Returns whether the result is there. */
+CK_EXPORT bool ck_call_wait(ck_call_t *call, int timeout_ms);
+
+/* Gives the caller's reference back. An unfinished call is not repeated. NULL is fine. */
+CK_EXPORT void ck_call_leave(ck_call_t *call);
+
+#endif

@@ -1,0 +1,144 @@
+#include "ck_end.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "ck_batch.h"
+
+/* How long one wait for the events of a closing consumer lasts, ms. */
+enum { SLICE = 100 };
+
+struct ck_end_s {
+        rd_kafka_t *rk;
+        int flags;
+        rd_kafka_queue_t *closing;
+        ck_loans_t *loans;
+        void (*ended)(void *opaque);
+        void *opaque;
+        bool done;
+        bool left; /* the closer has stopped waiting */
+};
+
+static pthread_mutex_t ck_end_lock;
+static pthread_cond_t ck_end_changed;
+static int ck_end_running;
+
+/* Also in the child of a fork, where the threads do not exist and the lock may be held.
+ */
+static void ck_end_reset(void) {
+        pthread_condattr_t attr;
+
+        pthread_mutex_init(&ck_end_lock, NULL);
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&ck_end_changed, &attr);
+        pthread_condattr_destroy(&attr);
+        ck_end_running = 0;
+}
+
+__attribute__((constructor)) static void ck_end_init(void) {
+        ck_end_reset();
+        pthread_atfork(NULL, NULL, ck_end_reset);
+}
+
+void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing, ck_loans_t *loans) {
+        if (closing) {
+                while (!rd_kafka_consumer_closed(rk))
+                        ck_batch_skip(closing, SLICE);
+                rd_kafka_queue_destroy(closing);
+        }
+        ck_loans_wait(loans);
+        rd_kafka_destroy_flags(rk, flags);
+        ck_loans_destroy(loans);
+        ck_runtime_count(CK_KIND_HANDLE, -1);
+}
+
+static void ck_end_count(int delta) {
+        pthread_mutex_lock(&ck_end_lock);
+        ck_end_running += delta;
+        pthread_cond_broadcast(&ck_end_changed);
+        pthread_mutex_unlock(&ck_end_lock);
+}
+
+static void *ck_end_main(void *arg) {
+        ck_end_t *end = arg;
+        bool left;
+
+        ck_end_now(end->rk, end->flags, end->closing, end->loans);
+        pthread_mutex_lock(&ck_end_lock);
+        left = end->left;
+        end->done = true; /* unless left, the other thread may free it from here on */
+        pthread_cond_broadcast(&ck_end_changed);
+        pthread_mutex_unlock(&ck_end_lock);
+        if (left) {
+                end->ended(end->opaque);
+                free(end);
+        }
+        ck_end_count(-1);
+        return NULL;
+}
+
+ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
+                       ck_loans_t *loans, void (*ended)(void *opaque), void *opaque) {
+        ck_end_t *end = calloc(1, sizeof(*end));
+
+        if (!end)
+                return NULL;
+        end->rk = rk;
+        end->flags = flags;
+        end->closing = closing;
+        end->loans = loans;
+        end->ended = ended;
+        end->opaque = opaque;
+        ck_end_count(1);
+        if (!ck_runtime_spawn(ck_end_main, end))
+                return end;
+        ck_end_count(-1);
+        free(end);
+        return NULL;
+}
+
+/* Waits for a change until then, with the lock. Returns whether the time is over. */
+static bool ck_end_sleep(int64_t until_ms) {
+        struct timespec until = {.tv_sec = until_ms / 1000,
+                                 .tv_nsec = (long)(until_ms % 1000) * 1000000};
+
+        return pthread_cond_timedwait(&ck_end_changed, &ck_end_lock, &until) != 0;
+}
+
+bool ck_end_wait(ck_end_t *end, int timeout_ms) {
+        int64_t until = ck_runtime_now_ms() + timeout_ms;
+        bool done;
+
+        pthread_mutex_lock(&ck_end_lock);
+        while (!end->done && !ck_end_sleep(until))
+                ;
+        done = end->done;
+        pthread_mutex_unlock(&ck_end_lock);
+        return done;
+}
+
+bool ck_end_leave(ck_end_t *end) {
+        bool done;
+
+        pthread_mutex_lock(&ck_end_lock);
+        done = end->done;
+        end->left = true;
+        pthread_mutex_unlock(&ck_end_lock);
+        if (done)
+                free(end);
+        return done;
+}
+
+bool ck_end_all(int timeout_ms) {
+        int64_t until = ck_runtime_now_ms() + timeout_ms;
+        bool none;
+
+        pthread_mutex_lock(&ck_end_lock);
+        while (ck_end_running && !ck_end_sleep(until))
+                ;
+        none = !ck_end_running;
+        pthread_mutex_unlock(&ck_end_lock);
+        return none;
+}

@@ -1,0 +1,41 @@
+/*
+ * ck_flight: the memory of the delivery reports that a producer's records carry through
+ * librdkafka.
+ *
+ * When a producer is destroyed, librdkafka drops the records in flight without a report.
+ * Each of their reports holds references, which must still be given back. The reports of
+ * a producer therefore lie in its own blocks, where the lost ones can be found; reports
+ * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
+ * except one block, when no report is in flight.
+ *
+ * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
+ * frees the blocks. Threads: one at a time, for us the one that holds the GIL.
+ * librdkafka's callback fills a report but calls nothing here. No locks.
+ */
+#ifndef CK_FLIGHT_H
+#define CK_FLIGHT_H
+
+#include <stddef.h>
+
+#include "ck_queue.h"
+
+typedef struct ck_flight_s ck_flight_t;
+
+/* For objects of size bytes, each beginning with a report. NULL if memory is short. */
+CK_EXPORT ck_flight_t *ck_flight_new(size_t size);
+
+/* Frees the memory of all reports, given back or not. NULL is fine. */
+CK_EXPORT void ck_flight_destroy(ck_flight_t *flight);
+
+/* Memory for a report. NULL if memory is short. */
+CK_EXPORT ck_report_t *ck_flight_take(ck_flight_t *flight);
+
+/* Gives a report back, lost or not. */
+CK_EXPORT void ck_flight_give(ck_report_t *report);
+
+/* After rd_kafka_destroy(): the reports that were with librdkafka (ck_produce() marks
+ * them) and will not arrive any more, linked by `next`; NULL if there are none. The
+ * caller gives each of them back. */
+CK_EXPORT ck_event_t *ck_flight_lost(ck_flight_t *flight);
+
+#endif

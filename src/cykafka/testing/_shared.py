@@ -1,0 +1,158 @@
+"""Brokers that the processes of one test run share; the last process that leaves stops them.
+
+The brokers belong to a keeper, a process beside the run. Its standard input is a named pipe that
+each user of the brokers holds open for writing. The keeper therefore reads end-of-file when the
+last user has left or crashed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import ENXIO
+from pathlib import Path
+from select import POLLERR, poll
+from typing import Any
+
+from cykafka.testing._deployment import copy_logs
+from cykafka.testing._errors import NoBrokerError
+from cykafka.testing._provide import ExternalCluster, any_cluster
+
+_LOOK_S = 0.02
+# The keeper runs in the background, so that no process has to wait for it. The shell would
+# redirect its standard input, hence the copy on descriptor 3.
+_IN_BACKGROUND = '{ "$@" <&3 3<&- & } 3<&0'
+
+
+class SharedCluster(ExternalCluster):
+    """The keeper's brokers.
+
+    Parameters
+    ----------
+    state : dict
+        State reported by the keeper: `servers`, and `logs`, the paths of their logs.
+    """
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__(state["servers"])
+        self._logs = [Path(path) for path in state["logs"]]
+
+    def keep_logs(self) -> Path | None:
+        """Copy the brokers' logs into a fresh folder that stays; None if there are none."""
+        return copy_logs(self._logs)
+
+
+@contextmanager
+def shared_cluster(folder: Path) -> Iterator[ExternalCluster]:
+    """One cluster of `any_cluster` for all processes that name the same folder.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder of the run; created if missing.
+
+    Raises
+    ------
+    NoBrokerError
+        The cluster cannot be started.
+    """
+    folder.mkdir(exist_ok=True)
+    with _locked(folder):
+        user = _join(folder)
+    try:
+        yield SharedCluster(_state(folder, user))
+    finally:
+        os.close(user)
+
+
+def _join(folder: Path) -> int:
+    """Hold the keeper's pipe open; start a keeper if there is none."""
+    pipe = folder / "users"
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != ENXIO:  # no keeper reads
+            raise
+    (folder / "state").unlink(missing_ok=True)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    user = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    with (folder / "keeper.log").open("ab") as log:
+        subprocess.run(
+            ["sh", "-c", _IN_BACKGROUND, "sh", sys.executable, "-m", __name__, str(folder)],
+            stdin=reader,
+            stdout=log,
+            stderr=log,
+            check=True,
+            start_new_session=True,  # Ctrl-C is for the run; its end ends the keeper
+        )
+    os.close(reader)
+    return user
+
+
+def _state(folder: Path, user: int) -> dict[str, Any]:
+    """The state that the keeper reports once it has started the brokers."""
+    path = folder / "state"
+    pipe = poll()
+    pipe.register(user, 0)
+    while not path.exists():
+        if any(event & POLLERR for _, event in pipe.poll(_LOOK_S * 1000)) and not path.exists():
+            log = (folder / "keeper.log").read_text(errors="replace")
+            raise NoBrokerError(f"the process that keeps the brokers has ended: {log.strip()}")
+        time.sleep(_LOOK_S)
+    state: dict[str, Any] = json.loads(path.read_text())
+    if "error" in state:
+        raise NoBrokerError(state["error"])
+    return state
+
+
+def _keep(folder: Path) -> None:
+    """Run a cluster until its last user has left: the keeper's main function."""
+
+    def say(**state: Any) -> None:
+        scratch = folder / "state.new"
+        scratch.write_text(json.dumps(state))
+        scratch.replace(folder / "state")
+
+    try:
+        with any_cluster() as cluster:
+            logs = [str(node.log_path) for node in cluster.nodes]
+            say(servers=cluster.bootstrap_servers, logs=logs)
+            while not _is_left(folder):
+                pass
+    except NoBrokerError as error:
+        say(error=str(error))
+
+
+def _is_left(folder: Path) -> bool:
+    """Wait until the last user closes the pipe; False if another user has come since."""
+    os.read(0, 1)
+    with _locked(folder):
+        os.set_blocking(0, False)
+        try:
+            os.read(0, 1)
+        except BlockingIOError:
+            os.set_blocking(0, True)
+            return False
+        (folder / "state").unlink()
+        os.close(0)  # the next user starts a new keeper
+        return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]))
