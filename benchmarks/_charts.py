@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from _figures import Spread, column
-from _model import C_PEER, PEER, PUBLISHED, SAME, SUBJECT, C, Case, Contender, Rows
+from _model import BEFORE, C_PEER, PEER, PUBLISHED, SAME, SUBJECT, C, Case, Contender, Rows
 from _report import Run
 
 # Text as text makes a small SVG that can be searched; the same numbers make the same file.
@@ -22,10 +22,11 @@ matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "cykafka"
 matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans", "Verdana", "Arial", "sans-serif"]
 
-# Okabe and Ito's palette: told apart without colour vision as well.
-COLOURS = {
+# Okabe and Ito's palette, distinguishable without color vision.
+COLORS = {
     SUBJECT: "#0072B2",
     SAME: "#56B4E9",
+    BEFORE: "#56B4E9",
     C: "#999999",
     C_PEER: "#999999",
     PEER: "#E69F00",
@@ -128,13 +129,13 @@ def draw_panel(axes: Axes, case: Case, run: Run, places: int) -> None:
 
 
 def draw_bar(axes: Axes, place: int, bar: Bar, measure: Measure) -> None:
-    figure, colour = bar.figure, COLOURS[bar.contender.client]
+    figure, color = bar.figure, COLORS[bar.contender.client]
     if axes.get_xscale() == "log":
         start = axes.get_xlim()[0]
-        axes.plot([start, figure.median], [place, place], color=colour, linewidth=1.4)
-        axes.plot([figure.median], [place], "o", color=colour, markersize=8)
+        axes.plot([start, figure.median], [place, place], color=color, linewidth=1.4)
+        axes.plot([figure.median], [place], "o", color=color, markersize=8)
     else:
-        axes.barh(place, figure.median, height=0.66, color=colour)
+        axes.barh(place, figure.median, height=0.66, color=color)
     low, high = bar.whisker
     axes.plot([low, high], [place, place], color=INK, linewidth=0.9, solid_capstyle="butt")
     axes.annotate(

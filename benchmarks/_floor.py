@@ -40,9 +40,13 @@ class Library:
     path: Path
 
     @classmethod
-    def of(cls, module: str) -> Library:
+    def of(cls, module: str, environment: dict[str, str] | None = None) -> Library:
         found = subprocess.run(
-            [sys.executable, "-c", _LOCATE, module], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", _LOCATE, module],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **(environment or {})},
         )
         if found.returncode:
             reason = found.stderr.strip().splitlines()[-1]

@@ -13,6 +13,8 @@ C_PEER = "C (peer's)"
 SUBJECT = "cykafka"
 SAME = "cykafka (peer's)"
 """The subject on the peer's librdkafka."""
+BEFORE = "cykafka (before)"
+"""Another build of the subject, for example of the last release."""
 PEER = "confluent_kafka"
 PUBLISHED = "pip-services4-kafka"
 """The published package, which runs on the peer."""
@@ -242,4 +244,16 @@ def with_same_library(kind: Kind) -> Kind:
         if contender.client == PEER
     )
     contenders = (kind.subject, own, *kind.contenders[1:])
+    return replace(kind, contenders=contenders, targets=kind.targets + figures)
+
+
+def with_before(kind: Kind) -> Kind:
+    """The kind with another build of the subject besides, which must not cost less."""
+    key, text = {
+        "exchanges": ("p50_us", "p50"),
+        "memory": ("peak_rss_kb", "peak"),
+    }.get(kind.measure, ("cpu_us", "CPU"))
+    others = {c: replace(c, client=BEFORE) for c in kind.contenders if c.client == SUBJECT}
+    figures = tuple(key_ratio(own, other, 1.0, key, text) for own, other in others.items())
+    contenders = (kind.subject, *others.values(), *kind.contenders[1:])
     return replace(kind, contenders=contenders, targets=kind.targets + figures)

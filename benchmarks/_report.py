@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from _figures import LATENCIES, Result, Spread, column, overheads, ratios, verdict
-from _model import SAME, SUBJECT, Case, Contender, Kind, Rows, Shape, Target, with_same_library
+from _model import (
+    BEFORE,
+    SAME,
+    SUBJECT,
+    Case,
+    Contender,
+    Kind,
+    Rows,
+    Shape,
+    Target,
+    with_before,
+    with_same_library,
+)
 from _suite import KINDS
 
 LATENCY_TITLES = ("p50 us", "p99 us", "p99.9 us")
@@ -53,6 +65,7 @@ class Run:
                 "kind": case.kind.name,
                 "shape": asdict(case.shape),
                 "same_library": any(c.client == SAME for c in case.kind.contenders),
+                "before": any(c.client == BEFORE for c in case.kind.contenders),
                 "verdicts": [judged.record() for judged in judge(case, self)],
                 "missing": self.missing[case.name],
                 "rows": self.rows[case.name],
@@ -71,6 +84,7 @@ class Run:
         def kind_of(case: dict[str, Any]) -> Kind:
             kind = kinds[case["kind"]]
             kind = with_same_library(kind) if case["same_library"] else kind
+            kind = with_before(kind) if case.get("before") else kind
             took_part = tuple(c for c in kind.contenders if c.name in case["rows"])
             return replace(kind, contenders=took_part)
 

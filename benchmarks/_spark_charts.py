@@ -16,7 +16,7 @@ from _spark_suite import JVM, ONE, OURS, Case
 assert matplotlib  # its settings are those of the other charts
 
 # Okabe and Ito's palette, as the other charts have it.
-COLOURS = {OURS: "#0072B2", JVM: "#E69F00", "empty": "#999999", "spark": "#999999"}
+COLORS = {OURS: "#0072B2", JVM: "#E69F00", "empty": "#999999", "spark": "#999999"}
 WIDTH, PANEL, LABELS, ROW, HEAD, GAP = 12.0, 6.0, 2.6, 0.27, 0.85, 0.75
 CURVE_ROWS = 7
 
@@ -95,7 +95,7 @@ def draw_bars(axes: Axes, case: Case, run: SparkRun) -> None:
     figures = [Spread.of(values[each.name]) for each in shown]
     axes.set_xlim(0, max(figure.high for figure in figures) * 1.15)
     for place, (each, figure) in enumerate(zip(shown, figures, strict=True)):
-        axes.barh(place, figure.median, height=0.66, color=COLOURS[each.source])
+        axes.barh(place, figure.median, height=0.66, color=COLORS[each.source])
         axes.plot([figure.low, figure.high], [place, place], color=INK, linewidth=0.9)
         axes.annotate(
             f"{figure.median:,.0f}",
@@ -119,18 +119,18 @@ def draw_curves(axes: Axes, case: Case, run: SparkRun) -> None:
         if values[each.name]:
             name, _, count = each.name.rpartition(", ")
             curves[name].append((int(count), Spread.of(values[each.name])))
-            styles[name] = (COLOURS[each.source], "--" if each.session == ONE else "-")
+            styles[name] = (COLORS[each.source], "--" if each.session == ONE else "-")
     bare(axes)
     axes.set_xscale("log")
     if case.unit == "ms":
         axes.set_yscale("log")
     for name, points in curves.items():
-        colour, style = styles[name]
+        color, style = styles[name]
         counts = [count for count, _ in points]
         medians = [figure.median for _, figure in points]
-        axes.plot(counts, medians, style, color=colour, marker="o", markersize=4, label=name)
+        axes.plot(counts, medians, style, color=color, marker="o", markersize=4, label=name)
         for count, figure in points:
-            axes.plot([count, count], [figure.low, figure.high], color=colour, linewidth=0.9)
+            axes.plot([count, count], [figure.low, figure.high], color=color, linewidth=0.9)
     counts = sorted({count for points in curves.values() for count, _ in points})
     axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.set_xticks([], minor=True)

@@ -88,9 +88,9 @@ class Contender:
     session : str
         Of SESSIONS, or NONE.
     command : callable
-        Makes what the session is told; ``TOPIC`` in it becomes a fresh topic.
+        Returns the session's command; ``TOPIC`` in it becomes a fresh topic.
     source : str
-        JVM, OURS, or what else is measured; gives the colour.
+        JVM, OURS, or another label; it sets the color.
     """
 
     name: str

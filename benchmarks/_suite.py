@@ -34,12 +34,14 @@ HEADERS_BORROW = Contender(C, "produceva, borrowing", "publish:headers_borrow")
 HEADERS_COPY = Contender(C, "produceva, copying", "publish:headers_copy")
 PEER_HEADERS_COPY = replace(HEADERS_COPY, client=C_PEER)
 PRODUCE_C = Contender(C, "produce", "produce:produce")
+UNSERVED_C = Contender(C, "produce, unserved", "produce:unserved")
 FLUSH_C = Contender(C, "produce and flush", "produce:flush")
 ONE_C = Contender(C, "produce, report", "round_trip:publish_one")
 END_C = Contender(C, "produce, consumer_poll", "round_trip:end_to_end")
 CONSUME_C = Contender(C, "consume_batch_queue", "consume:consume")
 HEADERS_IN_C = Contender(C, "consume_batch_queue, headers", "consume:headers")
 POLL_C = Contender(C, "consumer_poll", "consume:poll")
+PREFETCHED_C = Contender(C, "consumer_poll, prefetched", "consume:prefetched")
 
 PUBLISH = Contender(SUBJECT, "publish", "cykafka_batches:publish")
 UNHELD = Contender(SUBJECT, "publish, dropped", "cykafka_batches:publish_unheld")
@@ -84,6 +86,7 @@ BOUNDED = {
     "batch.num.messages": "200",
     "max.in.flight.requests.per.connection": "1",
 }
+UNSERVED = {"queue.buffering.max.messages": "2000000"}
 AT_ONCE = {"linger.ms": "0"}
 # With the default back-off a fast reader stalls for a second whenever its queue is full.
 CONSUMER = {
@@ -92,6 +95,7 @@ CONSUMER = {
     "fetch.queue.backoff.ms": "5",
     "queued.min.messages": "1000000",
 }
+PREFETCHED = CONSUMER | {"queued.max.messages.kbytes": "1048576"}
 
 PLAIN, KILO, TEN_KILO = Shape(100, MANY), Shape(1_000, MANY), Shape(10_000, MANY)
 ONE_AT_A_TIME = (Shape(100, 1),)
@@ -99,7 +103,14 @@ READ = Shape(100, CONSUMED)
 READ_KEYED = Shape(100, CONSUMED, keyed=True)
 
 
-def single(name: str, title: str, loop: str, floor: Contender, limit: float) -> Kind:
+def single(
+    name: str,
+    title: str,
+    loop: str,
+    floor: Contender,
+    limit: float,
+    config: dict[str, str] | None = None,
+) -> Kind:
     """A case of confluent_kafka's API: both clients run the same lines."""
     own, peer = (Contender(client, name, loop) for client in (SUBJECT, PEER))
     peer_floor = replace(floor, client=C_PEER)
@@ -107,7 +118,7 @@ def single(name: str, title: str, loop: str, floor: Contender, limit: float) -> 
     return Kind(
         name,
         title,
-        CONSUMER if reads else PRODUCER,
+        config or (CONSUMER if reads else PRODUCER),
         (own, floor, peer_floor, peer),
         floor,
         peer_floor,
@@ -273,6 +284,14 @@ KINDS = [
         0.25,
     ),
     single(
+        "produce_unserved",
+        "the same; all reports are served after the last record",
+        f"{PRODUCING}:produce_unserved",
+        UNSERVED_C,
+        0.25,
+        UNSERVED,
+    ),
+    single(
         "consume",
         "consume(10_000), each value() read",
         f"{CONSUMING}:consume",
@@ -280,6 +299,14 @@ KINDS = [
         0.5,
     ),
     single("poll", "poll(), each value() read", f"{CONSUMING}:poll", POLL_C, 0.5),
+    single(
+        "poll_prefetched",
+        "the same; all records are fetched before",
+        f"{CONSUMING}:poll_prefetched",
+        PREFETCHED_C,
+        0.4,
+        PREFETCHED,
+    ),
     flushing("flush", "produce() and flush() of one message", f"{PRODUCING}:flush_each"),
     flushing(
         "flush_on_delivery",

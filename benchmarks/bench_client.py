@@ -27,6 +27,7 @@ from _brokers import Broker, MockBroker, RealBroker
 from _charts import draw_headlines, draw_run
 from _floor import BenchmarkError, Library, build, environment_with, find_headers
 from _model import (
+    BEFORE,
     BROKERS,
     C_PEER,
     MODULES,
@@ -37,6 +38,7 @@ from _model import (
     Case,
     Kind,
     Shape,
+    with_before,
     with_same_library,
 )
 from _report import Run, run_lines
@@ -91,6 +93,12 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="also run the subject on confluent_kafka's librdkafka",
     )
+    what.add_argument(
+        "--before",
+        type=Path,
+        metavar="FOLDER",
+        help="also run the cykafka that `pip install --target FOLDER` put there, and compare",
+    )
     amount = parser.add_argument_group("how much")
     amount.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
     amount.add_argument(
@@ -120,7 +128,7 @@ def parse_arguments() -> argparse.Namespace:
     amount.add_argument(
         "--quick",
         action="store_true",
-        help="2 rounds of less work, the plainest records of each case: a look, no judgement",
+        help="2 rounds of less work, the plainest records of each case: a look, no judgment",
     )
     where = parser.add_argument_group("where")
     where.add_argument(
@@ -196,6 +204,8 @@ def choose_cases(args: argparse.Namespace) -> list[Case]:
             continue
         if args.same_library:
             kind = with_same_library(kind)
+        if args.before:
+            kind = with_before(kind)
         contenders = tuple(c for c in kind.contenders if c.client not in args.without)
         kind = replace(kind, contenders=contenders)
         cases += [Case(kind, shape) for shape in shapes_of(kind, args)]
@@ -213,12 +223,28 @@ def prepare_clients(args: argparse.Namespace, cases: list[Case]) -> dict[str, Cl
         peer = Library.of(MODULES[PEER])
         floors[C_PEER] = build(peer, include)
     names = {contender.client for case in cases for contender in case.kind.contenders}
-    clients = find_clients(names - {SAME}, args.subject, subject, floors, peer)
+    clients = find_clients(names - {SAME, BEFORE}, args.subject, subject, floors, peer)
     if isinstance(peer, Library):
         clients[SAME] = replace(clients[SUBJECT], library=peer, environment=environment_with(peer))
     else:
         clients[SAME] = Client(missing=peer)
+    if args.before:
+        clients[BEFORE] = before_client(args.before, clients[SUBJECT])
     return clients
+
+
+def before_client(folder: Path, subject: Client) -> Client:
+    """The subject as it was installed into a folder."""
+    environment = {"PYTHONPATH": str(folder.resolve())}
+    library = Library.of(subject.module, environment)
+    if folder.resolve() not in library.path.parents:
+        raise BenchmarkError(f"--before {folder}: {subject.module} comes from {library.path}")
+    return replace(
+        subject,
+        version=f"{library.module_version} on librdkafka {library.version}, {folder}",
+        library=library,
+        environment=environment,
+    )
 
 
 def describe(clients: dict[str, Client], broker: Broker, load: float) -> dict[str, str]:
@@ -325,7 +351,9 @@ def measure_all(args: argparse.Namespace) -> list[Run]:
                 broker = RealBroker(args.bootstrap_servers, args.bootstrap_servers)
             else:
                 # Tests do with less, but collecting garbage must not take turns with clients.
-                cluster = KafkaCluster(java_options=["-Xmx1g"], properties=KAFKA_SETTINGS)
+                cluster = KafkaCluster(
+                    java_options=["-Xmx1g", "-XX:TieredStopAtLevel=4"], properties=KAFKA_SETTINGS
+                )
                 stack.enter_context(cluster)
                 broker = RealBroker(cluster.bootstrap_servers, "Apache Kafka, one node")
             run = measure(args, cases, clients, stack.enter_context(broker))

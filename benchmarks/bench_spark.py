@@ -49,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="2 rounds of fewer rows, without the case `partitions`: a look, no judgement",
+        help="2 rounds of fewer rows, without the case `partitions`: a look, no judgment",
     )
     parser.add_argument("--bootstrap-servers", help="a running cluster; topics come and go")
     parser.add_argument(
@@ -109,7 +109,9 @@ def measure(args: argparse.Namespace) -> SparkRun:
             servers = description = args.bootstrap_servers
         else:
             cluster = stack.enter_context(
-                KafkaCluster(java_options=["-Xmx1g"], properties=KAFKA_SETTINGS)
+                KafkaCluster(
+                    java_options=["-Xmx1g", "-XX:TieredStopAtLevel=4"], properties=KAFKA_SETTINGS
+                )
             )
             servers, description = cluster.bootstrap_servers, "Apache Kafka, one node"
         broker = stack.enter_context(RealBroker(servers, description))

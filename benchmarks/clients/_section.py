@@ -105,6 +105,15 @@ def rss_kb(which: str) -> int:
     return int(match[1]) if match else 0
 
 
+def wait_idle() -> None:
+    """Wait until no thread of this process has used the CPU for a while."""
+    before, after = -1.0, 0.0
+    while after - before > 0.01:
+        before = after
+        time.sleep(0.5)
+        after = time.process_time()
+
+
 def time_each(
     args: Arguments, exchange: Callable[[Any], object], values: list[Any] | None = None
 ) -> dict[str, float]:

@@ -28,19 +28,19 @@
 
 /* The command line: PROGRAM MODE TOPIC MESSAGES VALUE_SIZE PARTITIONS [KEY=VALUE ...] */
 typedef struct floor_args {
-    const char *mode;
-    const char *topic;
-    int64_t messages;
-    size_t value_size;  /* bytes */
-    int32_t partitions; /* of the topic */
-    rd_kafka_conf_t *conf; /* owned by the caller until rd_kafka_new() takes it */
+        const char *mode;
+        const char *topic;
+        int64_t messages;
+        size_t value_size;     /* bytes */
+        int32_t partitions;    /* of the topic */
+        rd_kafka_conf_t *conf; /* owned by the caller until rd_kafka_new() takes it */
 } floor_args_t;
 
 /* Clocks and resident memory at the start of the measured section. */
 typedef struct floor_clock {
-    long rss_kb;
-    struct rusage usage;
-    struct timespec wall;
+        long rss_kb;
+        struct rusage usage;
+        struct timespec wall;
 } floor_clock_t;
 
 /* Ends the process with a message. */
@@ -49,10 +49,15 @@ _Noreturn void floor_die(const char *format, ...) __attribute__((format(printf, 
 /* Reads the command line; ends the process when it is wrong. */
 void floor_parse(int argc, char **argv, floor_args_t *args);
 
+/* Makes a producer of args->conf, and the handle of its topic; ends the process when that
+ * fails. */
+rd_kafka_t *floor_producer(floor_args_t *args, rd_kafka_topic_t **topic);
+
 /* `count` values of `size` bytes, one after the other; the caller frees. */
 char *floor_values(size_t count, size_t size);
 
-/* `count` different keys of FLOOR_KEY_SIZE bytes, one after the other; the caller frees. */
+/* `count` different keys of FLOOR_KEY_SIZE bytes, one after the other; the caller frees.
+ */
 char *floor_keys(size_t count);
 
 /* Makes `vu` the header number `which` (0 or 1) of a record for rd_kafka_produceva(). */
@@ -60,6 +65,9 @@ void floor_header(rd_kafka_vu_t *vu, int which, const void *value, size_t size);
 
 /* Seconds of a monotonic clock. */
 double floor_now(void);
+
+/* Waits until no thread of this process has used the CPU for a while. */
+void floor_wait_idle(void);
 
 void floor_start(floor_clock_t *clock);
 

@@ -14,40 +14,41 @@
 #include <string.h>
 
 int main(int argc, char **argv) {
-    char reason[256];
-    int brokers = argc > 1 ? atoi(argv[1]) : 0;
-    if (brokers < 1) {
-        fprintf(stderr, "usage: %s BROKERS\n", argv[0]);
-        return 1;
-    }
-    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), reason,
-                                  sizeof(reason));
-    if (!rk) {
-        fprintf(stderr, "%s\n", reason);
-        return 1;
-    }
-    rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, brokers);
-    if (!cluster) {
-        fprintf(stderr, "the mock cluster cannot start\n");
-        return 1;
-    }
-    rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
-    printf("%s\n", rd_kafka_mock_cluster_bootstraps(cluster));
-    fflush(stdout);
-    char line[256];
-    while (fgets(line, sizeof(line), stdin)) {
-        char *space = strchr(line, ' ');
-        int partitions = space ? atoi(space + 1) : 0;
-        if (partitions < 1) {
-            fprintf(stderr, "expected TOPIC PARTITIONS, got %s", line);
-            return 1;
+        char reason[256];
+        int brokers = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0;
+        if (brokers < 1) {
+                fprintf(stderr, "usage: %s BROKERS\n", argv[0]);
+                return 1;
         }
-        *space = '\0';
-        rd_kafka_resp_err_t err = rd_kafka_mock_topic_create(cluster, line, partitions, 1);
-        printf("%s\n", err ? rd_kafka_err2str(err) : "created");
+        rd_kafka_t *rk =
+            rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), reason, sizeof(reason));
+        if (!rk) {
+                fprintf(stderr, "%s\n", reason);
+                return 1;
+        }
+        rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(rk, brokers);
+        if (!cluster) {
+                fprintf(stderr, "the mock cluster cannot start\n");
+                return 1;
+        }
+        rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
+        printf("%s\n", rd_kafka_mock_cluster_bootstraps(cluster));
         fflush(stdout);
-    }
-    rd_kafka_mock_cluster_destroy(cluster);
-    rd_kafka_destroy(rk);
-    return 0;
+        char line[256];
+        while (fgets(line, sizeof(line), stdin)) {
+                char *space = strchr(line, ' ');
+                int partitions = space ? (int)strtol(space + 1, NULL, 10) : 0;
+                if (partitions < 1) {
+                        fprintf(stderr, "expected TOPIC PARTITIONS, got %s", line);
+                        return 1;
+                }
+                *space = '\0';
+                rd_kafka_resp_err_t err =
+                    rd_kafka_mock_topic_create(cluster, line, partitions, 1);
+                printf("%s\n", err ? rd_kafka_err2str(err) : "created");
+                fflush(stdout);
+        }
+        rd_kafka_mock_cluster_destroy(cluster);
+        rd_kafka_destroy(rk);
+        return 0;
 }
