@@ -17,20 +17,24 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import hypothesis
 import pytest
+from repeated import examples
 
 # No test is timed: on a busy machine any example may take long.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
+
+pytest_plugins = ["run_order"]
 
 WAIT_S = 10.0
 
-# The tests of behaviour shared with confluent_kafka can run against it too, so that what they
-# expect is checked against the reference and not only against what we believe of it.
+# Tests of behavior shared with confluent_kafka can run against it too, so that the reference, and
+# not only our idea of it, confirms what they expect.
 PEER = os.environ.get("CYKAFKA_TEST_PEER")
 MODULE = PEER or "cykafka"
 
@@ -41,11 +45,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "ours: what cykafka does better or beside the peer; skipped for the peer"
     )
+    config.addinivalue_line("markers", "alone: needs the machine to itself; see run_order.py")
+    if folder := os.environ.get("CYKAFKA_TEST_PIDS"):  # see tests/memory/sanitized.py
+        Path(folder, str(os.getpid())).touch()
+    config.addinivalue_line("markers", "soak: throws dice, in `make soak` more often")
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks are selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.soak)
     if PEER:
-        skip = pytest.mark.skip(reason=f"not behaviour of {PEER}")
+        skip = pytest.mark.skip(reason=f"not behavior of {PEER}")
         for item in items:
             if item.get_closest_marker("ours"):
                 item.add_marker(skip)
@@ -113,6 +125,10 @@ def no_handle_left(kafka: ModuleType) -> Iterator[None]:
     before = live_handles()
     yield
     gc.collect()
+    # A thread may still be destroying a client that was closed without waiting for it.
+    deadline = time.monotonic() + WAIT_S
+    while live_handles() != before and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert live_handles() == before
 
 
@@ -122,6 +138,63 @@ def unique() -> Callable[[str], str]:
     numbers = itertools.count(1)
     run = os.urandom(3).hex()  # a broker may remember an earlier run
     return lambda prefix: f"{prefix}-{run}-{next(numbers)}"
+
+
+@pytest.fixture(scope="session")
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Make clusters with KafkaCluster's arguments, for the whole run."""
+    from cykafka.testing import _provide
+    from cykafka.testing.plugin import _started
+
+    with contextlib.ExitStack() as clusters:
+        yield lambda **options: clusters.enter_context(
+            _started(request, _provide.own_cluster(**options))
+        )
+
+
+@pytest.fixture(scope="session")
+def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
+    """The one cluster for all tests of logins, certificates and rights; creates no topic on use.
+
+    Its tests run one after another. A test that grants a cluster-wide right revokes it.
+    """
+    cluster = own_cluster(
+        listeners=(
+            "tls",
+            "mtls",
+            "sasl_plain",
+            "sasl_scram_sha_256",
+            "sasl_scram_sha_512",
+            "sasl_oauthbearer",
+            "sasl_gssapi",
+            "sasl_scram_sha_256_tls",
+            "sasl_scram_sha_512_tls",
+            "sasl_gssapi_tls",
+        ),
+        users=("alice", "bob", "mallory", "wanda"),
+        properties={
+            "auto.create.topics.enable": False,
+            # How often brokers look for transactions that take too long, ms.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+        },
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.client_environment.items():
+            patch.setenv(name, value)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def tidy(own_cluster: Callable[..., Any]) -> Any:
+    """A broker that often deletes and compacts, and creates no topic on use."""
+    return own_cluster(
+        properties={
+            "log.initial.task.delay.ms": 100,
+            "log.retention.check.interval.ms": 200,
+            "log.cleaner.backoff.ms": 100,
+            "auto.create.topics.enable": False,
+        }
+    )
 
 
 @pytest.fixture
@@ -149,6 +222,18 @@ def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[Callable[..., Any
         with contextlib.suppress(RuntimeError):
             producer.purge()
         producer.close()
+
+
+@pytest.fixture
+def make_transactional(
+    make_producer: Callable[..., Any], unique: Callable[[str], str]
+) -> Callable[..., Any]:
+    """Make producers with a ``transactional.id`` of their own."""
+
+    def make(**config: Any) -> Any:
+        return make_producer({"transactional.id": unique("transaction"), **config})
+
+    return make
 
 
 @pytest.fixture
@@ -192,19 +277,32 @@ def fill(make_producer: Callable[..., Any]) -> Callable[..., None]:
 
     def fill(topic: str, count: int = 10, partition: int = 0) -> None:
         producer = make_producer()
+        errors: list[Any] = []
         for number in range(count):
-            producer.produce(topic, str(number), key=f"key-{number}", partition=partition)
+            producer.produce(
+                topic,
+                str(number),
+                key=f"key-{number}",
+                partition=partition,
+                on_delivery=lambda error, _: errors.append(error),
+            )
         assert producer.flush(WAIT_S) == 0
+        assert errors == [None] * count
 
     return fill
 
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """Serve a client until something has happened; fail when it has not within the time."""
+    """Serve a client until something has happened; fail when it has not within the time.
+
+    Without a client to serve, look again every 0.05 s.
+    """
 
     def wait(
-        happened: Callable[[], Any], serve: Callable[[], Any], timeout: float = WAIT_S
+        happened: Callable[[], Any],
+        serve: Callable[[], Any] = lambda: time.sleep(0.05),
+        timeout: float = WAIT_S,
     ) -> None:
         deadline = time.monotonic() + timeout
         while not happened():

@@ -69,6 +69,38 @@ def api(kafka: ModuleType) -> ModuleType:
 
 
 @pytest.fixture
+def alice_alone_administers(secured: Any) -> Iterator[None]:
+    """Only alice may administer the secured cluster while the test runs."""
+    from cykafka.admin import (
+        AclBinding,
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    rule = (ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:alice", "*",
+            AclOperation.ALL, AclPermissionType.ALLOW)  # fmt: skip
+
+    with AdminClient({"bootstrap.servers": secured.bootstrap_servers}) as admin:
+
+        def wait_for(count: int) -> None:
+            deadline = time.monotonic() + WAIT_S
+            while len(admin.describe_acls(AclBindingFilter(*rule)).result(WAIT_S)) != count:
+                assert time.monotonic() < deadline
+
+        for made in admin.create_acls([AclBinding(*rule)]).values():
+            made.result(WAIT_S)
+        wait_for(1)
+        yield
+        for deleted in admin.delete_acls([AclBindingFilter(*rule)]).values():
+            deleted.result(WAIT_S)
+        wait_for(0)
+
+
+@pytest.fixture
 def make_admin(api: ModuleType, cluster: Any) -> Iterator[Callable[..., Any]]:
     """Make administrative clients of the cluster, which are closed after the test."""
     with contextlib.ExitStack() as clients:

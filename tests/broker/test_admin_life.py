@@ -93,7 +93,7 @@ def test_closed_client_refuses(kafka: ModuleType, waiting: Any, ask: Any) -> Non
     assert len(client) == 0
 
 
-def test_client_that_was_not_initialised_refuses(api: ModuleType) -> None:
+def test_client_that_was_not_initialized_refuses(api: ModuleType) -> None:
     client = api.AdminClient.__new__(api.AdminClient)
 
     with pytest.raises(RuntimeError, match="__init__"):
@@ -174,7 +174,7 @@ def test_callback_of_a_closed_client_s_future_closes_again(
 
     client.close()
 
-    assert closed == [None]
+    assert closed == [True]
     assert code(kafka, future) == kafka.KafkaError._DESTROY
 
 

@@ -25,11 +25,6 @@ pytestmark = pytest.mark.ours
 WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
-    return kafka_cluster_factory(listeners=("sasl_plain",), users=("alice", "mallory"))
-
-
 def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
     """Make rules, and wait until the broker goes by them."""
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
@@ -130,6 +125,7 @@ def test_transactional_id_of_somebody_else_is_refused(
     assert caught.value.args[0].fatal()
 
 
+@pytest.mark.usefixtures("alice_alone_administers")
 def test_administration_is_refused_item_by_item(
     kafka: Any, secured: KafkaCluster, own: str, unique: Callable[[str], str], config_of: Any
 ) -> None:
@@ -137,12 +133,7 @@ def test_administration_is_refused_item_by_item(
         ResourceType.TOPIC, unique("fresh"), ResourcePatternType.PREFIXED, "User:mallory", "*",
         AclOperation.CREATE, AclPermissionType.ALLOW,
     )  # fmt: skip
-    # Who may delete anything in the cluster may delete this: not everybody, from now on.
-    cluster_rule = AclBinding(
-        ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:alice", "*",
-        AclOperation.ALL, AclPermissionType.ALLOW,
-    )  # fmt: skip
-    allow(secured, [rule, cluster_rule])
+    allow(secured, [rule])
     with AdminClient(config_of("mallory")) as admin:
         allowed = admin.create_topics([NewTopic(f"{rule.name}-1", 1)])
         (refused,) = admin.delete_topics([own]).values()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from repeated import examples
 from round_trips import FORMS, Wire
 
 
@@ -22,7 +23,7 @@ def wire(kafka_cluster: Any) -> Iterator[Wire]:
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(
-    max_examples=5,
+    max_examples=examples(5),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -208,3 +208,23 @@ def test_members_coming_and_going_share_every_record_once(
     leave(last)
     assert ledger.wrong == []
     assert set(ledger.handled.values()) == {1}, "records were handled twice"
+
+
+def test_member_without_time_to_leave_leaves_later(
+    make_consumer: Callable[..., Any],
+    cluster: Any,
+    unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+    protocol: dict[str, Any],
+) -> None:
+    """Its partitions go to the others long before its session would time out (45 s)."""
+    topic, group = unique("topic"), unique("group")
+    cluster.create_topic(topic, PARTITIONS)
+    first, second = (make_consumer({"group.id": group, **protocol}) for _ in range(2))
+    first.subscribe([topic])
+    wait_until(lambda: len(first.assignment()) == PARTITIONS, lambda: first.poll(0.1), WAIT_S)
+
+    assert first.close(timeout=0) is False
+
+    second.subscribe([topic])
+    wait_until(lambda: len(second.assignment()) == PARTITIONS, lambda: second.poll(0.1), WAIT_S)

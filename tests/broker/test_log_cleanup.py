@@ -12,18 +12,6 @@ WAIT_S = 20.0
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(scope="module")
-def tidy(kafka_cluster_factory: Callable[..., Any]) -> Any:
-    """A broker that looks every few 100 ms for what it may delete, not every few minutes."""
-    return kafka_cluster_factory(
-        properties={
-            "log.initial.task.delay.ms": 100,
-            "log.retention.check.interval.ms": 200,
-            "log.cleaner.backoff.ms": 100,
-        }
-    )
-
-
 @pytest.fixture
 def producer(make_producer: Callable[..., Any], tidy: Any) -> Any:
     return make_producer({"bootstrap.servers": tidy.bootstrap_servers})

@@ -1,4 +1,4 @@
-"""Producing: acknowledgements, idempotence over lost connections, reports, the queue."""
+"""Producing: acknowledgement, idempotence over lost connections, reports, the queue."""
 
 from __future__ import annotations
 

@@ -24,9 +24,19 @@ FAILING = """
 def test_fails(kafka_cluster_factory):
     assert not kafka_cluster_factory().nodes
 """
+SHARED = """
+import pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_address(kafka_cluster, number, worker_id):
+    print(f"{worker_id} has {kafka_cluster.bootstrap_servers}")
+    assert not number
+"""
 
 
-def run(folder: Path, tests: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, tests: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     (folder / "test_users.py").write_text(tests)
     inherited = {
         name: value
@@ -34,14 +44,15 @@ def run(folder: Path, tests: str, **environment: str) -> subprocess.CompletedPro
         if name not in ("CYKAFKA_REQUIRE_BROKER", "CYKAFKA_TEST_BOOTSTRAP", "JAVA_HOME")
     }
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *arguments,
+         str(folder)],
         capture_output=True,
         text=True,
         timeout=WAIT_S,
         cwd=folder,
         env={**inherited, **environment},
         check=False,
-    )
+    )  # fmt: skip
 
 
 def test_no_broker_skips_with_the_reason(tmp_path: Path) -> None:
@@ -80,3 +91,18 @@ def test_failed_test_keeps_the_logs_and_says_where(tmp_path: Path) -> None:
     assert said, done.stdout
     assert "Kafka Server started" in Path(said[1], "node-1.log").read_text()
     assert [str(path) for path in kept.iterdir() if "cykafka" in path.name] == [said[1]]
+
+
+@pytest.mark.usefixtures("own_brokers")
+def test_workers_share_the_brokers_and_their_controller_names_the_logs(tmp_path: Path) -> None:
+    kept = tmp_path / "tmp"
+    kept.mkdir()
+    options = ("-n2", "--dist=each", "-rA", "-p", "no:timeout")
+    done = run(tmp_path, SHARED, *options, TMPDIR=str(kept))
+
+    found = set(re.findall(r"(gw\d) has (\S+)", done.stdout))
+    assert {worker for worker, _ in found} == {"gw0", "gw1"}, done.stdout
+    assert len({servers for _, servers in found}) == 1
+    said = re.findall(r"^logs of Kafka brokers: (.+)$", done.stdout, re.MULTILINE)
+    assert len(said) == 2, done.stdout
+    assert all("Kafka Server started" in Path(each, "node-1.log").read_text() for each in said)

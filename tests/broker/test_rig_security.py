@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,6 @@ NAMED = (
     "sasl_gssapi_tls",
 )
 PASSWORDS = [name for name in NAMED if "plain" in name or "scram" in name]
-
-
-@pytest.fixture(scope="module")
-def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    cluster = kafka_cluster_factory(listeners=("tls", *NAMED), users=("alice", "bob"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in cluster.client_environment.items():
-            patch.setenv(name, value)
-        yield cluster
 
 
 @pytest.fixture(scope="module")

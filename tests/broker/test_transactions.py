@@ -12,13 +12,11 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def make_transactional(
-    make_producer: Callable[..., Any], unique: Callable[[str], str]
-) -> Callable[..., Any]:
+def make_ready(make_transactional: Callable[..., Any]) -> Callable[..., Any]:
     """Make producers that may begin a transaction."""
 
     def make(**config: Any) -> Any:
-        producer = make_producer({"transactional.id": unique("transaction"), **config})
+        producer = make_transactional(**config)
         producer.init_transactions(WAIT_S)
         return producer
 
@@ -60,9 +58,9 @@ def read_to_end(kafka: Any, make_consumer: Callable[..., Any]) -> Callable[..., 
 
 
 def test_read_committed_skips_aborted_records(
-    make_transactional: Any, topic: str, read_to_end: Callable[..., list[bytes]]
+    make_ready: Any, topic: str, read_to_end: Callable[..., list[bytes]]
 ) -> None:
-    producer = make_transactional()
+    producer = make_ready()
     write(producer, topic, b"aborted-1", commit=False)
     write(producer, topic, b"1", b"2", commit=True)
     write(producer, topic, b"aborted-2", b"aborted-3", commit=False)
@@ -76,9 +74,9 @@ def test_read_committed_skips_aborted_records(
 
 
 def test_interleaved_transactions_are_told_apart(
-    make_transactional: Any, topic: str, read_to_end: Callable[..., list[bytes]]
+    make_ready: Any, topic: str, read_to_end: Callable[..., list[bytes]]
 ) -> None:
-    one, other = make_transactional(), make_transactional()
+    one, other = make_ready(), make_ready()
     one.begin_transaction()
     other.begin_transaction()
     for number in range(5):
@@ -93,13 +91,13 @@ def test_interleaved_transactions_are_told_apart(
 
 def test_open_transaction_holds_back_what_is_behind_it(
     kafka: Any,
-    make_transactional: Any,
+    make_ready: Any,
     make_consumer: Any,
     producer: Any,
     topic: str,
     read: Callable[..., list[Any]],
 ) -> None:
-    transactional = make_transactional()
+    transactional = make_ready()
     transactional.begin_transaction()
     transactional.produce(topic, b"open", partition=0)
     assert transactional.flush(WAIT_S) == 0
@@ -131,7 +129,7 @@ def test_open_transaction_holds_back_what_is_behind_it(
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
 def test_commit_covers_the_marker_behind_the_last_record(
     kafka: Any,
-    make_transactional: Any,
+    make_ready: Any,
     make_consumer: Any,
     topic: str,
     unique: Callable[[str], str],
@@ -139,7 +137,7 @@ def test_commit_covers_the_marker_behind_the_last_record(
     method: str,
     commit: bool,
 ) -> None:
-    producer = make_transactional()
+    producer = make_ready()
     write(producer, topic, b"1", b"2", commit=True)
     write(producer, topic, b"3", commit=commit)
     partition = kafka.TopicPartition(topic, 0)
@@ -165,10 +163,10 @@ def test_commit_covers_the_marker_behind_the_last_record(
 
 @pytest.mark.ours
 def test_position_behind_a_marker_is_stored_while_reading(
-    kafka: Any, make_transactional: Any, make_consumer: Any, topic: str,
+    kafka: Any, make_ready: Any, make_consumer: Any, topic: str,
     wait_until: Callable[..., None],
 ) -> None:  # fmt: skip
-    write(make_transactional(), topic, b"1", commit=True)
+    write(make_ready(), topic, b"1", commit=True)
     partition = kafka.TopicPartition(topic, 0)
     consumer = make_consumer({"isolation.level": "read_committed"})
     consumer.assign([partition])
@@ -183,15 +181,15 @@ def test_position_behind_a_marker_is_stored_while_reading(
 
 
 def test_newer_producer_fences_the_older(
-    kafka: Any, make_transactional: Any, topic: str, unique: Callable[[str], str],
+    kafka: Any, make_ready: Any, topic: str, unique: Callable[[str], str],
     read_to_end: Callable[..., list[bytes]],
 ) -> None:  # fmt: skip
     name = unique("fenced")
-    old = make_transactional(**{"transactional.id": name})
+    old = make_ready(**{"transactional.id": name})
     old.begin_transaction()
     old.produce(topic, b"old", partition=0)
     assert old.flush(WAIT_S) == 0
-    new = make_transactional(**{"transactional.id": name})
+    new = make_ready(**{"transactional.id": name})
 
     with pytest.raises(kafka.KafkaException) as caught:
         old.commit_transaction(WAIT_S)
@@ -208,13 +206,13 @@ def test_newer_producer_fences_the_older(
 
 def test_transaction_left_open_too_long_is_aborted_by_the_broker(
     kafka: Any,
-    make_transactional: Any,
+    make_ready: Any,
     consumer: Any,
     topic: str,
     wait_until: Callable[..., None],
     read_to_end: Callable[..., list[bytes]],
 ) -> None:
-    producer = make_transactional(**{"transaction.timeout.ms": 1000})
+    producer = make_ready(**{"transaction.timeout.ms": 1000})
     producer.begin_transaction()
     producer.produce(topic, b"late", partition=0)
     assert producer.flush(WAIT_S) == 0
@@ -235,14 +233,14 @@ def test_transaction_left_open_too_long_is_aborted_by_the_broker(
 
 
 def test_offsets_are_committed_with_the_transaction_only(
-    kafka: Any, make_transactional: Any, make_consumer: Any, fill: Callable[..., None],
+    kafka: Any, make_ready: Any, make_consumer: Any, fill: Callable[..., None],
     topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]],
 ) -> None:  # fmt: skip
     fill(topic, 10)
     partition = kafka.TopicPartition(topic, 0)
     consumer = make_consumer()
     consumer.subscribe([topic])
-    producer = make_transactional()
+    producer = make_ready()
     output = unique("output")
     read(consumer, 4)
 
@@ -265,12 +263,12 @@ def test_offsets_are_committed_with_the_transaction_only(
 
 @pytest.mark.ours
 def test_a_group_without_members_keeps_offsets_and_their_metadata(
-    kafka: Any, make_transactional: Any, make_consumer: Any, topic: str,
+    kafka: Any, make_ready: Any, make_consumer: Any, topic: str,
     unique: Callable[[str], str],
 ) -> None:  # fmt: skip
     group = unique("notes")
     reader = make_consumer({"group.id": group})
-    producer = make_transactional()
+    producer = make_ready()
 
     def committed() -> tuple[int, str | None]:
         (found,) = reader.committed([kafka.TopicPartition(topic, 0)], WAIT_S)
@@ -292,7 +290,7 @@ def test_a_group_without_members_keeps_offsets_and_their_metadata(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_offsets_of_a_member_that_was_replaced_are_refused(
-    kafka: Any, make_transactional: Any, make_consumer: Any, fill: Callable[..., None],
+    kafka: Any, make_ready: Any, make_consumer: Any, fill: Callable[..., None],
     topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]], protocol: str,
 ) -> None:  # fmt: skip
     fill(topic, 10)
@@ -305,7 +303,7 @@ def test_offsets_of_a_member_that_was_replaced_are_refused(
     heir = make_consumer(group)
     heir.subscribe([topic])
     read(heir, 10)
-    producer = make_transactional()
+    producer = make_ready()
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=1)
 

@@ -1,10 +1,11 @@
 /*
- * C11's threads by POSIX' ones, for ThreadSanitizer.
+ * C11 threads on top of POSIX threads, for ThreadSanitizer.
  *
- * librdkafka calls mtx_lock() and the others, which the sanitizer does not know: for it nothing that
- * goes through librdkafka's queues would happen before anything else. Linked into a test these come before the
- * C library's, and it sees every lock that librdkafka takes. In glibc mtx_t and cnd_t have the size and
- * alignment of what they are used as here, and librdkafka makes them with mtx_init() and cnd_init() only.
+ * librdkafka calls mtx_lock() and the like, which the sanitizer does not intercept: it
+ * would see no happens-before order through librdkafka's queues. Linked into a test,
+ * these functions replace the C library's, and the sanitizer sees every lock that
+ * librdkafka takes. In glibc mtx_t and cnd_t have the size and alignment of the types
+ * used here, and librdkafka makes them with mtx_init() and cnd_init() only.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,7 +17,8 @@
 
 _Static_assert(sizeof(mtx_t) >= sizeof(pthread_mutex_t), "a mtx_t has room for a mutex");
 _Static_assert(sizeof(once_flag) == sizeof(pthread_once_t), "one is the other");
-_Static_assert(sizeof(cnd_t) >= sizeof(pthread_cond_t), "a cnd_t has room for a condition");
+_Static_assert(sizeof(cnd_t) >= sizeof(pthread_cond_t),
+               "a cnd_t has room for a condition");
 
 static pthread_mutex_t *mutex_of(mtx_t *mtx) {
         return (pthread_mutex_t *)mtx;
@@ -107,6 +109,7 @@ static void *start(void *arg) {
         start_t given = *(start_t *)arg;
 
         free(arg);
+        /* NOLINTNEXTLINE(performance-no-int-to-ptr): an int becomes pthread's result. */
         return (void *)(intptr_t)given.main(given.arg);
 }
 
@@ -116,7 +119,7 @@ EXPORT int thrd_create(thrd_t *thread, thrd_start_t main, void *arg) {
 
         if (!given)
                 return thrd_nomem;
-        *given = (start_t) {main, arg};
+        *given = (start_t){main, arg};
         if ((error = pthread_create(thread, NULL, start, given)))
                 free(given);
         return result_of(error);

@@ -1,4 +1,5 @@
-/* What the C tests share: a check that says what failed, and a mock cluster with a consumer. */
+/* Shared by the C tests: a check that prints what failed, and a mock cluster with a
+ * consumer. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -8,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                        \
-        do {                                                                                    \
-                if (!(condition)) {                                                             \
-                        fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__,        \
-                                __func__, #condition);                                          \
-                        exit(1);                                                                \
-                }                                                                               \
+#define CHECK(condition)                                                                 \
+        do {                                                                             \
+                if (!(condition)) {                                                      \
+                        fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, \
+                                __func__, #condition);                                   \
+                        exit(1);                                                         \
+                }                                                                        \
         } while (0)
 
 static inline rd_kafka_t *check_client(rd_kafka_type_t type, rd_kafka_conf_t *conf) {
@@ -31,7 +32,8 @@ static inline rd_kafka_t *check_client(rd_kafka_type_t type, rd_kafka_conf_t *co
 static inline void check_set(rd_kafka_conf_t *conf, const char *name, const char *value) {
         char errstr[512];
 
-        if (rd_kafka_conf_set(conf, name, value, errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK) {
+        if (rd_kafka_conf_set(conf, name, value, errstr, sizeof(errstr)) !=
+            RD_KAFKA_CONF_OK) {
                 fprintf(stderr, "%s=%s: %s\n", name, value, errstr);
                 exit(1);
         }

@@ -19,7 +19,8 @@ static inline ck_bytes_t span(const char *text) {
 static inline bool is(ck_bytes_t bytes, const char *text) {
         if (!text)
                 return !bytes.ptr;
-        return bytes.ptr && bytes.len == strlen(text) && !memcmp(bytes.ptr, text, bytes.len);
+        return bytes.ptr && bytes.len == strlen(text) &&
+               !memcmp(bytes.ptr, text, bytes.len);
 }
 
 /* The text in memory of its own, no byte longer: a sanitizer sees who reads beyond. */

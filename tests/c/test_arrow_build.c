@@ -1,10 +1,11 @@
-/* Messages of a mock cluster become arrays, also with memory that runs short at every place. */
+/* Builds arrays of a mock cluster's messages, also with every allocation failing in
+ * turn. */
 #include <errno.h>
 
 #include "check.h"
 #include "ck_arrow.h"
 
-/* The builders once more, with an allocator that fails when told. */
+/* The builders, compiled with an allocator that fails on demand. */
 static long allocations_left = -1;
 
 static bool allocation_fails(void) {
@@ -37,23 +38,26 @@ static void *test_realloc(void *old, size_t size) {
 enum { TOTAL = 1000, TIMESTAMP = 1600000000 };
 
 static const ck_arrow_name_t all[] = {
-    CK_ARROW_KEY,       CK_ARROW_VALUE,     CK_ARROW_TOPIC,          CK_ARROW_PARTITION,
-    CK_ARROW_OFFSET,    CK_ARROW_TIMESTAMP, CK_ARROW_TIMESTAMP_TYPE, CK_ARROW_HEADERS,
+    CK_ARROW_KEY,    CK_ARROW_VALUE,     CK_ARROW_TOPIC,          CK_ARROW_PARTITION,
+    CK_ARROW_OFFSET, CK_ARROW_TIMESTAMP, CK_ARROW_TIMESTAMP_TYPE, CK_ARROW_HEADERS,
 };
 
 static bool is(ck_bytes_t bytes, const char *text) {
         if (!text)
                 return !bytes.ptr;
-        return bytes.ptr && bytes.len == strlen(text) && !memcmp(bytes.ptr, text, bytes.len);
+        return bytes.ptr && bytes.len == strlen(text) &&
+               !memcmp(bytes.ptr, text, bytes.len);
 }
 
 typedef struct source_s {
+        rd_kafka_mock_cluster_t *mock;
         rd_kafka_t *producer; /* and the mock cluster's owner */
         rd_kafka_t *consumer;
         ck_batch_t *batch;
 } source_t;
 
-/* Record i has a key of i % 5 letters (none at 0), a value of i % 7 (none at 0), and i % 3 headers. */
+/* Record i has a key of i % 5 letters (none at 0), a value of i % 7 (none at 0), and i %
+ * 3 headers. */
 static void produce(rd_kafka_t *producer, rd_kafka_topic_t *rkt, int i) {
         rd_kafka_headers_t *headers = rd_kafka_headers_new(2);
         const char *key = i % 5 ? "kkkkkkk" : NULL;
@@ -61,13 +65,13 @@ static void produce(rd_kafka_t *producer, rd_kafka_topic_t *rkt, int i) {
         int j;
 
         for (j = 0; j < i % 3; j++)
-                rd_kafka_header_add(headers, j ? "n\xff\xe2\x82m" : "one", -1, j ? NULL : "v",
-                                    j ? 0 : 1);
+                rd_kafka_header_add(headers, j ? "n\xff\xe2\x82m" : "one", -1,
+                                    j ? NULL : "v", j ? 0 : 1);
         CHECK(rd_kafka_producev(
                   producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(0),
                   RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                  RD_KAFKA_V_KEY(key, (size_t)(i % 5)),
-                  RD_KAFKA_V_VALUE(value, (size_t)(value ? i % 7 - 1 : 0)),
+                  RD_KAFKA_V_KEY((void *)key, (size_t)(i % 5)),
+                  RD_KAFKA_V_VALUE((void *)value, (size_t)(value ? i % 7 - 1 : 0)),
                   RD_KAFKA_V_TIMESTAMP(TIMESTAMP + i), RD_KAFKA_V_HEADERS(headers),
                   RD_KAFKA_V_END) == 0);
 }
@@ -75,7 +79,6 @@ static void produce(rd_kafka_t *producer, rd_kafka_topic_t *rkt, int i) {
 static source_t new_source(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         rd_kafka_topic_partition_list_t *partitions;
-        rd_kafka_mock_cluster_t *mock;
         rd_kafka_queue_t *queue;
         rd_kafka_topic_t *rkt;
         source_t source;
@@ -83,9 +86,10 @@ static source_t new_source(void) {
 
         check_set(conf, "linger.ms", "0");
         source.producer = check_client(RD_KAFKA_PRODUCER, conf);
-        mock = rd_kafka_mock_cluster_new(source.producer, 1);
-        CHECK(rd_kafka_mock_topic_create(mock, "topic", 1, 1) == 0);
-        CHECK(rd_kafka_brokers_add(source.producer, rd_kafka_mock_cluster_bootstraps(mock)) > 0);
+        source.mock = rd_kafka_mock_cluster_new(source.producer, 1);
+        CHECK(rd_kafka_mock_topic_create(source.mock, "topic", 1, 1) == 0);
+        CHECK(rd_kafka_brokers_add(source.producer,
+                                   rd_kafka_mock_cluster_bootstraps(source.mock)) > 0);
         rkt = rd_kafka_topic_new(source.producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++)
                 produce(source.producer, rkt, i);
@@ -93,7 +97,8 @@ static source_t new_source(void) {
         CHECK(rd_kafka_flush(source.producer, 10000) == 0);
 
         conf = rd_kafka_conf_new();
-        check_set(conf, "bootstrap.servers", rd_kafka_mock_cluster_bootstraps(mock));
+        check_set(conf, "bootstrap.servers",
+                  rd_kafka_mock_cluster_bootstraps(source.mock));
         check_set(conf, "group.id", "g");
         check_set(conf, "enable.auto.commit", "false");
         source.consumer = check_client(RD_KAFKA_CONSUMER, conf);
@@ -118,14 +123,17 @@ static void destroy_source(source_t *source) {
         ck_batch_destroy(source->batch);
         CHECK(rd_kafka_consumer_close(source->consumer) == 0);
         rd_kafka_destroy(source->consumer);
+        rd_kafka_mock_cluster_destroy(source->mock);
         rd_kafka_destroy(source->producer);
 }
 
-/* Reads an array of all columns as the reading half sees it: row j is record first + j * step. */
+/* Reads an array of all columns with the reading half: row j is record first + j *
+ * step. */
 static void check_rows(const struct ArrowSchema *schema, const struct ArrowArray *array,
                        int first, int step) {
         ck_column_t key, value, topic;
-        ck_numbers_t partition = {0}, offset = {0}, timestamp = {.missing = -1}, type = {0};
+        ck_numbers_t partition = {0}, offset = {0}, timestamp = {.missing = -1},
+                     type = {0};
         ck_headers_t headers;
         ck_arrow_problem_t problem;
         ck_arrow_view_t view, field[8];
@@ -202,8 +210,8 @@ static void test_a_child_outlives_its_parent(source_t *source) {
         size_t built;
 
         CHECK(ck_arrow_schema(names, 2, &schema) == 0);
-        CHECK(ck_arrow_build(source->batch, 0, 1, 20, names, 2, CK_ARROW_MAX_BYTES, &built,
-                             &array) == 0);
+        CHECK(ck_arrow_build(source->batch, 0, 1, 20, names, 2, CK_ARROW_MAX_BYTES,
+                             &built, &array) == 0);
         child = *array.children[1];
         array.children[1]->release = NULL;
         array.release(&array);
@@ -226,7 +234,8 @@ static void test_a_stream_splits_what_an_array_cannot_hold(source_t *source) {
         int rows = 0, arrays = 0;
         size_t built;
 
-        CHECK(ck_arrow_build(source->batch, 0, 1, TOTAL, all, 8, 100, &built, &array) == 0);
+        CHECK(ck_arrow_build(source->batch, 0, 1, TOTAL, all, 8, 100, &built, &array) ==
+              0);
         CHECK(built > 0 && built < TOTAL && array.length == (int64_t)built);
         CHECK(((const int32_t *)array.children[2]->buffers[1])[built] == 100);
         array.release(&array);
@@ -250,7 +259,8 @@ static void test_a_stream_splits_what_an_array_cannot_hold(source_t *source) {
         CHECK(!stream.release);
         CHECK(ck_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3000, &stream) == 0);
         stream.release(&stream); /* with arrays in it */
-        CHECK(ck_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3, &stream) == EOVERFLOW);
+        CHECK(ck_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3, &stream) ==
+              EOVERFLOW);
         CHECK(!stream.release);
         CHECK(ck_arrow_stream(source->batch, 0, 1, 0, all, 8, 3000, &stream) == 0);
         CHECK(stream.get_next(&stream, &array) == 0 && !array.release);
@@ -268,8 +278,8 @@ static void test_no_memory_at_any_place_leaves_nothing(source_t *source) {
 
         for (n = 0; failed; n++) {
                 allocations_left = n;
-                failed = test_arrow_build(source->batch, 0, 1, TOTAL, all, 8, CK_ARROW_MAX_BYTES,
-                                          &built, &array);
+                failed = test_arrow_build(source->batch, 0, 1, TOTAL, all, 8,
+                                          CK_ARROW_MAX_BYTES, &built, &array);
                 CHECK(!failed || (failed == ENOMEM && !array.release));
         }
         CHECK(n > 25);
@@ -282,7 +292,8 @@ static void test_no_memory_at_any_place_leaves_nothing(source_t *source) {
         schema.release(&schema);
         for (n = 0, failed = 1; failed; n++) {
                 allocations_left = n;
-                failed = test_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3000, &stream);
+                failed =
+                    test_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3000, &stream);
                 CHECK(!failed || (failed == ENOMEM && !stream.release));
         }
         allocations_left = 0;
@@ -292,12 +303,18 @@ static void test_no_memory_at_any_place_leaves_nothing(source_t *source) {
         stream.release(&stream);
 }
 
-/* Rows that no mock cluster sends: a batch that is a copy has its rows in memory of its own. */
+/* Rows that no mock cluster sends: a copied batch has its rows in memory of its own. */
 static void test_what_is_not_known_is_null(void) {
         ck_row_t rows[] = {
-            {.topic = "a", .timestamp = -1, .timestamp_type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE},
-            {.topic = "bc", .timestamp = -1, .timestamp_type = RD_KAFKA_TIMESTAMP_CREATE_TIME},
-            {.topic = "a", .timestamp = -5, .timestamp_type = RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME},
+            {.topic = "a",
+             .timestamp = -1,
+             .timestamp_type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE},
+            {.topic = "bc",
+             .timestamp = -1,
+             .timestamp_type = RD_KAFKA_TIMESTAMP_CREATE_TIME},
+            {.topic = "a",
+             .timestamp = -5,
+             .timestamp_type = RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME},
             {.topic = "a",
              .timestamp = INT64_MAX,
              .timestamp_type = RD_KAFKA_TIMESTAMP_CREATE_TIME},
@@ -308,10 +325,12 @@ static void test_what_is_not_known_is_null(void) {
         const int32_t *ends, *types;
         size_t built;
 
-        CHECK(ck_arrow_build(&batch, 0, 1, 4, all, 8, CK_ARROW_MAX_BYTES, &built, &array) == 0);
+        CHECK(ck_arrow_build(&batch, 0, 1, 4, all, 8, CK_ARROW_MAX_BYTES, &built,
+                             &array) == 0);
         CHECK(built == 4);
         ends = array.children[2]->buffers[1];
-        CHECK(ends[0] == 0 && ends[1] == 1 && ends[2] == 3 && ends[3] == 4 && ends[4] == 5);
+        CHECK(ends[0] == 0 && ends[1] == 1 && ends[2] == 3 && ends[3] == 4 &&
+              ends[4] == 5);
         CHECK(!memcmp(array.children[2]->buffers[2], "abcaa", 5));
         CHECK(array.children[5]->null_count == 3);
         CHECK((*(const uint8_t *)array.children[5]->buffers[0] & 0xf) == 0x4);
@@ -338,10 +357,11 @@ static void test_values_behind_the_last_null_are_there(void) {
         for (i = 0; i < ROWS; i++) {
                 rows[i].topic = "t";
                 headers[i] = rd_kafka_headers_new(1);
-                rd_kafka_header_add(headers[i], "n", 1, i == 1 ? NULL : "v", i == 1 ? 0 : 1);
+                rd_kafka_header_add(headers[i], "n", 1, i == 1 ? NULL : "v",
+                                    i == 1 ? 0 : 1);
         }
-        CHECK(ck_arrow_build(&batch, 0, 1, ROWS, names, 1, CK_ARROW_MAX_BYTES, &built, &array) ==
-              0);
+        CHECK(ck_arrow_build(&batch, 0, 1, ROWS, names, 1, CK_ARROW_MAX_BYTES, &built,
+                             &array) == 0);
         values = array.children[0]->children[0]->children[1];
         CHECK(values->length == ROWS && values->null_count == 1);
         for (i = 0; i < ROWS; i++) {

@@ -21,7 +21,8 @@ static struct ArrowSchema schema_of(const char *format, const char *name) {
 
 static struct ArrowArray array_of(int64_t length, int64_t offset, int64_t nulls,
                                   const void **buffers, int64_t n_buffers) {
-        struct ArrowArray array = {.length = length, .offset = offset, .null_count = nulls};
+        struct ArrowArray array = {
+            .length = length, .offset = offset, .null_count = nulls};
 
         array.buffers = buffers;
         array.n_buffers = n_buffers;
@@ -32,7 +33,8 @@ static struct ArrowArray array_of(int64_t length, int64_t offset, int64_t nulls,
 static bool is(ck_bytes_t bytes, const char *text) {
         if (!text)
                 return !bytes.ptr;
-        return bytes.ptr && bytes.len == strlen(text) && !memcmp(bytes.ptr, text, bytes.len);
+        return bytes.ptr && bytes.len == strlen(text) &&
+               !memcmp(bytes.ptr, text, bytes.len);
 }
 
 static void test_a_slice_counts_from_its_offset(void) {
@@ -201,11 +203,16 @@ static void test_numbers_keep_their_value_or_say_so(void) {
 static void test_headers_count_from_the_lists_first_pair(void) {
         const int32_t starts[] = {0, 1, 3, 3, 4}, key_ends[] = {0, 0, 1, 2, 3, 4};
         const uint8_t lists_valid[] = {0x0e}; /* list 0 is null, whatever lies under it */
-        const uint8_t pairs_valid[] = {0x1d}; /* as is pair 1, which is pair 0 of the slice */
-        const void *list_buffers[] = {lists_valid, starts}, *pair_buffers[] = {pairs_valid};
-        const void *key_buffers[] = {NULL, key_ends, "abcd"}, *value_buffers[] = {NULL, "vwxyz"};
-        struct ArrowSchema keys = schema_of("u", "key"), values = schema_of("w:1", "value");
-        struct ArrowSchema pairs = schema_of("+s", "element"), lists = schema_of("+l", "");
+        const uint8_t pairs_valid[] = {
+            0x1d}; /* as is pair 1, which is pair 0 of the slice */
+        const void *list_buffers[] = {lists_valid, starts},
+                   *pair_buffers[] = {pairs_valid};
+        const void *key_buffers[] = {NULL, key_ends, "abcd"},
+                   *value_buffers[] = {NULL, "vwxyz"};
+        struct ArrowSchema keys = schema_of("u", "key"),
+                           values = schema_of("w:1", "value");
+        struct ArrowSchema pairs = schema_of("+s", "element"),
+                           lists = schema_of("+l", "");
         struct ArrowSchema *fields[] = {&values, &keys}, *items[] = {&pairs};
         struct ArrowArray key_array = array_of(5, 0, 0, key_buffers, 3);
         struct ArrowArray value_array = array_of(5, 0, 0, value_buffers, 2);
@@ -225,14 +232,16 @@ static void test_headers_count_from_the_lists_first_pair(void) {
         list_array.children = item_arrays;
         CHECK(!ck_arrow_root(&lists, &list_array, &view, &problem));
         CHECK(!ck_arrow_headers(&view, &headers, &problem));
-        CHECK(!ck_column_valid(headers.validity, 0) && ck_column_valid(headers.validity, 1));
+        CHECK(!ck_column_valid(headers.validity, 0) &&
+              ck_column_valid(headers.validity, 1));
         CHECK(is(ck_column_get(&headers.keys, 1), "b"));
         CHECK(is(ck_column_get(&headers.values, 1), "x"));
         CHECK(is(ck_column_get(&headers.keys, 3), "d"));
         CHECK(is(ck_column_get(&headers.values, 3), "z"));
         /* The null pair comes into sight with its list. */
         list_array.null_count = 0;
-        CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_ROW && problem.row == 0);
+        CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_ROW &&
+              problem.row == 0);
         list_array.null_count = 1;
         pair_array.length = 3;
         CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_BROKEN);
@@ -240,7 +249,8 @@ static void test_headers_count_from_the_lists_first_pair(void) {
         CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_BROKEN);
         pair_array.length = 4;
         key_buffers[2] = "a\0cd";
-        CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_ROW && problem.row == 1);
+        CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_ROW &&
+              problem.row == 1);
         keys.format = "i";
         CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_TYPE);
 }

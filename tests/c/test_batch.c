@@ -5,9 +5,15 @@
 #include "ck_batch.h"
 
 /* So many headers that threads meet while they are parsed. */
-enum { PARTITIONS = 3, PER_PARTITION = 10, TOTAL = PARTITIONS * PER_PARTITION, HEADERS = 100 };
+enum {
+        PARTITIONS = 3,
+        PER_PARTITION = 10,
+        TOTAL = PARTITIONS * PER_PARTITION,
+        HEADERS = 100
+};
 
 typedef struct source_s {
+        rd_kafka_mock_cluster_t *mock;
         rd_kafka_t *producer; /* and the mock cluster's owner */
         rd_kafka_t *consumer;
         rd_kafka_queue_t *queue;
@@ -17,7 +23,6 @@ typedef struct source_s {
 static source_t new_source(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         rd_kafka_topic_partition_list_t *partitions;
-        rd_kafka_mock_cluster_t *mock;
         rd_kafka_topic_t *rkt;
         source_t source;
         char value[16];
@@ -25,9 +30,10 @@ static source_t new_source(void) {
 
         check_set(conf, "linger.ms", "0");
         source.producer = check_client(RD_KAFKA_PRODUCER, conf);
-        mock = rd_kafka_mock_cluster_new(source.producer, 1);
-        CHECK(rd_kafka_mock_topic_create(mock, "topic", PARTITIONS, 1) == 0);
-        CHECK(rd_kafka_brokers_add(source.producer, rd_kafka_mock_cluster_bootstraps(mock)) > 0);
+        source.mock = rd_kafka_mock_cluster_new(source.producer, 1);
+        CHECK(rd_kafka_mock_topic_create(source.mock, "topic", PARTITIONS, 1) == 0);
+        CHECK(rd_kafka_brokers_add(source.producer,
+                                   rd_kafka_mock_cluster_bootstraps(source.mock)) > 0);
         rkt = rd_kafka_topic_new(source.producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++) {
                 snprintf(value, sizeof(value), "%d", i);
@@ -36,19 +42,23 @@ static source_t new_source(void) {
                 size_t len = i % 7 ? strlen(value) : 0;
 
                 for (j = 0; headers && j < HEADERS; j++)
-                        rd_kafka_header_add(headers, j ? "more" : "number", -1, value, -1);
+                        rd_kafka_header_add(headers, j ? "more" : "number", -1, value,
+                                            -1);
                 CHECK(rd_kafka_producev(
-                          source.producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(i % PARTITIONS),
+                          source.producer, RD_KAFKA_V_RKT(rkt),
+                          RD_KAFKA_V_PARTITION(i % PARTITIONS),
                           RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
                           RD_KAFKA_V_VALUE((i % 5 ? value : NULL), (i % 5 ? len : 0)),
-                          RD_KAFKA_V_KEY((i % 2 ? value : NULL), (i % 2 ? strlen(value) : 0)),
+                          RD_KAFKA_V_KEY((i % 2 ? value : NULL),
+                                         (i % 2 ? strlen(value) : 0)),
                           RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == 0);
         }
         rd_kafka_topic_destroy(rkt);
         CHECK(rd_kafka_flush(source.producer, 10000) == 0);
 
         conf = rd_kafka_conf_new();
-        check_set(conf, "bootstrap.servers", rd_kafka_mock_cluster_bootstraps(mock));
+        check_set(conf, "bootstrap.servers",
+                  rd_kafka_mock_cluster_bootstraps(source.mock));
         check_set(conf, "group.id", "g");
         check_set(conf, "enable.auto.offset.store", "false");
         check_set(conf, "enable.auto.commit", "false");
@@ -67,6 +77,7 @@ static void destroy_source(source_t *source) {
         rd_kafka_queue_destroy(source->queue);
         CHECK(rd_kafka_consumer_close(source->consumer) == 0);
         rd_kafka_destroy(source->consumer);
+        rd_kafka_mock_cluster_destroy(source->mock);
         rd_kafka_destroy(source->producer);
 }
 
@@ -75,7 +86,8 @@ static ck_batch_t *filled_batch(source_t *source) {
 
         while (batch->cnt < TOTAL) {
                 CHECK(ck_batch_reserve(batch, TOTAL - batch->cnt) == 0);
-                size_t filled = ck_batch_fill(batch, source->queue, 10000, TOTAL - batch->cnt);
+                size_t filled =
+                    ck_batch_fill(batch, source->queue, 10000, TOTAL - batch->cnt);
                 CHECK(filled > 0);
                 ck_batch_accept(batch, filled);
         }
@@ -146,7 +158,8 @@ static void test_only_what_is_handed_over_counts_as_read(void) {
 
         CHECK(stored_offset(&source, 0) == RD_KAFKA_OFFSET_INVALID);
         for (i = 0; i < TOTAL / 2; i++)
-                expected[batch->rkmessages[i]->partition] = batch->rkmessages[i]->offset + 1;
+                expected[batch->rkmessages[i]->partition] =
+                    batch->rkmessages[i]->offset + 1;
         ck_batch_store_offsets(batch->rkmessages, TOTAL / 2);
         for (i = 0; i < PARTITIONS; i++)
                 CHECK(stored_offset(&source, (int32_t)i) == expected[i]);
@@ -189,8 +202,10 @@ static void check_same(const ck_batch_t *batch, const ck_batch_t *other) {
                 CHECK(!row.key == !same.key && row.key_len == same.key_len);
                 CHECK(memcmp(row.value ? row.value : "", same.value ? same.value : "",
                              row.value_len) == 0);
-                CHECK(memcmp(row.key ? row.key : "", same.key ? same.key : "", row.key_len) == 0);
-                CHECK(ck_batch_value(other, i, &len) == same.value && len == same.value_len);
+                CHECK(memcmp(row.key ? row.key : "", same.key ? same.key : "",
+                             row.key_len) == 0);
+                CHECK(ck_batch_value(other, i, &len) == same.value &&
+                      len == same.value_len);
                 CHECK(ck_batch_key(other, i, &len) == same.key && len == same.key_len);
                 CHECK(strcmp(ck_batch_topic(other, i), same.topic) == 0);
                 CHECK(!headers == !others);
@@ -198,7 +213,8 @@ static void check_same(const ck_batch_t *batch, const ck_batch_t *other) {
                         continue;
                 CHECK(headers != others && rd_kafka_header_cnt(others) == HEADERS);
                 CHECK(!rd_kafka_header_get_last(headers, "number", &value, &len));
-                CHECK(!rd_kafka_header_get_last(others, "number", &other_value, &other_len));
+                CHECK(!rd_kafka_header_get_last(others, "number", &other_value,
+                                                &other_len));
                 CHECK(len == other_len && memcmp(value, other_value, len) == 0);
         }
 }
@@ -315,7 +331,8 @@ static void test_headers_are_parsed_once_by_many_threads(void) {
         for (i = 0; i < THREADS; i++)
                 CHECK(!pthread_join(threads[i], &seen[i]));
         for (i = 0; i < THREADS; i++) {
-                CHECK(memcmp(seen[i], seen[0], TOTAL * sizeof(rd_kafka_headers_t *)) == 0);
+                CHECK(memcmp(seen[i], seen[0], TOTAL * sizeof(rd_kafka_headers_t *)) ==
+                      0);
                 if (i)
                         free(seen[i]);
         }
@@ -326,12 +343,46 @@ static void test_headers_are_parsed_once_by_many_threads(void) {
         destroy_source(&source);
 }
 
+static void test_held_messages_keep_their_order_and_come_back(void) {
+        source_t source = new_source();
+        ck_batch_t *batch = filled_batch(&source);
+        ck_batch_t *held = ck_batch_new(1);
+        rd_kafka_topic_partition_list_t *partitions =
+            rd_kafka_topic_partition_list_new(2);
+        size_t i;
+
+        rd_kafka_topic_partition_list_add(partitions, "topic", 1);
+        /* A partition that could not be paused. */
+        rd_kafka_topic_partition_list_add(partitions, "topic", 2)->err =
+            RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+        CHECK(ck_batch_hold(batch, partitions, held) == 0);
+        CHECK(held->cnt == PER_PARTITION && ck_batch_first_offset(held, "topic", 1) == 0);
+        CHECK(ck_batch_first_offset(batch, "topic", 1) == -1);
+        CHECK(ck_batch_first_offset(batch, "topic", 2) == 0);
+        ck_batch_compact(batch);
+        CHECK(batch->cnt == TOTAL - PER_PARTITION);
+        CHECK(ck_batch_hold(held, partitions, batch) == 0);
+        ck_batch_compact(held);
+        CHECK(held->cnt == 0 && batch->cnt == TOTAL);
+        for (i = 0; i < PER_PARTITION; i++) {
+                const rd_kafka_message_t *rkmessage =
+                    batch->rkmessages[TOTAL - PER_PARTITION + i];
+                CHECK(rkmessage->partition == 1 && rkmessage->offset == (int64_t)i);
+        }
+        rd_kafka_topic_partition_list_destroy(partitions);
+        ck_batch_destroy(held);
+        ck_batch_destroy(batch);
+        CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
+        destroy_source(&source);
+}
+
 int main(void) {
         test_copy_has_the_same_rows_and_outlives_the_consumer();
         test_take_leaves_the_rest();
         test_loans_are_waited_for();
         test_headers_are_parsed_once_by_many_threads();
         test_drop_takes_the_partitions_named_and_no_others();
+        test_held_messages_keep_their_order_and_come_back();
         test_move_keeps_the_order_and_what_was_there();
         test_only_what_is_handed_over_counts_as_read();
         test_skip_destroys_what_comes();

@@ -19,7 +19,8 @@ static void test_report_tells_where_the_record_went(void) {
         rd_kafka_t *rk = new_producer(queue, NULL, NULL);
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
         ck_report_t report = {0};
-        ck_record_t record = {.value = "v", .value_len = 1, .partition = 2, .opaque = &report};
+        ck_record_t record = {
+            .value = "v", .value_len = 1, .partition = 2, .report = &report};
 
         CHECK(ck_produce(rk, rkt, &record) == NULL);
         CHECK(ck_callback_flush(rk, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -35,11 +36,13 @@ static void test_failure_without_a_report_is_counted(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, NULL, NULL);
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
-        ck_record_t record = {.value = "v", .value_len = 1, .partition = RD_KAFKA_PARTITION_UA};
+        ck_record_t record = {
+            .value = "v", .value_len = 1, .partition = RD_KAFKA_PARTITION_UA};
         ck_event_t *first;
 
         CHECK(ck_produce(rk, rkt, &record) == NULL);
-        CHECK(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT) == 0);
+        CHECK(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT) ==
+              0);
         CHECK(ck_callback_flush(rk, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
         CHECK(ck_queue_pop(queue) == NULL);
         CHECK(ck_queue_take_untold(queue, &first) == 1);
@@ -76,7 +79,8 @@ static void test_refusal_is_told_where_the_quick_call_is_silent(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, "transactional.id", "t");
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
-        ck_record_t record = {.value = "v", .value_len = 1, .partition = RD_KAFKA_PARTITION_UA};
+        ck_record_t record = {
+            .value = "v", .value_len = 1, .partition = RD_KAFKA_PARTITION_UA};
         rd_kafka_error_t *error = ck_produce(rk, rkt, &record);
 
         /* No transaction was begun: 2.14.2 sets no rd_kafka_last_error() for that. */
@@ -108,7 +112,8 @@ static void test_event_ends_the_wait(void) {
         CHECK(rkmessage == NULL);
         CHECK(ck_runtime_now_ms() - started < 10000);
         event = ck_queue_pop(queue);
-        CHECK(event && event->kind == CK_EVENT_STATS && ((ck_notice_t *)event)->text[0] == '{');
+        CHECK(event && event->kind == CK_EVENT_STATS &&
+              ((ck_notice_t *)event)->text[0] == '{');
         CHECK(((ck_notice_t *)event)->text_len > 1);
         ck_event_destroy(event);
         CHECK(rd_kafka_consumer_close(rk) == 0);

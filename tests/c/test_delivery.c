@@ -11,11 +11,11 @@
 static const ck_delivery_t *report(ck_delivery_t *delivery, size_t i, int32_t partition,
                                    int64_t offset, rd_kafka_resp_err_t err,
                                    const ck_delivery_t *goal) {
-        rd_kafka_message_t rkmessage = {.err = err,
-                                        .partition = partition,
-                                        .offset = offset,
-                                        ._private =
-                                            ck_delivery_opaque(&ck_delivery_slots(delivery)[i])};
+        rd_kafka_message_t rkmessage = {
+            .err = err,
+            .partition = partition,
+            .offset = offset,
+            ._private = ck_delivery_opaque(&ck_delivery_slots(delivery)[i])};
 
         CHECK(ck_delivery_is_opaque(rkmessage._private));
         return ck_delivery_report(&rkmessage, goal);
@@ -45,14 +45,16 @@ static void test_delivery_is_done_with_its_last_report(void) {
 
 static void test_last_report_tells_who_waits_for_it(void) {
         ck_queue_t *queue = ck_queue_new();
-        ck_delivery_t *delivery = ck_delivery_new(queue, 2), *other = ck_delivery_new(queue, 1);
+        ck_delivery_t *delivery = ck_delivery_new(queue, 2),
+                      *other = ck_delivery_new(queue, 1);
 
         ck_delivery_take(delivery, 2);
         ck_delivery_take(other, 1);
         ck_delivery_close(delivery, 0);
         ck_delivery_close(other, 0);
         CHECK(!report(delivery, 0, 0, 0, 0, delivery));
-        CHECK(!report(other, 0, 0, 0, 0, delivery)); /* done, but not what was waited for */
+        /* Done, but not the delivery waited for. */
+        CHECK(!report(other, 0, 0, 0, 0, delivery));
         CHECK(report(delivery, 1, 0, 1, 0, delivery) == delivery);
         ck_delivery_release(delivery);
         ck_delivery_release(other);
@@ -123,7 +125,8 @@ static void test_size_that_overflows_is_no_delivery(void) {
 static void test_what_is_in_flight_at_the_end_fails(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *one = ck_delivery_new(queue, 3), *two = ck_delivery_new(queue, 2);
-        ck_delivery_t *open = ck_delivery_new(queue, 2), *done = ck_delivery_new(queue, 1);
+        ck_delivery_t *open = ck_delivery_new(queue, 2),
+                      *done = ck_delivery_new(queue, 1);
 
         ck_delivery_take(one, 3);
         ck_delivery_take(two, 2);
@@ -181,8 +184,9 @@ static void test_reports_of_many_threads_end_it_once(void) {
         ck_delivery_take(delivery, RECORDS);
         ck_delivery_close(delivery, 0);
         for (i = 0; i < THREADS; i++) {
-                reporters[i] = (reporter_t) {delivery, i, &told};
-                CHECK(pthread_create(&threads[i], NULL, reporter_main, &reporters[i]) == 0);
+                reporters[i] = (reporter_t){delivery, i, &told};
+                CHECK(pthread_create(&threads[i], NULL, reporter_main, &reporters[i]) ==
+                      0);
         }
         while (!ck_delivery_is_done(delivery))
                 ck_delivery_sleep(queue, delivery, 10);
@@ -231,7 +235,7 @@ static void test_last_report_wakes_who_sleeps(void) {
                 ck_delivery_release(delivery);
         }
         /* Had they to wake by themselves, each would take 100 ms. */
-        CHECK(ck_runtime_now_ms() - started < TIMES * 50);
+        CHECK(ck_runtime_now_ms() - started < TIMES * INT64_C(50));
         ck_turn_leave(ck_queue_turn(queue));
         ck_queue_destroy(queue);
 }

@@ -13,8 +13,10 @@ static void test_what_is_encoded_is_decoded(void) {
         ck_sent_t sent[] = {{0, 0, CK_SENT_NOT, 0},
                             {1500000, 0, CK_SENT_LOCAL, 0},
                             {1500000, -3600, CK_SENT_OFFSET, 0}};
-        int64_t expected[] = {1700000000123456, 1500000 - 3600000000, 1500000 + 3600000000};
-        ck_envelopes_t envelopes = {3, ids, traces, types, bodies, sent, 1700000000123456};
+        int64_t expected[] = {1700000000123456, 1500000 - 3600000000,
+                              1500000 + 3600000000};
+        ck_envelopes_t envelopes = {3,      ids,  traces,          types,
+                                    bodies, sent, 1700000000123456};
         ck_envelope_t read[3];
         ck_bytes_t values[3];
         char *arena, *read_arena;
@@ -22,8 +24,9 @@ static void test_what_is_encoded_is_decoded(void) {
 
         set_zone("CET-1");
         CHECK(ck_envelope_encode(&envelopes, &arena, values) == 0);
-        CHECK(is(values[2], "{\"message_id\":null,\"trace_id\":\"\",\"message_type\":null,"
-                            "\"sent_time\":\"1970-01-01T00:00:01.500000-01:00\",\"message\":null}"));
+        CHECK(is(values[2],
+                 "{\"message_id\":null,\"trace_id\":\"\",\"message_type\":null,"
+                 "\"sent_time\":\"1970-01-01T00:00:01.500000-01:00\",\"message\":null}"));
         memset(read, 0, sizeof(read));
         CHECK(ck_envelope_decode(values, 3, read, &read_arena) == 0);
         for (i = 0; i < 3; i++) {
@@ -31,9 +34,12 @@ static void test_what_is_encoded_is_decoded(void) {
                 CHECK(is(read[i].message_type, types[i].ptr));
                 CHECK(is(read[i].message_id, ids[i].ptr));
                 CHECK(is(read[i].trace_id, traces[i].ptr));
-                CHECK(!read[i].body.ptr == !bodies[i].ptr && read[i].body.len == bodies[i].len);
-                CHECK(!bodies[i].len || !memcmp(read[i].body.ptr, bodies[i].ptr, bodies[i].len));
-                CHECK(read[i].is_sent && !read[i].is_local && read[i].sent_us == expected[i]);
+                CHECK(!read[i].body.ptr == !bodies[i].ptr &&
+                      read[i].body.len == bodies[i].len);
+                CHECK(!bodies[i].ptr || !bodies[i].len ||
+                      !memcmp(read[i].body.ptr, bodies[i].ptr, bodies[i].len));
+                CHECK(read[i].is_sent && !read[i].is_local &&
+                      read[i].sent_us == expected[i]);
         }
         free(arena);
         free(read_arena);
@@ -53,19 +59,27 @@ static void test_json_of_others_is_read(void) {
         ck_envelope_t read;
         char *arena;
 
-        read = decoded(span(" { \"x\" : [1, {\"message\":\"no\"}] , \"mess\\u0061ge\" : \"YQ\\u003d=\" , "
-                            "\"sent_time\":\"2024-01-02T03:04:05\",\n\"trace_id\":\"t\\n\\ud83d\\ude00\"} "),
+        read = decoded(span(" { \"x\" : [1, {\"message\":\"no\"}] , \"mess\\u0061ge\" : "
+                            "\"YQ\\u003d=\" , "
+                            "\"sent_time\":\"2024-01-02T03:04:05\",\n\"trace_id\":"
+                            "\"t\\n\\ud83d\\ude00\"} "),
                        &arena);
-        CHECK(!read.problem && is(read.body, "a") && is(read.trace_id, "t\n\xf0\x9f\x98\x80"));
-        CHECK(read.is_sent && read.is_local && !read.message_id.ptr && !read.message_type.ptr);
+        CHECK(!read.problem && is(read.body, "a") &&
+              is(read.trace_id, "t\n\xf0\x9f\x98\x80"));
+        CHECK(read.is_sent && read.is_local && !read.message_id.ptr &&
+              !read.message_type.ptr);
         free(arena);
-        read = decoded(span("{\"message\":\"YW\\/+\\nYQ==\",\"correlation_id\":\"c\"}"), &arena);
+        read = decoded(span("{\"message\":\"YW\\/+\\nYQ==\",\"correlation_id\":\"c\"}"),
+                       &arena);
         CHECK(!read.problem && read.body.len == 4 && is(read.trace_id, "c"));
         free(arena);
-        read = decoded(span("{\"correlation_id\":\"c\",\"trace_id\":\"t\",\"sent_time\":null}"), &arena);
+        read = decoded(
+            span("{\"correlation_id\":\"c\",\"trace_id\":\"t\",\"sent_time\":null}"),
+            &arena);
         CHECK(!read.problem && is(read.trace_id, "t") && !read.is_sent);
         free(arena);
-        read = decoded(span("{\"message\":\"\",\"message_id\":\"1\",\"message_id\":\"2\"}"), &arena);
+        read = decoded(
+            span("{\"message\":\"\",\"message_id\":\"1\",\"message_id\":\"2\"}"), &arena);
         CHECK(!read.problem && is(read.body, "") && is(read.message_id, "2"));
         free(arena);
         read = decoded(span("{}"), &arena);
@@ -124,12 +138,16 @@ static uint32_t next_number(uint32_t *state) {
         return *state;
 }
 
-/* Whatever happens to a value on its way, only its own bytes are read, and only UTF-8 comes out. */
+/* However a value is mutated, only its own bytes are read, and the result is valid
+ * UTF-8. */
 static void test_mutated_values_are_read_or_refused(void) {
         static const char *const seeds[] = {
-            "{\"message_id\":\"b5ab\\u00e9\",\"trace_id\":\"\\ud83d\\ude00\",\"message_type\":\"t\","
-            "\"sent_time\":\"2024-01-02T03:04:05.123456+01:00\",\"message\":\"aGVsbG8gd29ybGQ=\"}",
-            "{\"x\":[{\"y\":[1,-2.5e3,null,true,{}]},\"\xf0\x9f\x98\x80\\n\"],\"correlation_id\":\"c\","
+            "{\"message_id\":\"b5ab\\u00e9\",\"trace_id\":\"\\ud83d\\ude00\",\"message_"
+            "type\":\"t\","
+            "\"sent_time\":\"2024-01-02T03:04:05.123456+01:00\",\"message\":"
+            "\"aGVsbG8gd29ybGQ=\"}",
+            "{\"x\":[{\"y\":[1,-2.5e3,null,true,{}]},\"\xf0\x9f\x98\x80\\n\"],"
+            "\"correlation_id\":\"c\","
             "\"message\":\"YQ\\u003d=\", \"message\" : null }",
         };
         static const char pieces[] = "\"\\{}[]:,u0d8=+/ \n\x80\xc3\xff-1eE.nt";
@@ -139,7 +157,7 @@ static void test_mutated_values_are_read_or_refused(void) {
         for (round = 0; round < 100000; round++) {
                 const char *seed = seeds[next_number(&state) % COUNT(seeds)];
                 size_t len = strlen(seed), i;
-                char *text = malloc(len);
+                char *text = malloc(len), *fitting;
                 int changes = (int)(next_number(&state) % 4);
                 ck_envelope_t read;
                 ck_bytes_t value;
@@ -154,7 +172,8 @@ static void test_mutated_values_are_read_or_refused(void) {
                                 text[at] = (char)next_number(&state);
                                 break;
                         case 1:
-                                text[at] = pieces[next_number(&state) % (sizeof(pieces) - 1)];
+                                text[at] =
+                                    pieces[next_number(&state) % (sizeof(pieces) - 1)];
                                 break;
                         case 2: /* something of itself, elsewhere */
                                 i = next_number(&state) % len;
@@ -164,14 +183,17 @@ static void test_mutated_values_are_read_or_refused(void) {
                                 len = at ? at : 1;
                         }
                 }
-                value.ptr = text = realloc(text, len);
+                fitting = realloc(text, len);
+                CHECK(fitting);
+                value.ptr = text = fitting;
                 value.len = len;
                 read = decoded(value, &arena);
                 if (!read.problem) {
                         accepted++;
                         CHECK(!read.message_id.ptr || ck_json_is_utf8(read.message_id));
                         CHECK(!read.trace_id.ptr || ck_json_is_utf8(read.trace_id));
-                        CHECK(!read.message_type.ptr || ck_json_is_utf8(read.message_type));
+                        CHECK(!read.message_type.ptr ||
+                              ck_json_is_utf8(read.message_type));
                 }
                 free(arena);
                 free(text);
@@ -181,7 +203,8 @@ static void test_mutated_values_are_read_or_refused(void) {
 
 /* -- headers */
 
-static const char *trace_of(const char *const (*headers)[2], bool traceparent, ck_envelope_t *read) {
+static const char *trace_of(const char *const (*headers)[2], bool traceparent,
+                            ck_envelope_t *read) {
         static char text[128];
         int rank = 0;
 
@@ -199,15 +222,18 @@ static const char *trace_of(const char *const (*headers)[2], bool traceparent, c
 #define PARENT "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 
 static void test_the_trace_id_is_that_of_the_best_header(void) {
-        static const char *const all[][2] = {{"traceparent", PARENT},   {"correlation_id", "c"},
-                                             {"message_type", "first"}, {"trace_id", NULL},
-                                             {"trace_id", "t"},         {"trace_id", "u"},
-                                             {"message_type", "t"},     {"correlation_id", "d"},
-                                             {NULL, NULL}};
-        static const char *const older[][2] = {{"trace_id", NULL}, {"correlation_id", "c"},
-                                               {"traceparent", PARENT}, {NULL, NULL}};
-        static const char *const others[][2] = {{"traceparent", PARENT}, {"message_type", NULL},
-                                                {"message_typ", "t"}, {NULL, NULL}};
+        static const char *const all[][2] = {
+            {"traceparent", PARENT}, {"correlation_id", "c"}, {"message_type", "first"},
+            {"trace_id", NULL},      {"trace_id", "t"},       {"trace_id", "u"},
+            {"message_type", "t"},   {"correlation_id", "d"}, {NULL, NULL}};
+        static const char *const older[][2] = {{"trace_id", NULL},
+                                               {"correlation_id", "c"},
+                                               {"traceparent", PARENT},
+                                               {NULL, NULL}};
+        static const char *const others[][2] = {{"traceparent", PARENT},
+                                                {"message_type", NULL},
+                                                {"message_typ", "t"},
+                                                {NULL, NULL}};
         ck_envelope_t read;
 
         CHECK(!strcmp(trace_of(all, true, &read), "t") && is(read.message_type, "first"));
@@ -218,15 +244,22 @@ static void test_the_trace_id_is_that_of_the_best_header(void) {
 
 static void test_traceparents(void) {
         static const char *const wrong[] = {
-            "", "00", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-0",
-            PARENT "-", PARENT "0", "ff" "-0123456789abcdef0123456789abcdef-0123456789abcdef-01",
+            "",
+            "00",
+            "00-0123456789abcdef0123456789abcdef-0123456789abcdef-0",
+            PARENT "-",
+            PARENT "0",
+            "ff"
+            "-0123456789abcdef0123456789abcdef-0123456789abcdef-01",
             "00-00000000000000000000000000000000-0123456789abcdef-01",
             "00-0123456789abcdef0123456789abcdef-0000000000000000-01",
             "00-0123456789ABCDEF0123456789abcdef-0123456789abcdef-01",
             "00-0123456789abcdef0123456789abcdef-0123456789abcdef-0x",
             "00_0123456789abcdef0123456789abcdef-0123456789abcdef-01",
         };
-        ck_bytes_t ids[] = {span("0123456789ABCDEF0123456789abcdef"), {NULL, 0}, span("short"),
+        ck_bytes_t ids[] = {span("0123456789ABCDEF0123456789abcdef"),
+                            {NULL, 0},
+                            span("short"),
                             span("00000000000000000000000000000000"),
                             span("0123456789abcdef0123456789abcdeg"),
                             span("fedcba9876543210fedcba9876543210")};
@@ -256,9 +289,11 @@ static void test_traceparents(void) {
                 CHECK(is(read.trace_id, i ? "fedcba9876543210fedcba9876543210"
                                           : "0123456789abcdef0123456789abcdef"));
         }
-        CHECK(memcmp((const char *)values[0].ptr + 36, (const char *)values[1].ptr + 36, 16) != 0);
+        CHECK(memcmp((const char *)values[0].ptr + 36, (const char *)values[1].ptr + 36,
+                     16) != 0);
         /* A later version may have more, behind a dash. */
-        static const char later[] = "01-0123456789abcdef0123456789abcdef-0123456789abcdef-00-more";
+        static const char later[] =
+            "01-0123456789abcdef0123456789abcdef-0123456789abcdef-00-more";
         int rank = 0;
 
         memset(&read, 0, sizeof(read));
@@ -279,7 +314,8 @@ static void test_packed_headers_are_those_that_were_added(void) {
 
                 for (k = 0; k < i; k++) {
                         snprintf(name, sizeof(name), "n%d%d", i, k);
-                        rd_kafka_header_add(headers, name, -1, k ? "value" : NULL, k ? 5 : 0);
+                        rd_kafka_header_add(headers, name, -1, k ? "value" : NULL,
+                                            k ? 5 : 0);
                 }
                 rd_kafka_header_add(headers, "", 0, "", 0);
                 CHECK(ck_pack_add(&pack, headers, &at[i]) == 0);
@@ -294,7 +330,9 @@ static void test_packed_headers_are_those_that_were_added(void) {
                 CHECK(ck_pack_cnt(&place) == (uint32_t)i + 1);
                 for (k = 0; k < i; k++) {
                         ck_pack_next(&place, &name, &value);
-                        CHECK(name.len == 3 && !strcmp(name.ptr, k ? "n21" : i == 1 ? "n10" : "n20"));
+                        CHECK(name.len == 3 && !strcmp(name.ptr, k        ? "n21"
+                                                                 : i == 1 ? "n10"
+                                                                          : "n20"));
                         CHECK(is(value, k ? "value" : NULL));
                 }
                 ck_pack_next(&place, &name, &value);

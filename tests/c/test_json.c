@@ -22,8 +22,9 @@ static void check_base64(const char *text, const char *expected) {
 }
 
 static void test_base64(void) {
-        static const char *const wrong[] = {"Y",     "YQ",     "YQ=",   "=",    "Y===", "YQ===",
-                                            "YQ==YQ==", "YW=J", "YWJj=", "YW-j", "YW_j", "YW\x80j",
+        static const char *const wrong[] = {"Y",     "YQ",      "YQ=",      "=",
+                                            "Y===",  "YQ===",   "YQ==YQ==", "YW=J",
+                                            "YWJj=", "YW-j",    "YW_j",     "YW\x80j",
                                             "YWJjZ", "YQ==\x01"};
         char room[64], *into;
         size_t i;
@@ -49,7 +50,8 @@ static void test_base64(void) {
         CHECK(into == room + 6 && !memcmp(room, "abcdef", 6));
 }
 
-/* Every length, and so every remainder of a block, with a foreign character at every place. */
+/* Every length, and so every remainder of a block, with an invalid character at every
+ * place. */
 static void test_base64_of_every_length(void) {
         uint8_t bytes[150];
         size_t len, i;
@@ -131,18 +133,76 @@ static bool reads(ck_bytes_t text, ck_json_t *json) {
 
 static void test_json_values(void) {
         static const char *const right[] = {
-            "null", "true", " false ", "0", "-0", "12", "-1.5e+10", "1E5", "\"\"", "[]", "{}",
-            "[1, 2,[], {}]", "{\"a\" : [{\"b\":null}, \"c\"] , \"a\":1}", "\t\r\n 1",
-            "\"\\u00e9\\ud83d\\ude00\\u0000\"", "\"\\/\\b\"", "\"\xc3\xa9\xf4\x8f\xbf\xbf\"",
+            "null",
+            "true",
+            " false ",
+            "0",
+            "-0",
+            "12",
+            "-1.5e+10",
+            "1E5",
+            "\"\"",
+            "[]",
+            "{}",
+            "[1, 2,[], {}]",
+            "{\"a\" : [{\"b\":null}, \"c\"] , \"a\":1}",
+            "\t\r\n 1",
+            "\"\\u00e9\\ud83d\\ude00\\u0000\"",
+            "\"\\/\\b\"",
+            "\"\xc3\xa9\xf4\x8f\xbf\xbf\"",
         };
         static const char *const wrong[] = {
-            "", " ", "nul", "nulll", "True", "01", "-", "+1", "1.", ".5", "1e", "1e+", "0x1", "NaN",
-            "Infinity", "[1,]", "[,1]", "[1 2]", "[1", "{\"a\":1,}", "{\"a\"}", "{a:1}", "{\"a\":}",
-            "{1:1}", "{\"a\":1]", "[1}", "{\"a\":1", "{,}", "\"", "\"a", "\"\\\"", "\"\\x\"",
-            "\"\\u12\"", "\"\\u12g4\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"",
-            "\"\\ud800\\ud800\"", "\"\n\"", "\"\x1f\"", "\"\xc3\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"",
-            "\"\xe0\x80\x80\"", "\"\xf0\x80\x80\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xff\"", "1 1", "[]]",
-            "/**/1", "'a'",
+            "",
+            " ",
+            "nul",
+            "nulll",
+            "True",
+            "01",
+            "-",
+            "+1",
+            "1.",
+            ".5",
+            "1e",
+            "1e+",
+            "0x1",
+            "NaN",
+            "Infinity",
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "[1",
+            "{\"a\":1,}",
+            "{\"a\"}",
+            "{a:1}",
+            "{\"a\":}",
+            "{1:1}",
+            "{\"a\":1]",
+            "[1}",
+            "{\"a\":1",
+            "{,}",
+            "\"",
+            "\"a",
+            "\"\\\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\\u12g4\"",
+            "\"\\ud800\"",
+            "\"\\udc00\"",
+            "\"\\ud800\\u0041\"",
+            "\"\\ud800\\ud800\"",
+            "\"\n\"",
+            "\"\x1f\"",
+            "\"\xc3\"",
+            "\"\xc0\x80\"",
+            "\"\xed\xa0\x80\"",
+            "\"\xe0\x80\x80\"",
+            "\"\xf0\x80\x80\x80\"",
+            "\"\xf4\x90\x80\x80\"",
+            "\"\xff\"",
+            "1 1",
+            "[]]",
+            "/**/1",
+            "'a'",
         };
         static const char with_nul[] = {'"', '\\', '\0', '"'};
         ck_bytes_t nul = {with_nul, sizeof(with_nul)};
@@ -164,7 +224,7 @@ static void test_json_is_not_nested_without_end(void) {
         for (depth = CK_JSON_DEPTH; depth <= CK_JSON_DEPTH + 1; depth++) {
                 memset(text, '[', (size_t)depth);
                 memset(text + depth, ']', (size_t)depth);
-                text[2 * depth] = '\0';
+                text[2 * (size_t)depth] = '\0';
                 CHECK(reads(span(text), &json) == (depth == CK_JSON_DEPTH));
         }
         CHECK(json.problem);

@@ -1,5 +1,5 @@
-/* Every call that allocates, with memory that runs short at its first allocation, its second, and so on. What
- * is not freed then, a sanitizer finds. */
+/* Every call that allocates, with a failure of its first allocation, its second, and so
+ * on. A sanitizer finds memory that is not freed then. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -7,8 +7,12 @@
 #include "ck_arrow.h"
 #include "ck_batch.h"
 #include "ck_bell.h"
+#include "ck_call.h"
 #include "ck_callback.h"
+#include "ck_end.h"
 #include "ck_envelope.h"
+#include "ck_flight.h"
+#include "ck_lent.h"
 #include "ck_publish.h"
 #include "ck_ranges.h"
 #include "failing.h"
@@ -16,6 +20,7 @@
 #undef calloc
 #undef realloc
 #undef strdup
+#undef aligned_alloc
 
 /* How many more succeed in this thread; -1: all. */
 static _Thread_local long left = -1;
@@ -40,27 +45,31 @@ char *failing_strdup(const char *text) {
         return fails() ? NULL : strdup(text);
 }
 
-/* Evaluates `failed` with 0, 1, 2, ... allocations that succeed, until it is false; at least `least` times true.
- */
-#define EACH_ALLOCATION(least, failed)                                                          \
-        do {                                                                                    \
-                long n_ = 0;                                                                    \
-                for (;; n_++) {                                                                 \
-                        bool failed_;                                                           \
-                        left = n_;                                                              \
-                        failed_ = (failed);                                                     \
-                        left = -1;                                                              \
-                        if (!failed_)                                                           \
-                                break;                                                          \
-                }                                                                               \
-                CHECK(n_ >= (least));                                                           \
+void *failing_aligned_alloc(size_t alignment, size_t size) {
+        return fails() ? NULL : aligned_alloc(alignment, size);
+}
+
+/* Evaluates `failed` with 0, 1, 2, ... successful allocations, until it is false. It must
+ * be true at least `least` times. */
+#define EACH_ALLOCATION(least, failed)      \
+        do {                                \
+                long n_ = 0;                \
+                for (;; n_++) {             \
+                        bool failed_;       \
+                        left = n_;          \
+                        failed_ = (failed); \
+                        left = -1;          \
+                        if (!failed_)       \
+                                break;      \
+                }                           \
+                CHECK(n_ >= (least));       \
         } while (0)
 
 enum { TOTAL = 500 };
 
 static const ck_arrow_name_t all[] = {
-    CK_ARROW_KEY,       CK_ARROW_VALUE,     CK_ARROW_TOPIC,          CK_ARROW_PARTITION,
-    CK_ARROW_OFFSET,    CK_ARROW_TIMESTAMP, CK_ARROW_TIMESTAMP_TYPE, CK_ARROW_HEADERS,
+    CK_ARROW_KEY,    CK_ARROW_VALUE,     CK_ARROW_TOPIC,          CK_ARROW_PARTITION,
+    CK_ARROW_OFFSET, CK_ARROW_TIMESTAMP, CK_ARROW_TIMESTAMP_TYPE, CK_ARROW_HEADERS,
 };
 
 static void check_nothing_left(void) {
@@ -76,6 +85,10 @@ static void test_small_objects(void) {
         ck_turn_t *turn;
         ck_bell_t *bell;
         ck_ranges_t *ranges;
+        ck_call_t *call;
+        ck_lent_t *lent;
+        ck_flight_t *flight;
+        ck_report_t *report;
 
         EACH_ALLOCATION(2, !(queue = ck_queue_new()));
         EACH_ALLOCATION(1, !(loans = ck_loans_new()));
@@ -89,13 +102,23 @@ static void test_small_objects(void) {
         EACH_ALLOCATION(1, ck_ranges_set(ranges, 0, "topic", 0, 0, 1) == ENOMEM);
         CHECK(ranges->left == 1);
         ck_ranges_destroy(ranges);
+        EACH_ALLOCATION(2, !(call = ck_call_new(CK_CALL_METADATA)));
+        ck_call_leave(call);
+        EACH_ALLOCATION(1, !(lent = ck_lent_new()));
+        ck_lent_unref(lent);
+        EACH_ALLOCATION(1, !(flight = ck_flight_new(sizeof(*report))));
+        EACH_ALLOCATION(1, !(report = ck_flight_take(flight)));
+        ck_flight_give(report);
+        ck_flight_destroy(flight);
+        check_nothing_left();
 }
 
 static void test_delivery_that_could_not_be_made_is_not_waited_for(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery;
 
-        EACH_ALLOCATION(1, !(delivery = ck_delivery_new(queue, 10)) && !ck_delivery_any(queue));
+        EACH_ALLOCATION(1, !(delivery = ck_delivery_new(queue, 10)) &&
+                               !ck_delivery_any(queue));
         CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 1);
         ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__FAIL);
         ck_delivery_release(delivery);
@@ -127,21 +150,24 @@ static void test_events(void) {
         rk = check_client(RD_KAFKA_PRODUCER, conf);
         EACH_ALLOCATION(2, !(notice = ck_event_new(CK_EVENT_ERROR, "text")));
         ck_event_destroy(&notice->event);
-        EACH_ALLOCATION(2, (ck_callback_error(rk, -1, "reason", queue), ck_queue_is_empty(queue)));
+        EACH_ALLOCATION(
+            2, (ck_callback_error(rk, -1, "reason", queue), ck_queue_is_empty(queue)));
         EACH_ALLOCATION(2, (ck_callback_throttle(rk, "broker", 1, 5, queue),
                             ck_queue_length(queue) < 2));
-        EACH_ALLOCATION(1, (ck_callback_commit(rk, 0, NULL, queue), ck_queue_length(queue) < 3));
+        EACH_ALLOCATION(
+            1, (ck_callback_commit(rk, 0, NULL, queue), ck_queue_length(queue) < 3));
         char *json = strdup("{}");
         EACH_ALLOCATION(1, !(taken = ck_callback_stats(rk, json, 2, queue)));
         CHECK(taken == 1); /* else it would be librdkafka's to free */
         /* Of a log line the facility may be missing. */
-        EACH_ALLOCATION(2, (ck_callback_log(rk, 3, "facility", "text"),
-                            ck_queue_length(queue) < 5));
+        EACH_ALLOCATION(
+            2, (ck_callback_log(rk, 3, "facility", "text"), ck_queue_length(queue) < 5));
         CHECK(ck_queue_length(queue) == 5);
         while ((first = ck_queue_pop(queue)))
                 ck_event_destroy(first);
         /* Counted, whether or not there is memory for the first one's words. */
-        EACH_ALLOCATION(2, (ck_queue_untold(queue, "topic", -1, 1), is_untold_without_words(queue)));
+        EACH_ALLOCATION(
+            2, (ck_queue_untold(queue, "topic", -1, 1), is_untold_without_words(queue)));
         rd_kafka_destroy(rk);
         ck_queue_destroy(queue);
         check_nothing_left();
@@ -157,17 +183,19 @@ static rd_kafka_t *filled_cluster(rd_kafka_mock_cluster_t **mock) {
         producer = check_client(RD_KAFKA_PRODUCER, conf);
         *mock = rd_kafka_mock_cluster_new(producer, 1);
         CHECK(rd_kafka_mock_topic_create(*mock, "topic", 1, 1) == 0);
-        CHECK(rd_kafka_brokers_add(producer, rd_kafka_mock_cluster_bootstraps(*mock)) > 0);
+        CHECK(rd_kafka_brokers_add(producer, rd_kafka_mock_cluster_bootstraps(*mock)) >
+              0);
         rkt = rd_kafka_topic_new(producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++) {
                 rd_kafka_headers_t *headers = i % 3 ? NULL : rd_kafka_headers_new(1);
 
                 if (headers)
                         rd_kafka_header_add(headers, "name", -1, "v", 1);
-                CHECK(rd_kafka_producev(producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(0),
-                                        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                                        RD_KAFKA_V_VALUE("value", 5), RD_KAFKA_V_KEY("k", 1),
-                                        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == 0);
+                CHECK(rd_kafka_producev(
+                          producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(0),
+                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_VALUE("value", 5), RD_KAFKA_V_KEY("k", 1),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == 0);
         }
         rd_kafka_topic_destroy(rkt);
         CHECK(rd_kafka_flush(producer, 10000) == 0);
@@ -196,7 +224,8 @@ static void test_headers_of_envelopes(const ck_batch_t *batch) {
         static uint32_t at[TOTAL];
         char *block;
 
-        EACH_ALLOCATION(1, ck_envelope_headers(batch, 0, 1, TOTAL, true, read, at, &block) == ENOMEM);
+        EACH_ALLOCATION(
+            1, ck_envelope_headers(batch, 0, 1, TOTAL, true, read, at, &block) == ENOMEM);
         CHECK(block && at[0] == 0 && at[1] == UINT32_MAX);
         free(block);
 }
@@ -220,7 +249,8 @@ static void test_batches(void) {
         rd_kafka_t *producer = filled_cluster(&mock), *consumer = new_consumer(mock);
         rd_kafka_queue_t *rkqu = rd_kafka_queue_get_consumer(consumer);
         ck_loans_t *loans = ck_loans_new();
-        ck_batch_t *gathered, *moved, *batch, *copy;
+        rd_kafka_topic_partition_list_t *partitions;
+        ck_batch_t *gathered, *moved, *held, *batch, *copy;
         rd_kafka_message_t *first;
         struct ArrowArrayStream stream;
         struct ArrowSchema schema;
@@ -230,10 +260,22 @@ static void test_batches(void) {
         EACH_ALLOCATION(2, !(gathered = ck_batch_new(1)));
         EACH_ALLOCATION(1, ck_batch_reserve(gathered, TOTAL) == ENOMEM);
         while (gathered->cnt < TOTAL)
-                ck_batch_accept(gathered,
-                                ck_batch_fill(gathered, rkqu, 10000, TOTAL - gathered->cnt));
+                ck_batch_accept(gathered, ck_batch_fill(gathered, rkqu, 10000,
+                                                        TOTAL - gathered->cnt));
         first = gathered->rkmessages[0];
         moved = ck_batch_new(1);
+        partitions = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(partitions, "topic", 0);
+        held = ck_batch_new(1);
+        EACH_ALLOCATION(1, ck_batch_hold(gathered, partitions, held) == ENOMEM);
+        CHECK(held->cnt == TOTAL && gathered->gaps && !gathered->rkmessages[TOTAL - 1]);
+        CHECK(ck_batch_hold(held, partitions, gathered) == 0);
+        ck_batch_compact(gathered);
+        ck_batch_compact(held);
+        CHECK(gathered->cnt == TOTAL && gathered->rkmessages[0] == first &&
+              held->cnt == 0);
+        ck_batch_destroy(held);
+        rd_kafka_topic_partition_list_destroy(partitions);
         EACH_ALLOCATION(1, ck_batch_move(gathered, moved) == ENOMEM);
         CHECK(moved->cnt == TOTAL && moved->rkmessages[0] == first && gathered->cnt == 0);
         /* Nothing is taken, nor lent, when there is none. */
@@ -244,11 +286,12 @@ static void test_batches(void) {
         CHECK(copy->cnt == TOTAL && ck_batch_headers(copy, 0));
         EACH_ALLOCATION(3, ck_arrow_schema(all, 8, &schema) == ENOMEM);
         schema.release(&schema);
-        EACH_ALLOCATION(25, ck_arrow_build(copy, 0, 1, TOTAL, all, 8, CK_ARROW_MAX_BYTES, &built,
-                                           &array) == ENOMEM);
+        EACH_ALLOCATION(25, ck_arrow_build(copy, 0, 1, TOTAL, all, 8, CK_ARROW_MAX_BYTES,
+                                           &built, &array) == ENOMEM);
         CHECK(built == TOTAL);
         array.release(&array);
-        EACH_ALLOCATION(20, ck_arrow_stream(batch, 0, 1, TOTAL, all, 8, 2000, &stream) == ENOMEM);
+        EACH_ALLOCATION(20, ck_arrow_stream(batch, 0, 1, TOTAL, all, 8, 2000, &stream) ==
+                                ENOMEM);
         test_headers_of_envelopes(batch);
         ck_batch_unref(batch);
         ck_batch_unref(copy);
@@ -257,12 +300,13 @@ static void test_batches(void) {
         ck_batch_destroy(gathered);
         ck_batch_destroy(moved);
         rd_kafka_queue_destroy(rkqu);
-        /* With no memory for a thread's argument it says that nothing is destroyed, and leaves it alive. */
+        /* Without memory for the thread's argument the handle is not destroyed. */
         left = 0;
-        CHECK(!ck_callback_destroy(consumer, 0, NULL, loans, true));
-        CHECK(left == -1);
+        CHECK(!ck_end_start(consumer, 0, NULL, loans, NULL, NULL) && left == -1);
         CHECK(rd_kafka_consumer_close(consumer) == 0);
-        CHECK(ck_callback_destroy(consumer, 0, NULL, loans, false));
+        ck_runtime_count(CK_KIND_HANDLE, 1);
+        ck_end_now(consumer, 0, NULL, loans);
+        rd_kafka_mock_cluster_destroy(mock);
         rd_kafka_destroy(producer);
         check_nothing_left();
 }
@@ -281,10 +325,11 @@ static void test_publishing(void) {
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report);
         rk = check_client(RD_KAFKA_PRODUCER, conf);
         rkt = rd_kafka_topic_new(rk, "topic", NULL);
-        ck_publish_t publish = {.cnt = TOTAL,
-                                .rkt = rkt,
-                                .values = {.kind = CK_COLUMN_CONSTANT, .u.constant = {"value", 5}},
-                                .partitions = {.missing = RD_KAFKA_PARTITION_UA}};
+        ck_publish_t publish = {
+            .cnt = TOTAL,
+            .rkt = rkt,
+            .values = {.kind = CK_COLUMN_CONSTANT, .u.constant = {"value", 5}},
+            .partitions = {.missing = RD_KAFKA_PARTITION_UA}};
         delivery = ck_delivery_new(queue, TOTAL);
         left = 0;
         while (ck_publish(rk, &publish, delivery, 100))

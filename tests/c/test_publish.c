@@ -14,8 +14,10 @@ static rd_kafka_t *new_producer(ck_queue_t *queue, const char *key, const char *
         return check_client(RD_KAFKA_PRODUCER, conf);
 }
 
-/* Publishes all, serving where the queue is full, and waits. Returns the delivery, which the caller releases. */
-static ck_delivery_t *publish_all(rd_kafka_t *rk, ck_queue_t *queue, ck_publish_t *publish) {
+/* Publishes all records, serving when the queue is full, and waits. Returns the delivery,
+ * which the caller releases. */
+static ck_delivery_t *publish_all(rd_kafka_t *rk, ck_queue_t *queue,
+                                  ck_publish_t *publish) {
         ck_delivery_t *delivery = ck_delivery_new(queue, publish->cnt);
         rd_kafka_resp_err_t err;
 
@@ -39,8 +41,9 @@ static void test_every_form_of_batch_is_published(void) {
         static int8_t partitions[RECORDS];
         ck_bytes_t name = {"name", 4}, pair_name = {"pair", 4};
         ck_column_t named = {.kind = CK_COLUMN_CONSTANT, .u.constant = {"v", 1}};
-        ck_headers_t headers = {.starts64 = starts,
-                                .keys = {.kind = CK_COLUMN_CONSTANT, .u.constant = pair_name}};
+        ck_headers_t headers = {
+            .starts64 = starts,
+            .keys = {.kind = CK_COLUMN_CONSTANT, .u.constant = pair_name}};
         int form;
         size_t i;
 
@@ -48,24 +51,24 @@ static void test_every_form_of_batch_is_published(void) {
                 rkts[i] = i % 3 ? rkt : other;
                 timestamps[i] = i % 7 == 0;
                 partitions[i] = (int8_t)(i / 100 % 4);
-                starts[i + 1] = starts[i] + (i % 11 == 0) * 2;
+                starts[i + 1] = starts[i] + (i % 11 == 0 ? 2 : 0);
         }
         for (form = 0; form < 64; form++) {
-                ck_publish_t publish = {.cnt = RECORDS,
-                                        .rkt = rkt,
-                                        .values = {.kind = CK_COLUMN_CONSTANT,
-                                                   .u.constant = {"value", 5}},
-                                        .partitions = {.missing = RD_KAFKA_PARTITION_UA}};
+                ck_publish_t publish = {
+                    .cnt = RECORDS,
+                    .rkt = rkt,
+                    .values = {.kind = CK_COLUMN_CONSTANT, .u.constant = {"value", 5}},
+                    .partitions = {.missing = RD_KAFKA_PARTITION_UA}};
                 ck_delivery_t *delivery;
 
                 publish.borrow = form & 1;
                 if (form & 2)
                         publish.rkts = rkts;
                 if (form & 4)
-                        publish.timestamps = (ck_numbers_t) {
+                        publish.timestamps = (ck_numbers_t){
                             .width = 8, .base = (char *)timestamps, .stride = 8};
                 if (form & 8)
-                        publish.partitions = (ck_numbers_t) {
+                        publish.partitions = (ck_numbers_t){
                             .width = 1, .base = (char *)partitions, .stride = 1};
                 if (form & 16)
                         publish.headers = &headers;

@@ -102,7 +102,7 @@ static void test_pushing_threads_lose_nothing_and_keep_their_order(void) {
         int i;
 
         for (i = 0; i < THREADS; i++) {
-                pushers[i] = (pusher_t) {queue, i};
+                pushers[i] = (pusher_t){queue, i};
                 CHECK(pthread_create(&threads[i], NULL, push_events, &pushers[i]) == 0);
         }
         while (popped < THREADS * EVENTS) {

@@ -5,6 +5,7 @@
 enum { PARTITIONS = 2, PER_PARTITION = 20, WAIT_MS = 10000 };
 
 typedef struct source_s {
+        rd_kafka_mock_cluster_t *mock;
         rd_kafka_t *producer; /* and the mock cluster's owner */
         rd_kafka_t *consumer;
         rd_kafka_queue_t *queue;
@@ -12,25 +13,26 @@ typedef struct source_s {
 
 static source_t new_source(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
-        rd_kafka_mock_cluster_t *mock;
         rd_kafka_topic_t *rkt;
         source_t source;
         int i;
 
         check_set(conf, "linger.ms", "0");
         source.producer = check_client(RD_KAFKA_PRODUCER, conf);
-        mock = rd_kafka_mock_cluster_new(source.producer, 1);
-        CHECK(rd_kafka_mock_topic_create(mock, "topic", PARTITIONS, 1) == 0);
-        CHECK(rd_kafka_brokers_add(source.producer, rd_kafka_mock_cluster_bootstraps(mock)) > 0);
+        source.mock = rd_kafka_mock_cluster_new(source.producer, 1);
+        CHECK(rd_kafka_mock_topic_create(source.mock, "topic", PARTITIONS, 1) == 0);
+        CHECK(rd_kafka_brokers_add(source.producer,
+                                   rd_kafka_mock_cluster_bootstraps(source.mock)) > 0);
         rkt = rd_kafka_topic_new(source.producer, "topic", NULL);
         for (i = 0; i < PARTITIONS * PER_PARTITION; i++)
-                CHECK(rd_kafka_produce(rkt, i % PARTITIONS, RD_KAFKA_MSG_F_COPY, "value", 5, "key",
-                                       3, NULL) == 0);
+                CHECK(rd_kafka_produce(rkt, i % PARTITIONS, RD_KAFKA_MSG_F_COPY, "value",
+                                       5, "key", 3, NULL) == 0);
         rd_kafka_topic_destroy(rkt);
         CHECK(rd_kafka_flush(source.producer, WAIT_MS) == 0);
 
         conf = rd_kafka_conf_new();
-        check_set(conf, "bootstrap.servers", rd_kafka_mock_cluster_bootstraps(mock));
+        check_set(conf, "bootstrap.servers",
+                  rd_kafka_mock_cluster_bootstraps(source.mock));
         check_set(conf, "group.id", "g");
         check_set(conf, "enable.auto.commit", "false");
         check_set(conf, "enable.auto.offset.store", "false");
@@ -46,21 +48,26 @@ static void destroy_source(source_t *source) {
         rd_kafka_queue_destroy(source->queue);
         CHECK(rd_kafka_consumer_close(source->consumer) == 0);
         rd_kafka_destroy(source->consumer);
+        rd_kafka_mock_cluster_destroy(source->mock);
         rd_kafka_destroy(source->producer);
 }
 
 /* Reads the ranges from where partitions are assigned; how many records they had. */
-static size_t read_ranges(source_t *source, ck_ranges_t *ranges, int64_t from, size_t *bytes) {
-        rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(PARTITIONS);
+static size_t read_ranges(source_t *source, ck_ranges_t *ranges, int64_t from,
+                          size_t *bytes) {
+        rd_kafka_topic_partition_list_t *list =
+            rd_kafka_topic_partition_list_new(PARTITIONS);
         rd_kafka_message_t *messages[7];
         size_t rows = 0, filled, kept, i;
 
         for (i = 0; i < PARTITIONS; i++)
-                rd_kafka_topic_partition_list_add(list, "topic", (int32_t)i)->offset = from;
+                rd_kafka_topic_partition_list_add(list, "topic", (int32_t)i)->offset =
+                    from;
         CHECK(rd_kafka_assign(source->consumer, list) == 0);
         rd_kafka_topic_partition_list_destroy(list);
         while (ranges->left) {
-                ssize_t cnt = rd_kafka_consume_batch_queue(source->queue, WAIT_MS, messages, 1);
+                ssize_t cnt =
+                    rd_kafka_consume_batch_queue(source->queue, WAIT_MS, messages, 1);
 
                 CHECK(cnt >= 0);
                 filled = (size_t)cnt;
@@ -97,7 +104,8 @@ static void test_end_of_the_partition_ends_a_range_that_reaches_it(void) {
         size_t bytes = 0;
 
         /* From behind the last record there is nothing but the end. */
-        CHECK(ck_ranges_set(ranges, 0, "topic", 0, PER_PARTITION - 1, PER_PARTITION) == 0);
+        CHECK(ck_ranges_set(ranges, 0, "topic", 0, PER_PARTITION - 1, PER_PARTITION) ==
+              0);
         CHECK(ck_ranges_sort(ranges) == 0);
         CHECK(read_ranges(&source, ranges, PER_PARTITION, &bytes) == 0);
         CHECK(ranges->ranges[0].eof == PER_PARTITION);
@@ -166,7 +174,7 @@ static void test_steps_follow_the_size_of_records(void) {
         CHECK(ck_ranges_step(ranges, 10, 1) == 10);
         CHECK(ck_ranges_step(ranges, 100000, 1) == 256);
         ranges->rows = 10;
-        ranges->bytes = 10 * 999;
+        ranges->bytes = ranges->rows * 999;
         CHECK(ck_ranges_step(ranges, 100000, 50000) == 51);
         CHECK(ck_ranges_step(ranges, 20, 50000) == 20);
         CHECK(ck_ranges_step(ranges, 20, 1) == 1);

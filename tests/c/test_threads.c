@@ -1,5 +1,6 @@
-/* What several threads do at once to one handle, for ThreadSanitizer above all: see `make tsan`. A lock stands
- * for Python's GIL where a header asks for it. Longer than 500 lines: each round needs all of its actors. */
+/* Concurrent operations of several threads on one handle, mainly for ThreadSanitizer: see
+ * `make tsan`. A lock stands for Python's GIL where a header requires it. Longer than 500
+ * lines, because each round needs all of its threads. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "ck_batch.h"
 #include "ck_bell.h"
 #include "ck_callback.h"
+#include "ck_end.h"
 #include "ck_publish.h"
 
 static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
@@ -43,13 +45,14 @@ static void dispatch(shared_t *shared) {
                 CHECK(event->kind == CK_EVENT_DELIVERY);
                 CHECK(ck_delivery_of_event(event, true) == shared);
                 CHECK(ck_delivery_is_done((ck_delivery_t *)event));
-                ck_delivery_release((ck_delivery_t *)event); /* the reference that was lent */
+                ck_delivery_release(
+                    (ck_delivery_t *)event); /* the reference that was lent */
                 shared->events++;
         }
         pthread_mutex_unlock(&gil);
 }
 
-/* Asks for an event, by any thread. */
+/* Requests an event, from any thread. */
 static void want(shared_t *shared, ck_delivery_t *delivery, int which) {
         pthread_mutex_lock(&gil);
         int before = ck_delivery_want(delivery, which, shared);
@@ -61,10 +64,11 @@ static void want(shared_t *shared, ck_delivery_t *delivery, int which) {
 }
 
 static void publish_batch(shared_t *shared, int n) {
-        ck_publish_t publish = {.cnt = RECORDS,
-                                .rkt = shared->rkt,
-                                .values = {.kind = CK_COLUMN_CONSTANT, .u.constant = {"value", 5}},
-                                .partitions = {.missing = n % 4}};
+        ck_publish_t publish = {
+            .cnt = RECORDS,
+            .rkt = shared->rkt,
+            .values = {.kind = CK_COLUMN_CONSTANT, .u.constant = {"value", 5}},
+            .partitions = {.missing = n % 4}};
         ck_delivery_t *delivery = ck_delivery_new(shared->queue, RECORDS);
         rd_kafka_resp_err_t err;
         unsigned ended;
@@ -186,9 +190,8 @@ typedef struct round_s {
 
 static void report(round_t *round, size_t i) {
         ck_outcome_t *slot = &ck_delivery_slots(round->delivery)[i];
-        rd_kafka_message_t rkmessage = {.partition = 1,
-                                        .offset = (int64_t)i,
-                                        ._private = ck_delivery_opaque(slot)};
+        rd_kafka_message_t rkmessage = {
+            .partition = 1, .offset = (int64_t)i, ._private = ck_delivery_opaque(slot)};
 
         ck_delivery_report(&rkmessage, NULL);
 }
@@ -225,7 +228,8 @@ static void *wants_main(void *arg) {
         round_t *round = arg;
 
         while (round_begins(round)) {
-                int before = ck_delivery_want(round->delivery, CK_DELIVERY_RELEASE, round);
+                int before =
+                    ck_delivery_want(round->delivery, CK_DELIVERY_RELEASE, round);
                 int again = ck_delivery_want(round->delivery, CK_DELIVERY_TELL, round);
 
                 CHECK(before == 0 || before == CK_DELIVERY_DONE);
@@ -244,8 +248,11 @@ static void *looks_main(void *arg) {
                 size_t taken = ck_delivery_taken(round->delivery), i;
 
                 for (i = 0; i < taken; i++)
-                        if (ck_delivery_slots(round->delivery)[i].offset != CK_OUTCOME_IN_FLIGHT)
-                                CHECK(ck_delivery_slots(round->delivery)[i].u.outcome.err <= 0);
+                        if (ck_delivery_slots(round->delivery)[i].offset !=
+                            CK_OUTCOME_IN_FLIGHT)
+                                CHECK(
+                                    ck_delivery_slots(round->delivery)[i].u.outcome.err <=
+                                    0);
                 CHECK(ck_delivery_failed(round->delivery) <= 1);
                 ck_delivery_any(round->queue);
                 if (++n % 4 == 0)
@@ -351,8 +358,8 @@ static void read_batch(const ck_batch_t *batch, int n) {
                         CHECK(offsets[i] == (int64_t)i);
                 break;
         case 1:
-                CHECK(ck_arrow_build(batch, 0, 1, TOTAL, names, 4, CK_ARROW_MAX_BYTES, &built,
-                                     &array) == 0);
+                CHECK(ck_arrow_build(batch, 0, 1, TOTAL, names, 4, CK_ARROW_MAX_BYTES,
+                                     &built, &array) == 0);
                 CHECK(built == TOTAL && array.length == TOTAL);
                 array.release(&array);
                 break;
@@ -412,17 +419,19 @@ static rd_kafka_t *new_filled_cluster(rd_kafka_mock_cluster_t **mock) {
         producer = check_client(RD_KAFKA_PRODUCER, conf);
         *mock = rd_kafka_mock_cluster_new(producer, 1);
         CHECK(rd_kafka_mock_topic_create(*mock, "topic", 1, 1) == 0);
-        CHECK(rd_kafka_brokers_add(producer, rd_kafka_mock_cluster_bootstraps(*mock)) > 0);
+        CHECK(rd_kafka_brokers_add(producer, rd_kafka_mock_cluster_bootstraps(*mock)) >
+              0);
         rkt = rd_kafka_topic_new(producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++) {
                 rd_kafka_headers_t *headers = i % 3 ? NULL : rd_kafka_headers_new(1);
 
                 if (headers)
                         rd_kafka_header_add(headers, "name", -1, "v", 1);
-                CHECK(rd_kafka_producev(producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(0),
-                                        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                                        RD_KAFKA_V_VALUE("value", 5), RD_KAFKA_V_KEY("k", 1),
-                                        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == 0);
+                CHECK(rd_kafka_producev(
+                          producer, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(0),
+                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_VALUE("value", 5), RD_KAFKA_V_KEY("k", 1),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == 0);
         }
         rd_kafka_topic_destroy(rkt);
         CHECK(rd_kafka_flush(producer, 10000) == 0);
@@ -459,6 +468,10 @@ static ck_batch_t *take_all(rd_kafka_t *consumer, ck_loans_t *loans) {
         return batch;
 }
 
+static void has_ended(void *ended) {
+        *(_Atomic bool *)ended = true;
+}
+
 static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
         rd_kafka_mock_cluster_t *mock;
         rd_kafka_t *producer = new_filled_cluster(&mock);
@@ -467,6 +480,7 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
         for (round = 0; round < 4; round++) {
                 int others = rd_kafka_thread_cnt();
                 ck_loans_t *loans = ck_loans_new();
+                _Atomic bool ended = false;
                 rd_kafka_t *consumer = new_consumer(mock);
                 storage_t storage = {.batch = take_all(consumer, loans)};
                 pthread_t readers[READERS], pinner;
@@ -488,13 +502,16 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
                 ck_batch_unref(before);
                 ck_batch_unref(before);
                 if (round % 2) { /* by a thread of its own, as where views are left */
-                        ck_callback_destroy(consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
-                                            loans, true);
+                        if (ck_end_leave(ck_end_start(
+                                consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
+                                loans, has_ended, &ended)))
+                                ended = true;
                 } else {
                         ck_loans_wait(loans);
                         CHECK(ck_loans_settle(loans));
-                        CHECK(ck_callback_destroy(consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
-                                                  NULL, loans, false));
+                        ck_end_now(consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
+                                   loans);
+                        ended = true;
                 }
                 usleep(20000);
                 storage.over = true;
@@ -502,10 +519,12 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
                         join(readers[i]);
                 join(pinner);
                 ck_batch_unref(storage.batch);
-                while (rd_kafka_thread_cnt() > others) /* destroyed by the other thread, too */
+                while (!ended) /* destroyed by the other thread, too */
                         usleep(1000);
+                CHECK(rd_kafka_thread_cnt() == others);
         }
         CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
+        rd_kafka_mock_cluster_destroy(mock);
         rd_kafka_destroy(producer);
 }
 

@@ -10,11 +10,12 @@ static bool shows(int64_t seconds, const char *expected, int fold) {
         for (i = 0; i < 4; i++) { /* asked, remembered, and known */
                 ck_civil_t civil;
 
-                if (!ck_time_local(&zone, seconds * 1000000 + 123456, &civil) || civil.fold != fold)
+                if (!ck_time_local(&zone, seconds * 1000000 + 123456, &civil) ||
+                    civil.fold != fold)
                         return false;
-                snprintf(text, sizeof(text), "%04d-%02d-%02d %02d:%02d:%02d.%06d", civil.year,
-                         civil.month, civil.day, civil.hour, civil.minute, civil.second,
-                         civil.microsecond);
+                snprintf(text, sizeof(text), "%04d-%02d-%02d %02d:%02d:%02d.%06d",
+                         civil.year, civil.month, civil.day, civil.hour, civil.minute,
+                         civil.second, civil.microsecond);
                 if (strncmp(text, expected, strlen(expected)) != 0)
                         return false;
         }
@@ -36,7 +37,8 @@ static void test_local_times(void) {
         CHECK(!ck_time_local(&zone, 253402300800 * 1000000, &civil));
         CHECK(!ck_time_local(&zone, INT64_MAX, &civil));
         CHECK(!ck_time_local(&zone, INT64_MIN, &civil));
-        /* Clocks go forward on 2024-03-31 at 01:00 UTC, back on 2024-10-27 at 01:00 UTC. */
+        /* Clocks go forward on 2024-03-31 at 01:00 UTC, back on 2024-10-27 at 01:00 UTC.
+         */
         set_zone("CET-1CEST,M3.5.0,M10.5.0/3");
         CHECK(shows(1711846799, "2024-03-31 01:59:59", 0));
         CHECK(shows(1711846800, "2024-03-31 03:00:00", 0));
@@ -45,7 +47,8 @@ static void test_local_times(void) {
         CHECK(shows(1729990800, "2024-10-27 02:00:00", 1));
         CHECK(shows(1729994399, "2024-10-27 02:59:59", 1));
         CHECK(shows(1729994400, "2024-10-27 03:00:00", 0));
-        /* By half an hour, and not on the hour of UTC: an hour with a change in it is not remembered. */
+        /* A change of half an hour that is not on a full hour of UTC: an hour with a
+         * change in it is not cached. */
         set_zone("LHST-10:30LHDT-11,M10.1.0,M4.1.0");
         CHECK(shows(1712415599, "2024-04-07 01:59:59", 0));
         CHECK(shows(1712415600, "2024-04-07 01:30:00", 1));
@@ -107,12 +110,33 @@ static void test_times_as_text(void) {
             {"2024-02-29T00:00:00Z", 1709164800000000, false},
         };
         static const char *const wrong[] = {
-            "", "now", "1970", "1970-01", "1970-01-01T", "1970-01-01T00", "1970-01-01T00:00:",
-            "1970-13-01", "1970-00-01", "1970-01-00", "1970-01-32", "2023-02-29", "1900-02-29",
-            "0000-01-01", "1970-01-01T24:00:00", "1970-01-01T00:60", "1970-01-01T00:00:60",
-            "1970-01-01T00:00:00.", "1970-01-01T00:00:00+", "1970-01-01T00:00:00+1",
-            "1970-01-01T00:00:00+24:00", "1970-01-01T00:00:00+01:60", "1970-01-01T00:00:00Zz",
-            "1970-01-01T00:00:00 Z", " 1970-01-01", "-970-01-01", "1970-01-01T00:00:00+01:00:",
+            "",
+            "now",
+            "1970",
+            "1970-01",
+            "1970-01-01T",
+            "1970-01-01T00",
+            "1970-01-01T00:00:",
+            "1970-13-01",
+            "1970-00-01",
+            "1970-01-00",
+            "1970-01-32",
+            "2023-02-29",
+            "1900-02-29",
+            "0000-01-01",
+            "1970-01-01T24:00:00",
+            "1970-01-01T00:60",
+            "1970-01-01T00:00:60",
+            "1970-01-01T00:00:00.",
+            "1970-01-01T00:00:00+",
+            "1970-01-01T00:00:00+1",
+            "1970-01-01T00:00:00+24:00",
+            "1970-01-01T00:00:00+01:60",
+            "1970-01-01T00:00:00Zz",
+            "1970-01-01T00:00:00 Z",
+            " 1970-01-01",
+            "-970-01-01",
+            "1970-01-01T00:00:00+01:00:",
         };
         char text[CK_TIME_MAX];
         int64_t us;

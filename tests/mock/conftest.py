@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+WAIT_S = 20.0
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +40,32 @@ def records(
         return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
     return records
+
+
+@pytest.fixture
+def in_poll(
+    make_consumer: Callable[..., Any], topic: str
+) -> Iterator[tuple[Any, threading.Event]]:
+    """A consumer whose poll() runs in another thread until the event is set; and the event."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(consumer: Any, partitions: Any) -> None:
+        entered.set()
+        assert leave.wait(WAIT_S)
+
+    consumer = make_consumer()
+    consumer.subscribe([topic], on_assign=slow)
+
+    def poll() -> None:
+        with contextlib.suppress(RuntimeError):  # closed
+            consumer.poll(WAIT_S)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        assert entered.wait(WAIT_S)
+        yield consumer, leave
+    finally:
+        leave.set()
+        thread.join(WAIT_S)
+    assert not thread.is_alive()

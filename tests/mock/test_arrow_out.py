@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from repeated import examples
 
 import cykafka
 from cykafka._arrow import ArrowData
@@ -418,7 +419,7 @@ def wire(cluster: Any) -> Iterator[tuple[Any, Any]]:
     consumer.close()
 
 
-@settings(some_records, max_examples=40)
+@settings(some_records, max_examples=examples(40))
 @given(st.lists(records, min_size=1, max_size=20))
 def test_random_records_come_back_as_arrow(wire: tuple[Any, Any], sent: list[Any]) -> None:
     producer, consumer = wire

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from cykafka import KafkaException
+
 pytestmark = pytest.mark.ours
 
 WAIT_S = 10.0
@@ -57,7 +59,7 @@ def test_handle_never_initialized_refuses_every_call(kafka: ModuleType, name: st
         "publish": ("t", [b"value"]),
         "publish_arrow": ("t", b"value"),
         "resume": ([],),
-        "seek": (kafka.TopicPartition("t", 0),),
+        "seek": (kafka.TopicPartition("t", 0, 0),),
         "send_offsets_to_transaction": ([], b""),
         "set_sasl_credentials": ("user", "password"),
         "store_offsets": (None, []),
@@ -92,6 +94,32 @@ def test_init_that_failed_can_be_repeated(kafka: ModuleType, cluster: Any, topic
         producer.__init__(servers)  # type: ignore[misc]
     assert producer.flush(WAIT_S) == 0
     producer.close()
+
+
+def test_init_of_an_admin_client_that_failed_can_be_repeated(cluster: Any) -> None:
+    from cykafka.admin import AdminClient
+
+    admin = AdminClient.__new__(AdminClient)
+    with pytest.raises(KafkaException):
+        admin.__init__({"no.such.key": 1})  # type: ignore[misc]
+    admin.__init__({"bootstrap.servers": cluster.bootstrap_servers})  # type: ignore[misc]
+    assert admin.list_topics(timeout=WAIT_S).brokers
+    admin.close()
+
+
+def test_private_parts_refuse_none(kafka: ModuleType, cluster: Any) -> None:
+    from cykafka import _admin, _delivery, _transaction
+    from cykafka.admin import AdminClient
+
+    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        for call in (
+            lambda: _transaction.Transaction(None, None, 1.0),
+            lambda: admin._ask(None, None),
+            lambda: _admin._serve_results(None),
+            lambda: _delivery._awaited(None).send(None),
+        ):
+            with pytest.raises(TypeError):
+                call()
 
 
 @pytest.mark.parametrize("argument", ["value", "key", "partition", "timestamp", "headers"])

@@ -123,6 +123,28 @@ CHILDREN = {
         for thread in threads:
             thread.join()
     """,
+    "headers asked for while they are read": """
+        headers = [(f"name {i}", b"value") for i in range(50)]
+        with cykafka.Producer(config) as producer:
+            for _ in range(3):
+                producer.produce(topic, b"x", partition=0, headers=headers)
+            producer.flush(20)
+        again = []
+        def look_again(phase, _):
+            again.append((phase, message.headers()))
+        with cykafka.Consumer({**group}) as consumer:
+            consumer.assign([cykafka.TopicPartition(topic, 0, 0)])
+            polled = [consumer.poll(20)]
+            copied = consumer.consume(2, 20)
+            for message in polled + copied:
+                gc.callbacks.append(look_again)
+                gc.set_threshold(1)
+                read = message.headers()
+                gc.callbacks.clear()
+                assert read == message.headers() == headers
+        assert len(again) >= 2 * 3, len(again)
+        assert all(found == headers for _, found in again)
+    """,
     "event kinds that are internal": """
         for kinds in (0x20, 0x7fffffff):
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -322,7 +323,7 @@ def test_list_with_a_stranger_in_it_names_the_place(
         consumer.subscribe(["t", 1])
     with pytest.raises(TypeError, match=r"^partitions\[0\]: expected a TopicPartition, got int$"):
         consumer.assign([1])
-    with pytest.raises(TypeError, match=r"^messages\[1\]: expected a dict, got int$"):
+    with pytest.raises(TypeError, match=r"^Message at index 1 must be a dict, got int$"):
         producer.produce_batch("t", [{}, 1])
 
 
@@ -345,3 +346,27 @@ def test_surrogates_are_refused_with_the_arguments_name(
         producer.produce(**{"topic": "t", **arguments})
 
     assert len(producer) == 0
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"sasl.password": "hunter2\udcff"},
+        {"sasl.password": b"hunter2\xff"},
+        {"ssl_key": "-----BEGIN hunter2\udcff"},
+        {},
+    ],
+    ids=["str", "bytes", "key", "credentials"],
+)
+def test_secrets_that_are_not_utf_8_are_in_no_exception(
+    kafka: ModuleType, config: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="index") as caught:  # noqa: SIM117
+        with contextlib.closing(
+            kafka.Producer({"bootstrap.servers": "127.0.0.1:1", **config})
+        ) as p:
+            p.set_sasl_credentials("user", "hunter2\udcff")
+
+    assert "hunter2" not in repr(caught.value)
+    assert caught.value.__context__ is None

@@ -183,6 +183,38 @@ def test_seek_of_a_partition_not_assigned_is_an_error(
     assert caught.value.args[0] == kafka.KafkaError._STATE
 
 
+@pytest.mark.ours
+@pytest.mark.parametrize("offset", [-7, -3, -999, -1000, -1001, -1999, -2000])
+def test_seek_to_what_is_no_offset_is_refused(
+    assigned: Any, kafka: Any, topic: str, offset: int
+) -> None:
+    assigned.consume(5, WAIT_S)
+
+    with pytest.raises(ValueError, match=f"offset {offset};.*OFFSET_BEGINNING.*OFFSET_END"):
+        assigned.seek(kafka.TopicPartition(topic, 0, offset))
+
+    assert assigned.poll(WAIT_S).offset() == 5
+
+
+@pytest.mark.ours
+def test_seek_without_an_offset_is_refused(assigned: Any, kafka: Any, topic: str) -> None:
+    with pytest.raises(ValueError, match="offset -1001"):
+        assigned.seek(kafka.TopicPartition(topic, 0))
+
+
+def test_seek_to_the_last_records(
+    assigned: Any, kafka: Any, topic: str, fill: Callable[..., None]
+) -> None:
+    assigned.consume(5, WAIT_S)
+    end = assigned.get_watermark_offsets(kafka.TopicPartition(topic, 0), WAIT_S)[1]
+
+    assigned.seek(kafka.TopicPartition(topic, 0, -2000 - 3))
+    assert assigned.poll(WAIT_S).offset() == end - 3
+
+    assigned.seek(kafka.TopicPartition(topic, 0, -2000 - 1_000_000))
+    assert assigned.poll(WAIT_S).offset() == 0
+
+
 def test_pause_holds_a_partition_until_resume(assigned: Any, kafka: Any, topic: str) -> None:
     partitions = [kafka.TopicPartition(topic, 0)]
     assert assigned.poll(WAIT_S).offset() == 0

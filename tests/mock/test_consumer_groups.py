@@ -328,3 +328,31 @@ def test_group_resumes_at_the_committed_offset(
     second.subscribe([topic])
 
     assert [m.value() for m in read(second, 2)] == [b"4", b"5"]
+
+
+@pytest.mark.ours  # the peer's consumer is left without partitions
+@pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
+def test_assign_that_fails_in_on_assign_leaves_the_default(
+    kafka: Any,
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    call: str,
+) -> None:
+    failures: list[Any] = []
+
+    def assign_twice(consumer: Any, partitions: list[Any]) -> None:
+        if failures:
+            return
+        try:
+            getattr(consumer, call)(partitions * 2)
+        except (kafka.KafkaException, ValueError) as error:
+            failures.append(error)
+
+    fill(topic, 3)
+    consumer = make_consumer({"group.protocol": "classic"})
+    consumer.subscribe([topic], on_assign=assign_twice)
+
+    assert len(read(consumer, 3)) == 3
+    assert failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from guides import blocks
 
-from cykafka import DeliveryError, KafkaError
+from cykafka import Consumer, DeliveryError, KafkaError, Producer
 
 pytestmark = pytest.mark.ours
 
@@ -249,49 +250,115 @@ def test_rows_and_words(guide: Any, make_producer: Any, topic: str, reading: Any
     assert guide["lateness"](batch, batch.timestamps[0])[0] == 0
 
 
-class Transactional:
-    """A producer that shows what it commits; the mock applies no offsets of transactions."""
+class Transactional(Producer):
+    """A producer that shows how its transactions end."""
 
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-        self.offsets: dict[int, int] = {}
-        self.calls: list[str] = []
+    calls: list[str]
 
-    def send_offsets_to_transaction(self, positions: Any, group: Any, timeout: float) -> None:
-        self.offsets = {position.partition: position.offset for position in positions}
-        self._producer.send_offsets_to_transaction(positions, group, timeout)
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        self.calls.append("commit")
+        super().commit_transaction(timeout)
 
-    def __getattr__(self, name: str) -> Any:
-        self.calls.append(name)
-        return getattr(self._producer, name)
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        self.calls.append("abort")
+        super().abort_transaction(timeout)
+
+
+@contextlib.contextmanager
+def tracked(cluster: Any) -> Iterator[None]:
+    """The cluster's requests are counted, from none, inside of the block."""
+    cluster.start_request_tracking()
+    try:
+        yield
+    finally:
+        cluster.stop_request_tracking()
+
+
+@pytest.fixture
+def transactional(cluster: Any, unique: Any) -> Iterator[Transactional]:
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0}
+    with Transactional(config, **{"transactional.id": unique("transform")}) as producer:
+        producer.calls = []
+        yield producer
+
+
+class Ending(Consumer):
+    """A consumer whose batches end after `count` records."""
+
+    count: int
+
+    def batches(self, *arguments: Any) -> Iterator[Any]:
+        return Reading(self, self.count).batches(*arguments)
+
+
+@pytest.fixture
+def ending(cluster: Any, unique: Any) -> Iterator[Callable[[str, int], Ending]]:
+    with contextlib.ExitStack() as stack:
+
+        def ending(topic: str, count: int) -> Ending:
+            consumer = stack.enter_context(
+                Ending(
+                    {
+                        "bootstrap.servers": cluster.bootstrap_servers,
+                        "group.id": unique("group"),
+                        "group.protocol": "consumer",
+                        "auto.offset.reset": "earliest",
+                        "enable.auto.commit": False,
+                    }
+                )
+            )
+            consumer.count = count
+            consumer.subscribe([topic])
+            return consumer
+
+        yield ending
 
 
 def test_transform(
-    guide: Any, make_producer: Any, topic: str, reading: Any, cluster: Any, unique: Any
+    guide: Any,
+    make_producer: Any,
+    topic: str,
+    reading: Any,
+    ending: Any,
+    transactional: Transactional,
+    cluster: Any,
+    unique: Any,
 ) -> None:
     target = unique("transformed")
     cluster.create_topic(target, 1)
     make_producer().publish(topic, ["a", "b", "c"], partitions=[0, 1, 1]).wait(WAIT_S)
-    producer = Transactional(make_producer({"transactional.id": unique("transform")}))
+    consumer = ending(topic, 3)
 
-    guide["transform"](reading(topic, 3), producer, target, bytes.upper)
+    with tracked(cluster):
+        guide["transform"](consumer, transactional, target, bytes.upper)
+        # The mock takes the offsets of a transaction, but applies none.
+        assert cluster.requests("TxnOffsetCommit")
 
     (batch,) = reading(target, 3).batches(10)
     assert sorted(batch.values()) == [b"A", b"B", b"C"]
-    assert producer.offsets == {0: 1, 1: 2}
-    assert producer.calls[-1] == "commit_transaction"
+    positions = consumer.position(consumer.assignment())
+    assert {each.partition: each.offset for each in positions if each.offset >= 0} == {0: 1, 1: 2}
+    assert set(transactional.calls) == {"commit"}
 
 
 def test_transform_commits_nothing_if_a_record_is_refused(
-    guide: Any, make_producer: Any, topic: str, reading: Any, unique: Any
+    guide: Any,
+    make_producer: Any,
+    topic: str,
+    ending: Any,
+    transactional: Transactional,
+    cluster: Any,
 ) -> None:
     make_producer().publish(topic, ["a", "b"], partitions=0).wait(WAIT_S)
-    producer = Transactional(make_producer({"transactional.id": unique("transform")}))
 
-    with pytest.raises(DeliveryError, match="1 of 2 record"):
-        guide["transform"](
-            reading(topic, 2), producer, topic, lambda v: v * (2_000_000 if v == b"b" else 1)
-        )
+    with tracked(cluster):
+        with pytest.raises(DeliveryError, match="1 of 2 record"):
+            guide["transform"](
+                ending(topic, 2),
+                transactional,
+                topic,
+                lambda v: v * (2_000_000 if v == b"b" else 1),
+            )
+        assert not cluster.requests("TxnOffsetCommit")
 
-    assert producer.calls[-1] == "abort_transaction"
-    assert not producer.offsets
+    assert transactional.calls == ["abort"]

@@ -202,10 +202,8 @@ def test_watermarks_end_when_a_signal_handler_closes(
     )
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "Consumer is closed",
-        "Consumer is closed",
-    ]
+    told = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["Consumer closed", "Consumer closed"]
 
 
 def test_lag_counts_from_the_position_then_the_commit_then_the_reset(
@@ -290,7 +288,7 @@ def test_iteration_ends_when_another_thread_closes(consumer: Any, topic: str) ->
 def test_iteration_of_a_closed_consumer_is_refused(consumer: Any) -> None:
     consumer.close()
 
-    with pytest.raises(RuntimeError, match="Consumer is closed"):
+    with pytest.raises(RuntimeError, match=r"^Consumer closed"):
         iter(consumer)
 
 

@@ -63,7 +63,7 @@ def test_token_is_asked_for_again_before_it_expires(
 
     make("Producer", token)
 
-    wait_until(lambda: len(asked) >= 2, lambda: time.sleep(0.05))
+    wait_until(lambda: len(asked) >= 2)
 
 
 def test_constructor_without_a_token_fails(kafka: Any) -> None:
@@ -99,3 +99,25 @@ def test_constructor_failure_says_what_the_callback_raised(kafka: Any) -> None:
 
     assert caught.value.args[0] == kafka.KafkaError.SASL_AUTHENTICATION_FAILED
     assert "no token today" in caught.value.args[0].str()
+
+
+@pytest.mark.ours
+def test_interrupted_constructor_does_not_wait_for_the_callback(
+    run_script: Callable[..., Any],
+) -> None:
+    done = run_script(
+        """
+import os, signal, threading, time
+leave = threading.Event()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+try:
+    kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "security.protocol": "sasl_plaintext",
+                    "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": lambda _: leave.wait(20)})
+except KeyboardInterrupt:
+    print("interrupted", leave.is_set())
+leave.set()
+"""
+    )
+
+    assert (done.returncode, done.stdout) == (0, "interrupted False\n"), done.stderr

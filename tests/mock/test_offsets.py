@@ -275,3 +275,113 @@ def test_offsets_for_times_answers_per_partition(
     assert answer == asked
     assert {p.error for p in answer} == {None}
     assert [p.offset for p in asked] == [1234, 1234]
+
+
+def test_empty_metadata_is_an_empty_text(consumer: Any, kafka: Any, partition: Any) -> None:
+    given = kafka.TopicPartition(partition.topic, partition.partition, 3, metadata="")
+
+    (committed,) = consumer.commit(offsets=[given], asynchronous=False)
+    assert committed.metadata == ""
+
+    (committed,) = consumer.committed([partition], WAIT_S)
+    assert (committed.offset, committed.metadata) == (3, "")
+
+
+@pytest.mark.parametrize("fields", [{}, {"topic": "t"}, {"topic": "t", "partition": 0}], ids=repr)
+def test_store_offsets_of_a_message_without_an_offset_is_librdkafkas_error(
+    make_consumer: Callable[..., Any], kafka: Any, fields: dict[str, Any]
+) -> None:
+    consumer = make_consumer({"enable.auto.offset.store": False})
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.store_offsets(message=kafka.Message(**fields))
+
+    assert caught.value.args[0] == kafka.KafkaError._UNKNOWN_PARTITION
+    assert caught.value.args[0].str().startswith("StoreOffsets failed: Local: Unknown partition")
+
+
+@pytest.mark.ours
+def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
+    make_consumer: Callable[..., Any], kafka: Any, partition: Any
+) -> None:
+    """The peer sets the partition's offset to a special value with another meaning, or crashes."""
+    consumer = make_consumer({"enable.auto.offset.store": False})
+    consumer.assign([partition])
+    consumer.store_offsets(offsets=[kafka.TopicPartition(partition.topic, partition.partition, 2)])
+
+    with pytest.raises(kafka.KafkaException):
+        consumer.store_offsets(message=kafka.Message(partition.topic, partition.partition))
+
+    (committed,) = consumer.commit(asynchronous=False)
+    assert committed.offset == 2
+
+
+# In the peer a message without a topic ends in a SystemError.
+@pytest.mark.ours
+def test_commit_of_a_message_without_an_offset_is_librdkafkas_answer(
+    make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
+) -> None:
+    told: list[Any] = []
+    consumer = make_consumer(on_commit=lambda error, offsets: told.append(error))
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.commit(message=kafka.Message(), asynchronous=False)
+    assert caught.value.args[0] == kafka.KafkaError._NO_OFFSET
+
+    assert consumer.commit(message=kafka.Message("t")) is None
+    wait_until(lambda: told, lambda: consumer.poll(0.1))
+    assert told == [kafka.KafkaError._NO_OFFSET]
+
+
+@pytest.mark.parametrize("method", ["store_offsets", "commit"])
+def test_message_with_an_error_is_named_with_what_was_asked(
+    make_consumer: Callable[..., Any], kafka: Any, method: str
+) -> None:
+    message = kafka.Message("t", 0, 5, error=kafka.KafkaError(3))
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        getattr(make_consumer(), method)(message=message)
+
+    assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
+    assert caught.value.args[0].str() == (
+        f"Cannot {method.partition('_')[0]} offsets for message with error: "
+        "'Broker: Unknown topic or partition'"
+    )
+
+
+@pytest.mark.ours
+def test_call_without_room_for_a_thread_is_retriable(
+    cluster: Any, topic: str, run_script: Callable[..., Any]
+) -> None:
+    done = run_script(
+        """
+        import resource, sys, threading
+        servers, topic = sys.argv[1:]
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "threads"})
+        partitions = [kafka.TopicPartition(topic, 0)]
+        consumer.committed(partitions, 20)
+
+        # Less room than the stack of a thread takes.
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), limits[1]))
+        error = None
+        while error is None:
+            try:
+                consumer.committed(partitions, 20)
+            except kafka.KafkaException as exception:
+                error = exception.args[0]
+            try:  # take the stack that the call's thread has left
+                threading.Thread(target=threading.Event().wait, daemon=True).start()
+            except RuntimeError:
+                pass
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        print(error.name(), error.retriable())
+        print(len(consumer.committed(partitions, 20)))
+        consumer.close()
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert (done.returncode, done.stdout) == (0, "_CRIT_SYS_RESOURCE True\n1\n"), done.stderr

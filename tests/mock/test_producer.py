@@ -351,3 +351,41 @@ def test_closed_producer_says_so(producer: Any, method: str, arguments: tuple[An
 
     with pytest.raises(RuntimeError, match="closed"):
         getattr(producer, method)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        (None, "messages must be a list"),
+        (({"value": b"x"},), "messages must be a list"),
+        ([{"value": b"x"}, "x"], "Message at index 1 must be a dict"),
+        ([{"value": 1}], "Message value at index 0 must be bytes or str"),
+        ([{}, {"key": 1}], "Message key at index 1 must be bytes or str"),
+        ([{"value": 1, "key": 1}], "Message value at index 0 must be bytes or str"),
+        ([{"partition": "0"}], "Message partition at index 0 must be int"),
+        ([{}, {"partition": 0.5}], "Message partition at index 1 must be int"),
+    ],
+    ids=repr,
+)
+def test_produce_batch_refuses_in_confluents_words(
+    producer: Any, topic: str, messages: Any, words: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{words}"):
+        producer.produce_batch(topic, messages)
+
+    assert len(producer) == 0, "nothing is queued of a batch that is refused"
+
+
+def test_produce_batch_takes_none_for_a_partition_or_timestamp(producer: Any, topic: str) -> None:
+    messages = [{"value": b"x", "partition": None, "timestamp": None}]
+
+    assert producer.produce_batch(topic, messages) == 1
+    assert "_error" not in messages[0]
+
+
+def test_produce_batch_refuses_other_keywords(producer: Any, topic: str) -> None:
+    for name in ("timestamp", "headers", "messages_"):
+        with pytest.raises(TypeError):
+            producer.produce_batch(topic, [{"value": b"x"}], **{name: None})
+    with pytest.raises(TypeError):
+        producer.produce_batch(1, [{"value": b"x"}])

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import pytest
+from machine import wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
 from cykafka._handle import live_handles
@@ -69,6 +70,7 @@ def test_await_raises_as_wait_does(make_producer: Any, topic: str) -> None:
     run(main())
 
 
+@pytest.mark.alone
 def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
     async def one() -> float:
         started = time.perf_counter()
@@ -84,10 +86,12 @@ def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
 
     times, together = run(main())
     # A thread that waits looks around every 100 ms; nobody has to wait for that.
-    assert sorted(times)[15] < 0.05
-    assert together < 5
+    late = 4 * wake_up_s()
+    assert sorted(times)[15] < 0.05 + late
+    assert together < 5 + 200 * late
 
 
+@pytest.mark.alone
 def test_await_beside_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
     over = threading.Event()
 
@@ -107,7 +111,7 @@ def test_await_beside_a_polling_thread_ends_at_once(producer: Any, topic: str) -
         return times
 
     try:
-        assert sorted(run(main()))[15] < 0.05
+        assert sorted(run(main()))[15] < 0.05 + 4 * wake_up_s()
     finally:
         over.set()
         poller.join()
@@ -232,7 +236,7 @@ def test_failures_after_a_cancelled_await_are_counted(
     with caplog.at_level(logging.WARNING, "cykafka"):
         producer.close()
 
-    assert [record.args[1] for record in caplog.records if "nobody has asked" in record.msg] == [7]
+    assert [record.args[1] for record in caplog.records if "check them;" in record.msg] == [7]
 
 
 def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: str) -> None:

@@ -208,7 +208,7 @@ def test_failures_nobody_asked_for_are_counted(
     with caplog.at_level(logging.WARNING, "cykafka"):
         producer.close()
 
-    assert [record.args[1] for record in caplog.records if "nobody has asked" in record.msg] == [7]
+    assert [record.args[1] for record in caplog.records if "check them;" in record.msg] == [7]
 
 
 def test_failures_of_a_collected_delivery_are_counted(

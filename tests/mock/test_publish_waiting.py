@@ -1,4 +1,7 @@
-"""Waiting for room and for outcomes: by several threads, interrupted, closed meanwhile."""
+"""Waiting for room and for outcomes: in several threads, interrupted, closed meanwhile.
+
+Longer than 500 lines: one subject.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
 
@@ -158,6 +162,7 @@ def test_close_by_another_thread_fails_what_was_not_taken_up(
     )
 
 
+@pytest.mark.alone
 def test_wait_beside_a_polling_thread_ends_at_once(make_producer: Any, topic: str) -> None:
     producer = make_producer()
     over = threading.Event()
@@ -175,9 +180,10 @@ def test_wait_beside_a_polling_thread_ends_at_once(make_producer: Any, topic: st
     over.set()
     poller.end()
 
-    assert sorted(times)[25] < 0.05  # no slice of 100 ms
+    assert sorted(times)[25] < 0.05 + 4 * wake_up_s()  # no slice of 100 ms
 
 
+@pytest.mark.alone
 def test_wait_beside_a_flushing_thread_ends_at_once(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 5})
     producer.publish(topic, ["warm up"]).wait(WAIT_S)
@@ -196,7 +202,7 @@ def test_wait_beside_a_flushing_thread_ends_at_once(make_producer: Any, topic: s
     over.set()
     flusher.end()
 
-    assert sorted(times)[25] < 0.05
+    assert sorted(times)[25] < 0.05 + 4 * wake_up_s()
 
 
 def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str) -> None:

@@ -44,6 +44,17 @@ CALLS = {
     "lost.watermarks([kafka.TopicPartition(topic, 0)])": "",
     "lost.lag([kafka.TopicPartition(topic, 0)])": "",
     "lost.commit(offsets=[kafka.TopicPartition(topic, 0, 1)], asynchronous=False)": "",
+    "lost.list_topics(timeout=60)": "",
+    "lost.list_topics()": "",
+    "nowhere.list_topics(topic)": "",
+    "nowhere.cluster_id(60)": "",
+    "nowhere.cluster_id()": "",
+    "lost.committed([kafka.TopicPartition(topic, 0)], 60)": "",
+    "lost.committed([kafka.TopicPartition(topic, 0)])": "",
+    "lost.offsets_for_times([kafka.TopicPartition(topic, 0, 1)], 60)": "",
+    "lost.offsets_for_times([kafka.TopicPartition(topic, 0, 1)])": "",
+    "lost.get_watermark_offsets(kafka.TopicPartition(topic, 0), 60)": "",
+    "lost.get_watermark_offsets(kafka.TopicPartition(topic, 0))": "",
     "transactional.init_transactions(60)": """
 transactional = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t",
                                 "log_level": 0})

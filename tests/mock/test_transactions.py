@@ -16,16 +16,6 @@ NO_BROKER = "127.0.0.1:1"
 
 
 @pytest.fixture
-def make_transactional(
-    make_producer: Callable[..., Any], unique: Callable[[str], str]
-) -> Callable[..., Any]:
-    def make(**config: Any) -> Any:
-        return make_producer({"transactional.id": unique("transaction"), **config})
-
-    return make
-
-
-@pytest.fixture
 def ready(make_transactional: Callable[..., Any]) -> Any:
     """A producer that may begin a transaction."""
     producer = make_transactional()
@@ -55,6 +45,61 @@ def test_transactions_follow_each_other(ready: Any, topic: str) -> None:
         ready.commit_transaction()
 
     assert len(ready) == 0
+
+
+@pytest.mark.ours  # the peer's librdkafka takes the answer for a fatal error
+def test_abort_of_what_the_coordinator_has_not_accepted(
+    kafka: Any,
+    mock_cluster: Any,
+    make_transactional: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    """Its last transaction is still being completed, as it is on a busy broker."""
+    producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
+    producer.init_transactions(WAIT_S)
+    mock_cluster.start_request_tracking()
+    mock_cluster.push_request_errors(
+        "AddPartitionsToTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 1000
+    )
+    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.INVALID_TXN_STATE])
+    producer.begin_transaction()
+    producer.produce("topic", b"aborted")
+    wait_until(lambda: mock_cluster.requests("AddPartitionsToTxn"))
+
+    assert producer.abort_transaction(WAIT_S) is None
+
+    assert mock_cluster.requests("EndTxn")
+    mock_cluster.clear_request_errors("AddPartitionsToTxn")
+    producer.begin_transaction()
+    producer.produce("topic", b"committed")
+    assert producer.commit_transaction(WAIT_S) is None
+
+
+@pytest.mark.parametrize("accepted", ["a partition", "offsets"])
+def test_abort_that_the_coordinator_refuses_is_fatal(
+    kafka: Any,
+    mock_cluster: Any,
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    accepted: str,
+) -> None:
+    servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
+    mock_cluster.create_topic("topic", 1)
+    producer, consumer = make_transactional(**servers), make_consumer(servers)
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    if accepted == "offsets":
+        offsets = [kafka.TopicPartition("topic", 0, 1)]
+        metadata = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction(offsets, metadata, WAIT_S)
+    else:
+        producer.produce("topic", b"x")
+        assert producer.flush(WAIT_S) == 0
+    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.INVALID_TXN_STATE])
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        producer.abort_transaction(WAIT_S)
+    assert caught.value.args[0].fatal()
 
 
 def test_abort_fails_what_was_queued(make_transactional: Any, kafka: Any, topic: str) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import arguments
 import pytest
+from repeated import examples
 
-EXAMPLES = int(os.environ.get("CYKAFKA_TEST_EXAMPLES", "150"))
+EXAMPLES = examples(150)
 SEED = os.environ.get("CYKAFKA_TEST_SEED")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(60 + EXAMPLES)
 @pytest.mark.parametrize("group", arguments.groups())
 def test_calls_return_or_raise_an_ordinary_exception(group: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from repeated import examples
 from round_trips import FORMS, Wire
 
 from cykafka.testing import MockCluster
@@ -25,7 +26,7 @@ def wire() -> Iterator[Wire]:
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(
-    max_examples=12,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from repeated import examples
 
 import cykafka
 from cykafka._envelope import EnvelopeCodec, EnvelopeError
@@ -106,7 +107,7 @@ def zone(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.parametrize("form", ["headers", "json"])
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -157,7 +158,7 @@ def decoded(value: bytes) -> Envelope:
     return codec.to_envelope(cykafka.Message(topic="t", value=value))  # type: ignore[no-any-return]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     members=st.lists(st.tuples(names, json_values), max_size=6),
     ascii=st.booleans(),
@@ -186,7 +187,7 @@ def test_json_is_read_as_python_reads_it(
     assert envelope.message == body
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     text=st.one_of(
         st.text("AZaz09+/= \n-_", max_size=14),
@@ -208,7 +209,7 @@ def test_base64_is_read_if_it_is_padded_rightly(text: str) -> None:
             decoded(value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(value=st.binary(max_size=60))
 @example(value=b'{"a":1e400}')
 def test_any_bytes_are_read_or_refused(value: bytes) -> None:

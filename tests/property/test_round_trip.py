@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from repeated import examples
 
 import cykafka
 from cykafka.testing import MockCluster
@@ -60,7 +61,9 @@ def wire() -> Iterator[Wire]:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(records=records)
 def test_records_come_back_identical_and_in_order(wire: Wire, records: list[Any]) -> None:
@@ -95,7 +98,9 @@ def test_records_come_back_identical_and_in_order(wire: Wire, records: list[Any]
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(values=st.lists(values, min_size=1, max_size=30), most=st.integers(1, 7))
 def test_batches_of_any_size_lose_nothing(wire: Wire, values: list[Any], most: int) -> None:
@@ -111,7 +116,9 @@ def test_batches_of_any_size_lose_nothing(wire: Wire, values: list[Any], most: i
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(records=records, detached=st.booleans(), rows=st.slices(20))
 def test_columns_of_a_batch_are_the_records_that_went_out(

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from repeated import examples
 
 from cykafka import KafkaError, Message, TopicPartition
 
@@ -39,7 +40,7 @@ messages = st.builds(
     error=st.none() | errors,
     timestamp=st.none() | st.tuples(st.integers(0, 2), int64),
     leader_epoch=st.none() | int32,
-    delivery_count=st.none() | st.integers(1, 2**31 - 1),
+    delivery_count=st.none() | st.integers(1, 2**15 - 1),
 )
 
 
@@ -67,7 +68,7 @@ def message_state(message: Message) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(errors)
 def test_error_survives_pickle_and_copy(error: KafkaError) -> None:
     for other in copies(error):
@@ -77,7 +78,7 @@ def test_error_survives_pickle_and_copy(error: KafkaError) -> None:
         assert repr(other) == repr(error)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(errors, errors | codes)
 def test_errors_compare_as_their_codes(error: KafkaError, other: KafkaError | int) -> None:
     code = other.code() if isinstance(other, KafkaError) else other
@@ -91,7 +92,7 @@ def test_errors_compare_as_their_codes(error: KafkaError, other: KafkaError | in
         assert hash(error) == hash(other)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(partitions)
 def test_partition_survives_pickle_and_copy(partition: TopicPartition) -> None:
     for other in copies(partition):
@@ -103,7 +104,7 @@ def test_partition_survives_pickle_and_copy(partition: TopicPartition) -> None:
         assert repr(other) == repr(partition)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(partitions, max_size=8))
 def test_partitions_order_as_their_topic_and_number(found: list[TopicPartition]) -> None:
     def key(partition: TopicPartition) -> tuple[str, int]:
@@ -121,7 +122,7 @@ def test_partitions_order_as_their_topic_and_number(found: list[TopicPartition])
             assert hash(one) == hash(other)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(messages)
 def test_message_survives_pickle_and_copy(message: Message) -> None:
     for other in copies(message):
@@ -130,7 +131,7 @@ def test_message_survives_pickle_and_copy(message: Message) -> None:
         assert repr(other) == repr(message)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(messages, messages)
 def test_messages_are_equal_when_all_they_hold_is(one: Message, other: Message) -> None:
     same = message_state(one) == message_state(other)

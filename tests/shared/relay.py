@@ -7,25 +7,46 @@ import socketserver
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedIOBase
+from typing import TypeVar
 
-__all__ = ["Relay", "relay_before"]
+__all__ = ["Relay", "Switch", "relay_before", "switch_to"]
+
+AnySwitch = TypeVar("AnySwitch", bound="Switch")
 
 METADATA = 3  # the request's number in Kafka's protocol
 
 
-class Relay(socketserver.ThreadingTCPServer):
-    """The address of a cluster's only broker for clients; it can be told to name no broker."""
+class Switch(socketserver.ThreadingTCPServer):
+    """A fixed address in front of a broker, which another broker may replace."""
+
+    daemon_threads = True
 
     def __init__(self, bootstrap_servers: str) -> None:
+        self.turn_to(bootstrap_servers)
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.bootstrap_servers = "{}:{}".format(*self.server_address)
+
+    def turn_to(self, bootstrap_servers: str) -> None:
+        """Send new connections to this broker, ``host:port``."""
         host, port = bootstrap_servers.split(":")
         self.broker = host, int(port)
-        super().__init__((host, 0), _Connection)
-        own_port = self.server_address[1]
-        self.bootstrap_servers = f"{host}:{own_port}"
+
+    def metadata(self, answer: bytes) -> bytes:
+        """The answer that clients get for the broker's answer to a metadata request."""
+        return answer
+
+
+class Relay(Switch):
+    """The address of a cluster's only broker, for clients; on demand its answers name no
+    broker."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers)
+        host, own_port = self.server_address
         self.names_none = False
-        self._theirs = host.encode() + struct.pack(">i", self.broker[1])
+        self._theirs = self.broker[0].encode() + struct.pack(">i", self.broker[1])
         self._ours = host.encode() + struct.pack(">i", own_port)
 
     def metadata(self, answer: bytes) -> bytes:
@@ -41,7 +62,7 @@ class Relay(socketserver.ThreadingTCPServer):
 class _Connection(socketserver.StreamRequestHandler):
     """One connection: a broker answers its requests one after the other."""
 
-    server: Relay
+    server: Switch
 
     def handle(self) -> None:
         with (
@@ -70,13 +91,22 @@ def _write(to: socket.socket, frame: bytes) -> None:
 
 
 @contextmanager
-def relay_before(bootstrap_servers: str) -> Iterator[Relay]:
-    """A relay before that broker; at its end it waits for its clients, which must be closed."""
-    with Relay(bootstrap_servers) as relay:
-        serving = threading.Thread(target=relay.serve_forever, args=(0.02,))
+def _serving(switch: AnySwitch) -> Iterator[AnySwitch]:
+    with switch:
+        serving = threading.Thread(target=switch.serve_forever, args=(0.02,))
         serving.start()
         try:
-            yield relay
+            yield switch
         finally:
-            relay.shutdown()
+            switch.shutdown()
             serving.join()
+
+
+def relay_before(bootstrap_servers: str) -> AbstractContextManager[Relay]:
+    """A relay in front of that broker; close its clients before the relay ends."""
+    return _serving(Relay(bootstrap_servers))
+
+
+def switch_to(bootstrap_servers: str) -> AbstractContextManager[Switch]:
+    """A switch that begins with that broker."""
+    return _serving(Switch(bootstrap_servers))

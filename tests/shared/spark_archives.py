@@ -22,7 +22,9 @@ from cykafka.spark.jobs.streams import finish
 KINDS = ("spark", "deterministic")
 
 
-def config(servers: str, topic: str, folder: Path, kind: str, **keys: str) -> Config:
+def config(
+    servers: str, topic: str, folder: Path, java_options: str, kind: str, **keys: str
+) -> Config:
     """How an archive is made."""
     given = {
         "kafka.bootstrap.servers": servers,
@@ -35,14 +37,17 @@ def config(servers: str, topic: str, folder: Path, kind: str, **keys: str) -> Co
         "source.maxOffsetsPerTrigger": "200",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": java_options,
         **keys,
     }
     return load(JOBS["archive"], None, given, {})
 
 
-def main(servers: str, topic: str, folder: str) -> None:
-    configs = [config(servers, topic, Path(folder), kind, trigger="continuous") for kind in KINDS]
+def main(servers: str, topic: str, folder: str, java_options: str) -> None:
+    configs = [
+        config(servers, topic, Path(folder), java_options, kind, trigger="continuous")
+        for kind in KINDS
+    ]
     with session(configs[0], Log()) as spark:
         print("ready", flush=True)
         sys.stdin.readline()

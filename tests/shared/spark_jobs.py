@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -21,16 +22,26 @@ WAIT_S = 30.0
 class Bench:
     """Where the tests of jobs work: a broker, and a session of Spark."""
 
-    def __init__(self, spark: Any, servers: str) -> None:
+    def __init__(self, spark: Any, servers: str, java_options: str) -> None:
         self.spark = spark
         self.servers = servers
+        self.java_options = java_options
+
+    def command(self, job: str, *more: str) -> list[str]:
+        """The command that runs a job in its own Spark."""
+        return [
+            sys.executable, "-m", "cykafka.spark", job,
+            "--bootstrap-servers", self.servers, "--master", "local[2]",
+            "--spark-conf", "driver.memory=1g", "--spark-conf", "sql.shuffle.partitions=2",
+            "--spark-conf", f"driver.extraJavaOptions={self.java_options}", *more,
+        ]  # fmt: skip
 
     def run(self, job: str, stop: Stop | None = None, **keys: Any) -> Summary:
         """Run a job with these keys (``source__x`` is source.x) and return its summary."""
         return self.work(job, self.prepare(job, stop, **keys))
 
     def prepare(self, job: str, stop: Stop | None = None, **keys: Any) -> Run:
-        """What a job runs with."""
+        """The prepared run of a job."""
         given = {name.replace("__", "."): value for name, value in keys.items()}
         given = {"kafka.bootstrap.servers": self.servers, **given}
         config = load(JOBS[job], None, given, {})

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import java_classes
 import pytest
 
 pyspark = pytest.importorskip("pyspark", reason="the group spark is not installed")
 
 WAIT_S = 30.0
+SHARED = str(Path(__file__).parents[1] / "shared")
 JVM_CONNECTOR = Path(__file__).parent / "jvm_connector" / "pom.xml"
 
 
@@ -44,7 +47,24 @@ def jvm_jars() -> Any:
 
 
 @pytest.fixture(scope="session")
-def spark_config(tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any) -> dict[str, str]:
+def java_options() -> Iterator[str]:
+    """Options for the driver's Java."""
+    from cykafka.testing import NoBrokerError
+    from cykafka.testing.plugin import no_broker
+
+    # The path of a socket in it may have a hundred characters: pytest's folders are too long.
+    with tempfile.TemporaryDirectory(prefix="java-", ignore_cleanup_errors=True) as folder:
+        try:
+            options = java_classes.java_options(Path(folder))
+        except NoBrokerError as error:
+            no_broker(error)
+        yield options
+
+
+@pytest.fixture(scope="session")
+def spark_config(
+    tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any, java_options: str
+) -> dict[str, str]:
     """What sessions of the tests are configured with; their files go where pytest's go."""
     jars = {} if isinstance(jvm_jars, Exception) else {"spark.jars": ",".join(jvm_jars)}
     folder = tmp_path_factory.mktemp("spark")
@@ -54,7 +74,7 @@ def spark_config(tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any) -> dic
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder / 'derby'}",
+        "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={folder / 'derby'}",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
@@ -71,23 +91,17 @@ def spark_config(tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any) -> dic
 @pytest.fixture(scope="session")
 def spark(spark_config: dict[str, str]) -> Iterator[Any]:
     """The session of the whole run. Workers run this Python, whatever the environment says."""
-    from cykafka.testing import NoBrokerError
-    from cykafka.testing._artifacts import java
-    from cykafka.testing.plugin import no_broker
-
-    try:
-        java()
-    except NoBrokerError as error:
-        no_broker(error)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = "120"
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for name, value in spark_config.items():
+    for name, value in {**spark_config, "spark.python.daemon.module": "spark_daemon"}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", SHARED, prepend=os.pathsep)
+        session = builder.getOrCreate()
     yield session
     for query in session.streams.active:
         query.stop()

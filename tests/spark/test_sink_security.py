@@ -31,19 +31,6 @@ from cykafka.testing import KafkaCluster
 WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
-    return kafka_cluster_factory(
-        listeners=("sasl_plain", "sasl_scram_sha_256_tls", "mtls"),
-        users=("alice", "mallory", "wanda"),
-        properties={
-            "auto.create.topics.enable": "false",
-            # How often brokers look for transactions that take too long, ms.
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-        },
-    )
-
-
 @pytest.fixture
 def allow(secured: KafkaCluster) -> Callable[..., None]:
     """Give a user rights on what has a name, or on all that begins with it."""

@@ -261,13 +261,20 @@ def test_recreated_topic_is_read_by_a_consumer_that_knew_the_old_one(
     assert read(name, (1, 0, 3)) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_grown_topic_is_read_without_delay(read: Read, single: Any, fill: Any, admin: Any) -> None:
+def test_grown_topic_is_read_without_delay(
+    read: Read, single: Any, fill: Any, admin: Any, wait_until: Callable[..., None]
+) -> None:
     from cykafka.admin import NewPartitions
 
     name = single()
     fill(name, 1)
     assert len(read(name, (0, 0, 1))) == 1
     admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
+    # The controller answers before the broker has learned of it.
+    wait_until(
+        lambda: len(admin.list_topics(name, 30).topics[name].partitions) == 3,
+        lambda: admin.poll(0.1),
+    )
     fill(name, 5, 2)
 
     assert len(read(name, (2, 0, 5))) == 5
@@ -280,10 +287,10 @@ def test_silence_is_an_error_that_names_what_is_missing(
     fill(name, 10)
 
     with pytest.raises(TimeoutError, match=r"kafkaConsumer\.pollTimeoutMs") as caught:
-        read(name, (0, 5, 11), **{"kafkaConsumer.pollTimeoutMs": "300"})
+        read(name, (0, 5, 11), **{"kafkaConsumer.pollTimeoutMs": "2500"})
 
     assert f"{name} [0]: nothing came from offset 10 on" in str(caught.value)
-    assert "for 0.3 s" in str(caught.value)
+    assert "for 2.5 s" in str(caught.value)
 
 
 def test_nobody_answers(read: Read, options: Any, unique: Any) -> None:

@@ -36,15 +36,6 @@ WAIT_S = 30.0
 SOON_S = 25.0
 
 
-@pytest.fixture(scope="module")
-def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
-    return kafka_cluster_factory(
-        listeners=("sasl_plain", "sasl_scram_sha_256_tls", "mtls"),
-        users=("alice", "mallory"),
-        properties={"auto.create.topics.enable": "false"},
-    )
-
-
 @pytest.fixture
 def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
     """A topic with two records that only alice may read."""

@@ -4,8 +4,8 @@ One driver has three of them, into files, into a topic, and into a topic by tran
 each kill is for all of them. While it works, the next one starts its JVM, and the kill of a driver
 costs no more than the start of its streams.
 
-CYKAFKA_TEST_KILLS: how many kills (20), a fifth of them the driver's. CYKAFKA_TEST_SEED=... throws
-the same dice again, though the processes' own timing stays what it is.
+CYKAFKA_TEST_KILLS: the number of kills (5, in `make soak` 20), a fifth of them of the driver.
+CYKAFKA_TEST_SEED=... repeats the random choices; the timing of the processes still varies.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ import pytest
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow.parquet as pq
+from repeated import kills
 
 import cykafka
 
-KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "20"))
+KILLS = kills(5, 20)
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 PARTITIONS = 4
 EACH = 150 * max(KILLS, 10)
@@ -39,7 +40,7 @@ PER_BATCH = 400
 MOST_S = 0.6
 WAIT_S = 60.0
 
-pytestmark = pytest.mark.timeout(KILLS * 30 + 600)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(KILLS * 30 + 600)]
 
 
 class Driver:

@@ -203,14 +203,12 @@ def test_lists_are_checked(admin: Any, method: str, values: Any) -> None:
         ("describe_consumer_groups", "group_ids"),
         ("delete_consumer_groups", "group_ids"),
         ("alter_user_scram_credentials", "alterations"),
-        ("delete_records", "topic_partition_offsets"),
         ("list_consumer_group_offsets", "list_consumer_group_offsets_request"),
         ("alter_consumer_group_offsets", "alter_consumer_group_offsets_request"),
         ("delete_consumer_group_offsets", "delete_consumer_group_offsets_request"),
         ("list_offsets", "topic_partition_offsets"),
         ("describe_acls", "acl_binding_filter"),
         ("describe_topics", "topics"),
-        ("elect_leaders", "election_type"),
     ],
 )
 def test_wrong_types_name_the_argument(admin: Any, method: str, argument: str) -> None:
@@ -526,3 +524,68 @@ def test_configuration_errors_name_the_client(kafka: ModuleType, api: ModuleType
         assert "mine" in repr(admin)
         assert admin
         assert len(admin) == 0
+
+
+def test_election_type_is_there_by_its_name_with_an_underscore(
+    kafka: ModuleType, api: ModuleType
+) -> None:
+    assert api._ElectionType is kafka.ElectionType
+    assert api._TopicPartition is kafka.TopicPartition
+    for name in (
+        "ConsumerGroupState", "ConsumerGroupTopicPartitions", "ConsumerGroupType",
+        "IsolationLevel", "TopicCollection",
+    ):  # fmt: skip
+        assert getattr(api, f"_{name}") is getattr(kafka, name)
+
+
+@pytest.mark.parametrize("request_", [None, "x", 5, {}])
+def test_delete_records_of_no_list_has_confluents_words(admin: Any, request_: Any) -> None:
+    name = type(request_).__name__
+    with pytest.raises(TypeError, match=f"^Expected Request to be a list, got '{name}'"):
+        admin.delete_records(request_)
+
+
+def test_delete_records_of_something_else_has_confluents_words(admin: Any) -> None:
+    words = "^Element of the request list must be of type 'TopicPartition' got 'int'"
+    with pytest.raises(TypeError, match=words):
+        admin.delete_records([1])
+
+
+@pytest.mark.parametrize("partitions", ["x", 5, {}])
+def test_elect_leaders_of_no_list_has_confluents_words(
+    kafka: ModuleType, admin: Any, partitions: Any
+) -> None:
+    words = f"^Expected 'partitions' to be a list, got '{type(partitions).__name__}'"
+    with pytest.raises(TypeError, match=words):
+        admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions)
+
+
+def test_elect_leaders_of_something_else_has_confluents_words(
+    kafka: ModuleType, admin: Any
+) -> None:
+    words = "^Element of the 'partitions' list must be of type 'TopicPartition' got 'NoneType'"
+    with pytest.raises(TypeError, match=words):
+        admin.elect_leaders(kafka.ElectionType.PREFERRED, [None])
+    words = "^Expected 'election_type' to be of type 'ElectionType'"
+    with pytest.raises(TypeError, match=words):
+        admin.elect_leaders("PREFERRED", [None])
+
+
+@pytest.mark.parametrize("replicas", [[[0]], [[0], [1]], [], "x", [0], [["x"]], [[]]])
+def test_replica_assignment_beside_a_replication_factor_is_refused(
+    api: ModuleType, admin: Any, replicas: Any
+) -> None:
+    topic = api.NewTopic("t", 1, replication_factor=1, replica_assignment=replicas)
+
+    words = "^replication_factor and replica_assignment are mutually exclusive"
+    with pytest.raises(ValueError, match=words):
+        admin.create_topics([topic])
+
+
+@pytest.mark.parametrize("replicas", [[[0], [1]], [], "x", [0], [["x"]], [[]]])
+def test_replica_assignment_of_another_shape_has_confluents_words(
+    api: ModuleType, admin: Any, replicas: Any
+) -> None:
+    words = "^replica_assignment must be a list of int lists with an outer size of num_partitions"
+    with pytest.raises(ValueError, match=words):
+        admin.create_topics([api.NewTopic("t", 1, replica_assignment=replicas)])

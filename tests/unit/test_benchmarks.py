@@ -214,6 +214,26 @@ def test_report_of_a_run_survives_being_written(tmp_path: Path) -> None:
     assert run.complete
 
 
+def test_build_of_before_is_compared_with_and_survives_being_written(tmp_path: Path) -> None:
+    from _model import Case, with_before
+    from _report import Run, run_lines
+    from _suite import KINDS
+
+    kind = with_before(next(kind for kind in KINDS if kind.name == "poll"))
+    case = Case(kind, kind.shapes[0])
+    rows = {c.name: [result()] for c in kind.contenders}
+    rows["cykafka (before) poll"] = [result(cpu_us=0.8)]
+    run = Run("mock", {"broker": "mock"}, 1, [case], {case.name: rows}, {case.name: {}})
+
+    run.write(tmp_path / "run.json")
+    lines = run_lines(run)
+
+    line = next(line for line in lines if "CPU to cykafka (before) poll" in line)
+    assert "1.25" in line
+    assert "MISSED" in line
+    assert run_lines(Run.read(tmp_path / "run.json")) == lines
+
+
 def test_run_without_the_subject_is_not_complete() -> None:
     from _model import Case
     from _report import Run, run_lines

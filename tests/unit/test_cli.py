@@ -58,14 +58,17 @@ def test_help_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "version" in out
 
 
-def test_version_names_library_and_features(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_what_the_build_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
     import cykafka
 
     assert main(["version"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("cykafka ")
-    assert lines[1] == f"librdkafka {cykafka.libversion()[0]}"
-    assert "snappy" in lines[2].split()
+    printed = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
+    info = cykafka.build_info()
+    assert list(printed) == list(info)
+    assert printed["librdkafka"] == cykafka.libversion()[0]
+    assert printed["patches"].split() == info["patches"]
+    assert printed["missing_patches"] == "none"
+    assert "snappy" in printed["features"].split()
 
 
 @pytest.mark.parametrize(

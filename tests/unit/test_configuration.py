@@ -85,5 +85,5 @@ def test_closed_client_has_none(make: Callable[..., Any]) -> None:
     producer = make("Producer", {})
     producer.close()
 
-    with pytest.raises(RuntimeError, match="Producer is closed"):
+    with pytest.raises(RuntimeError, match=r"^Producer has been closed"):
         producer.configuration()

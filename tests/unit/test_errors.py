@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import importlib
 import pickle
+import weakref
 from types import ModuleType
 
 import pytest
@@ -157,3 +160,66 @@ def test_consume_error_keeps_the_message(kafka: ModuleType, error_module: Module
 
 def test_error_takes_its_code_by_keyword(kafka: ModuleType) -> None:
     assert kafka.KafkaError(error=3, reason="why").code() == 3
+
+
+# A raised KafkaError of confluent_kafka cannot be caught: the interpreter ends.
+@pytest.mark.ours
+def test_error_raised_itself_is_caught_as_a_kafka_exception(kafka: ModuleType) -> None:
+    with pytest.raises(kafka.KafkaException) as caught:
+        raise kafka.KafkaError(12345)
+
+    error = caught.value
+    assert error.args == (error,)
+    assert isinstance(error.args[0], kafka.KafkaError)
+    assert error.args[0].code() == 12345
+    assert str(error) == 'KafkaError{code=ERR_12345?,val=12345,str="Err-12345?"}'
+
+
+@pytest.mark.ours
+def test_messages_error_can_be_raised(kafka: ModuleType) -> None:
+    message = kafka.Message("t", error=kafka.KafkaError(3, "why", fatal=True))
+
+    with pytest.raises(kafka.KafkaException) as caught:
+        raise message.error()
+
+    assert caught.value.args[0] == 3
+    assert caught.value.args[0].fatal()
+    assert caught.value.args[0].str() == "why"
+
+
+@pytest.mark.ours
+def test_raised_error_compares_hashes_and_pickles_as_before(kafka: ModuleType) -> None:
+    try:
+        raise kafka.KafkaError(-185, "words", retriable=True)
+    except kafka.KafkaError as raised:
+        error = raised
+
+    assert error == -185
+    assert error in (None, -185)
+    assert hash(error) == hash(-185)
+    assert bool(error)
+    assert not bool(kafka.KafkaError(0))
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert (copied, copied.str(), copied.retriable()) == (error, "words", True)
+        assert copied.args == (copied,)
+
+
+@pytest.mark.ours
+def test_raised_error_of_a_message_can_be_collected(kafka: ModuleType) -> None:
+    """Its traceback holds the frame, which holds the message, which holds the error."""
+
+    class Seen:
+        pass
+
+    def fail() -> weakref.ref[Seen]:
+        seen = Seen()
+        message = kafka.Message("t", error=kafka.KafkaError(3))
+        try:
+            raise message.error()
+        except kafka.KafkaException:
+            return weakref.ref(seen)
+
+    left = fail()
+    gc.collect()
+
+    assert left() is None

@@ -152,3 +152,66 @@ def test_messages_without_records_is_empty(kafka: ModuleType) -> None:
     assert messages.is_empty()
     assert not messages
     assert messages.records() == []
+
+
+def test_message_without_arguments_pickles_librdkafkas_numbers_for_unknown(
+    kafka: ModuleType,
+) -> None:
+    cls, arguments = kafka.Message().__reduce__()
+
+    assert cls is kafka.Message
+    assert arguments == (None, -1, -1001, None, None, None, None, (0, 0), -1.0, -1, -1)
+    assert [type(argument) for argument in arguments[-3:]] == [float, int, int]
+
+
+def test_message_takes_all_its_arguments_by_position(kafka: ModuleType) -> None:
+    error = kafka.KafkaError(3)
+    given = ("t", 1, 2, b"k", b"v", [("h", b"x")], error, (1, 123), 0.5, 7, 2)
+
+    assert kafka.Message(*given).__reduce__()[1] == given
+    with pytest.raises(TypeError):
+        kafka.Message(*given, 3)
+
+
+def test_message_keeps_falsy_arguments(kafka: ModuleType) -> None:
+    message = kafka.Message("", 0, 0, 0, 0, [], None, (0, 0), 0.0, 0, 0)
+
+    assert (message.topic(), message.partition(), message.offset()) == ("", 0, 0)
+    assert (message.key(), message.value(), message.headers()) == (0, 0, [])
+    assert (message.latency(), message.leader_epoch(), message.delivery_count()) == (0.0, 0, None)
+    assert message.__reduce__()[1] == ("", 0, 0, 0, 0, [], None, (0, 0), 0.0, 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("partition", 32), ("offset", 64), ("leader_epoch", 32), ("delivery_count", 16)],
+)
+def test_message_refuses_numbers_beyond_their_fields(
+    kafka: ModuleType, name: str, bits: int
+) -> None:
+    largest = 2 ** (bits - 1) - 1
+
+    assert getattr(kafka.Message(**{name: largest}), name)() == largest
+    assert getattr(kafka.Message(**{name: -largest - 1}), name)() is None
+    for number in (largest + 1, -largest - 2, 2**70, -(2**70)):
+        with pytest.raises(OverflowError):
+            kafka.Message(**{name: number})
+
+
+@pytest.mark.parametrize("timestamp", [(), (1,), (1, 2, 3), [1, 2], "ab", 1])
+def test_message_refuses_a_timestamp_that_is_no_pair(kafka: ModuleType, timestamp: Any) -> None:
+    with pytest.raises(TypeError, match=r"^timestamp must be a tuple of \(int, int\)"):
+        kafka.Message(timestamp=timestamp)
+
+
+def test_messages_of_a_list_share_it(kafka: ModuleType) -> None:
+    records = [kafka.Message("a"), kafka.Message("b")]
+
+    messages = kafka.Messages._from_list(records)
+
+    assert type(messages) is kafka.Messages
+    assert list(messages) == records
+    records.append(kafka.Message("c"))
+    assert (len(messages), messages.count()) == (3, 3)
+    assert type(messages[1:]) is kafka.Messages
+    assert kafka.Messages._from_list([]).is_empty()

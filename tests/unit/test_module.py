@@ -209,3 +209,12 @@ print(*names.keys() & set(cykafka.__all__))
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'cykafka' has no attribute 'Producers'"):
         cykafka.Producers  # noqa: B018
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "consistent", "fnv1a"])
+@pytest.mark.parametrize("count", [0, -1, -(2**31)])
+def test_partitioner_without_partitions_has_confluents_words(
+    kafka: ModuleType, partitioner: str, count: int
+) -> None:
+    with pytest.raises(ValueError, match=f"^partition_count must be > 0, got {count}$"):
+        getattr(kafka, partitioner)(b"key", count)

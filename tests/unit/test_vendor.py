@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import re
 import shutil
@@ -23,19 +24,21 @@ import pytest
 VENDOR = Path(__file__).parents[2] / "vendor"
 TIMEOUT_S = 60
 FEATURES = "gzip,lz4,oidc,sasl_gssapi,sasl_oauthbearer,sasl_scram,ssl,zstd"
-# A library that answers what is asked of librdkafka here, so that a build takes a second.
+# A library with the functions that the build calls, so that a build takes a second. Its version is
+# not the pinned one, so no patch belongs to it.
 FAKE_TREE = {
-    "CMakeLists.txt": """\
-cmake_minimum_required(VERSION 3.25)
-project(RdKafka C)
-add_subdirectory(src)
+    "configure": """\
+#!/bin/sh
+echo "CFLAGS = $CFLAGS" > Makefile.config
+echo "LDFLAGS = $LDFLAGS" >> Makefile.config
+echo build >> "$BUILDS_SEEN"
 """,
-    "src/CMakeLists.txt": """\
-add_library(rdkafka SHARED rdkafka.c)
-set_target_properties(rdkafka PROPERTIES SOVERSION 1)
-file(APPEND "$ENV{BUILDS_SEEN}" "build\\n")
+    "src/Makefile": """\
+include ../Makefile.config
+librdkafka.so.1: rdkafka.c
+\t$(CC) $(CFLAGS) $(LDFLAGS) -shared -fPIC -o $@ rdkafka.c
 """,
-    "src/rdkafka.h": "#define RD_KAFKA_VERSION 0x020e02ff\n",
+    "src/rdkafka.h": "#define RD_KAFKA_VERSION 0x020f00ff\n",
     "src/rdkafka_mock.h": "",
     "src/rdkafka.c": """\
 #include <string.h>
@@ -84,6 +87,7 @@ def write_tree(folder: Path, features: str = FEATURES, **changes: str) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(changes.get(path.name.replace(".", "_"), text))
+    (folder / "configure").chmod(0o755)
     code = folder / "src" / "rdkafka.c"
     code.write_text(code.read_text().replace("@FEATURES@", features))
     return folder
@@ -178,6 +182,16 @@ def test_release_with_another_checksum_is_refused(
     assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
 
 
+def test_other_version_in_the_cache_is_passed_over(
+    src: ModuleType, pin: object, cache: object, tmp_path: Path
+) -> None:
+    other = write_archive(tmp_path / "other.tar.gz", "0x090909ff")
+    cache.keep(other, "9.9.9", src.sha256_of(other))  # type: ignore[attr-defined]
+    with pytest.raises(src.SourceError, match=r"no archive of 2\.14\.2"):
+        src.from_cache(pin, cache)
+    assert src.find_source(pin, cache).version == "2.14.2"
+
+
 def test_damaged_archive_in_the_cache_is_fetched_again(
     src: ModuleType, pin: object, cache: object
 ) -> None:
@@ -220,7 +234,7 @@ def test_error_names_each_place_and_what_to_set(
     message = str(caught.value)
     for part in (
         "CYKAFKA_LIBRDKAFKA_SOURCE: not set",
-        "the cache: no archive in",
+        "the cache: no archive of 2.14.2 in",
         "the upstream release: file:///nowhere.tar.gz",
         "the source package of Debian or Ubuntu: ",
         "Set CYKAFKA_LIBRDKAFKA_SOURCE",
@@ -341,29 +355,12 @@ def test_apt_gets_a_configuration_of_its_own(
     assert 'AllowUnauthenticated "false"' in configuration
 
 
-def test_later_version_from_apt_is_taken_and_said(
-    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path
+@pytest.mark.parametrize("version", ["2.14.2", "2.0.2", "9.9.9"])
+def test_archive_of_apt_that_is_not_the_pinned_one_is_refused(
+    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, version: str
 ) -> None:
-    write_archive(fake_apt / "librdkafka_2.15.0.orig.tar.gz", "0x020f00ff")
-    source = src.find_source(debian_pin(src, apt, "0" * 64), cache)
-    assert source.version == "2.15.0"
-    assert "apt checked its signature" in source.origin
-    again = src.from_cache(debian_pin(src, apt, "0" * 64), cache)
-    assert again.path == source.path
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("librdkafka_2.14.2.orig.tar.gz", "not 0{64} as pinned"),
-        ("librdkafka_2.0.2.orig.tar.gz", "2.0.2, older than 2.14.2"),
-    ],
-)
-def test_archive_of_apt_is_refused(
-    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, name: str, reason: str
-) -> None:
-    write_archive(fake_apt / name)
-    with pytest.raises(src.SourceError, match=reason):
+    write_archive(fake_apt / f"librdkafka_{version}.orig.tar.gz")
+    with pytest.raises(src.SourceError, match=rf"_{version}\.orig.*, not 2\.14\.2 .* as pinned"):
         src.from_apt(debian_pin(src, apt, "0" * 64), cache)
     assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
 
@@ -494,12 +491,47 @@ def test_failed_build_is_not_kept(
     assert not list((tmp_path / "cache" / "builds").iterdir())
 
 
+@needs_build_tools
+def test_source_of_another_version_is_built_without_patches(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
+    assert status == 0
+    assert "2.15.0 is not the pinned version: it is built without our patches" in err
+    facts = json.loads((Path(out) / "build.json").read_text())
+    assert facts["patches"] == []
+    assert all(patch["effect"] for patch in facts["known_patches"].values())
+
+
+@needs_build_tools
+def test_source_of_the_pinned_version_that_no_patch_fits_is_refused(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", rdkafka_h="#define RD_KAFKA_VERSION 0x020e02ff\n")
+    status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
+    assert (status, out) == (1, "")
+    assert re.search(r"0001-[\w-]+\.patch does not apply to this source", err)
+    assert not list((tmp_path / "cache" / "builds").iterdir())
+
+
+def test_bundled_is_the_default(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-source")
+    status, _, err = finish(
+        start(
+            tmp_path,
+            tmp_path / "cache",
+            tmp_path / "builds",
+            CYKAFKA_LIBRDKAFKA="",
+            CYKAFKA_LIBRDKAFKA_SOURCE=missing,
+        )
+    )
+    assert status == 1
+    assert f"CYKAFKA_LIBRDKAFKA_SOURCE: {missing} does not exist" in err
+
+
 def test_unknown_mode_is_named(tmp_path: Path) -> None:
     status, _, err = finish(
         start(tmp_path, tmp_path / "cache", tmp_path / "builds", CYKAFKA_LIBRDKAFKA="static")
     )
     assert status == 1
-    assert "'static'; it must be one of auto, system, bundled" in err
+    assert "'static'; it must be one of bundled, system" in err
 
 
 def test_system_too_old_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import wake_up_s
 from pip_services4_commons.errors import (
     BadRequestException,
     ConflictException,
@@ -124,6 +125,7 @@ def test_partitions_are_shared_within_a_group_and_taken_over(
     assert len(listeners[0].values()) == 2
 
 
+@pytest.mark.alone
 def test_message_reaches_a_waiting_listener_in_milliseconds(
     connection: Any, topic: str, make_listener: Callable[..., Any], unique: Callable[[str], str]
 ) -> None:
@@ -148,7 +150,7 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
 
     # Sending included; the published package needed 40 ms and more for receiving alone.
     # The quickest quarter: a busy machine adds to the others.
-    assert statistics.quantiles(took)[0] < 0.02
+    assert statistics.quantiles(took)[0] < 0.02 + 4 * wake_up_s()
 
 
 def test_listener_and_sender_recover_when_the_broker_restarts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,15 +26,6 @@ NAMED = (
 )
 # A broker that has just started takes its time.
 PATIENT = {"options.connect_timeout": 20_000}
-
-
-@pytest.fixture(scope="module")
-def secured(kafka_cluster_factory: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    cluster = kafka_cluster_factory(listeners=NAMED, users=("alice", "bob"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in cluster.client_environment.items():
-            patch.setenv(name, value)
-        yield cluster
 
 
 def token_of(user: str, lifetime: float = 600) -> str:

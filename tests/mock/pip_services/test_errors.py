@@ -46,7 +46,7 @@ def test_code_decides_the_type(name: str, kind: type) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "code"),
     [
-        (RuntimeError("Producer is closed"), errors.InvalidStateException, "NOT_OPEN"),
+        (RuntimeError("Producer has been closed"), errors.InvalidStateException, "NOT_OPEN"),
         (TypeError("values[0]"), errors.BadRequestException, "INVALID_MESSAGE"),
         (ValueError("values[0]"), errors.BadRequestException, "INVALID_MESSAGE"),
         (OSError("disk"), errors.InvocationException, "FAILED"),

@@ -10,8 +10,8 @@ from spark_jobs import Bench
 
 
 @pytest.fixture
-def bench(spark: Any, cluster: Any, stop_queries: None) -> Bench:
-    return Bench(spark, cluster.bootstrap_servers)
+def bench(spark: Any, cluster: Any, java_options: str, stop_queries: None) -> Bench:
+    return Bench(spark, cluster.bootstrap_servers, java_options)
 
 
 @pytest.fixture

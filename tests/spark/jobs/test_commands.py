@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,15 @@ import pytest
 from spark_jobs import Bench
 
 from cykafka.spark.java import find_java
+from cykafka.spark.jobs import command
 
 SECRET = "geheim-4711"
 START_S = 150
 
 
 def arguments(job: str, bench: Bench, summary: Path, *more: str) -> list[str]:
-    return [
-        sys.executable, "-m", "cykafka.spark", job,
-        "--bootstrap-servers", bench.servers, "--master", "local[2]", "--summary", str(summary),
-        "--spark-conf", "driver.memory=1g", "--spark-conf", "sql.shuffle.partitions=2",
-        "--kafka", "ssl.key.password=env:SECRET", "--progress", "1s", *more,
-    ]  # fmt: skip
+    given = ("--summary", str(summary), "--progress", "1s")
+    return bench.command(job, *given, "--kafka", "ssl.key.password=env:SECRET", *more)
 
 
 def environment() -> dict[str, str]:
@@ -47,6 +46,34 @@ def run(job: str, bench: Bench, folder: Path, *more: str) -> tuple[Any, dict[str
     )
     assert SECRET not in done.stdout + done.stderr
     return done, json.loads(summary.read_text()) if summary.exists() else {}
+
+
+@pytest.fixture
+def run_here(
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, str, dict[str, Any]]]:
+    """Run a command in this process; returns its exit status, its standard error and its
+    summary."""
+
+    @contextmanager
+    def session(*_: Any) -> Iterator[Any]:
+        yield bench.spark
+
+    monkeypatch.setattr("cykafka.spark.jobs.session.session", session)
+    monkeypatch.setenv("SECRET", SECRET)
+
+    def run_here(job: str, *more: str) -> tuple[int, str, dict[str, Any]]:
+        summary = tmp_path / f"{job}.json"
+        _, _, _, *given = arguments(job, bench, summary, *more)
+        status = command.main(given)
+        said = capsys.readouterr()
+        assert SECRET not in said.out + said.err
+        return status, said.err, json.loads(summary.read_text())
+
+    return run_here
 
 
 @pytest.mark.timeout(5 * START_S)
@@ -120,35 +147,34 @@ def test_a_stream_that_is_stopped_ends_with_its_summary(
     assert "Traceback" not in error
 
 
-@pytest.mark.timeout(2 * START_S)
-def test_a_job_that_fails_says_why(bench: Bench, topic: str, tmp_path: Path) -> None:
+def test_a_job_that_fails_says_why(
+    bench: Bench, topic: str, tmp_path: Path, run_here: Callable[..., Any]
+) -> None:
     bench.fill(topic, 1)
     (tmp_path / SECRET).write_text("not a folder")
 
-    done, summary = run("archive", bench, tmp_path, "--topics", topic,
-                        "--path", str(tmp_path / "a"),
-                        "--checkpoint", str(tmp_path / SECRET / "c"))  # fmt: skip
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    told = " ".join(done.stderr.split())
+    status, error, summary = run_here("archive", "--topics", topic, "--path", str(tmp_path / "a"),
+                                      "--checkpoint", str(tmp_path / SECRET / "c"))  # fmt: skip
+    assert status == 2
+    assert "Traceback" not in error
+    told = " ".join(error.split())
     assert 'key "checkpoint" = ' in told
     assert "it cannot be read or made: [Errno 20] Not a directory" in told
     assert str(tmp_path / "********") in told
-    assert SECRET not in told
     assert summary["outcome"] == "failed"
 
-    done, summary = run("archive", bench, tmp_path, "--topics", topic, "--path", "nofs:///a",
-                        "--checkpoint", str(tmp_path / "c"))  # fmt: skip
-    assert done.returncode == 2
-    assert "key \"path\" = 'nofs:///a': it cannot be read or made: " in done.stderr
-    assert 'scheme "nofs" (UnsupportedFileSystemException)' in done.stderr
+    status, error, summary = run_here("archive", "--topics", topic, "--path", "nofs:///a",
+                                      "--checkpoint", str(tmp_path / "c"))  # fmt: skip
+    assert status == 2
+    assert "key \"path\" = 'nofs:///a': it cannot be read or made: " in error
+    assert 'scheme "nofs" (UnsupportedFileSystemException)' in error
     assert summary["outcome"] == "failed"
 
-    done, summary = run("archive", bench, tmp_path, "--topics", topic + "-misspelt",
-                        "--path", str(tmp_path / "a"),
-                        "--checkpoint", str(tmp_path / "c"))  # fmt: skip
-    assert done.returncode == 2
-    assert f"key \"topics\": there is no topic '{topic}-misspelt'" in done.stderr
+    status, error, summary = run_here("archive", "--topics", topic + "-misspelt",
+                                      "--path", str(tmp_path / "a"),
+                                      "--checkpoint", str(tmp_path / "c"))  # fmt: skip
+    assert status == 2
+    assert f"key \"topics\": there is no topic '{topic}-misspelt'" in error
     assert summary["outcome"] == "failed"
 
 
@@ -213,7 +239,8 @@ def test_a_job_that_spark_submit_starts_runs_where_that_says(
     program.write_text(SUBMITTED)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     done = subprocess.run(
-        [str(submit), "--master", "local[2]", "--driver-memory", "1g", str(program), "profile",
+        [str(submit), "--master", "local[2]", "--driver-memory", "1g",
+         "--driver-java-options", bench.java_options, str(program), "profile",
          "--bootstrap-servers", bench.servers, "--topics", topic],
         env={**environment(), "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java()),
              "SPARK_LOCAL_IP": "127.0.0.1"},

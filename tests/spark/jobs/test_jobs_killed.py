@@ -1,7 +1,7 @@
-"""mirror, redrive and replay, killed with -9 at any moment: nothing is lost, some comes twice.
+"""mirror, redrive and replay, killed with -9 at any moment: no record is lost, some come twice.
 
-CYKAFKA_TEST_KILLS: how many kills of each job (2). A failure tells its seed: CYKAFKA_TEST_SEED=...
-throws the same dice again.
+CYKAFKA_TEST_KILLS: the number of kills of each job (1, in `make soak` 5). A failure prints its
+seed; CYKAFKA_TEST_SEED=... repeats it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,12 +19,16 @@ from typing import Any
 
 import pytest
 from processes import family, kill_all
+from repeated import kills
 from spark_jobs import Bench
 
-KILLS = int(os.environ.get("CYKAFKA_TEST_KILLS", "2"))
+KILLS = kills(1, 5)
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 START_S = 150
 MOST_S = 1.0
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(60 + START_S * (KILLS + 1))]
+
 # Records of each partition: enough that a job is not done before it was killed so often.
 EACH = max(500, 250 * KILLS)
 
@@ -47,11 +50,7 @@ def kill_often(bench: Bench, job: str, keys: dict[str, str], far: Callable[[Path
     """Start the command and kill it when it has committed something more, again and again."""
     dice = random.Random(SEED)
     checkpoint = Path(keys["checkpoint"])
-    command = [
-        sys.executable, "-m", "cykafka.spark", job, "--bootstrap-servers", bench.servers,
-        "--master", "local[2]", "--spark-conf", "driver.memory=1g",
-        "--spark-conf", "sql.shuffle.partitions=2",
-    ]  # fmt: skip
+    command = bench.command(job)
     for name, value in keys.items():
         table, dot, option = name.partition("__")
         option = f"{option}={value}" if dot else value
@@ -88,7 +87,6 @@ PER_BATCH = 200
 TWICE = KILLS * PER_BATCH
 
 
-@pytest.mark.timeout(60 + START_S * (KILLS + 1))
 def test_a_mirror_that_is_killed_loses_nothing(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
@@ -107,7 +105,6 @@ def test_a_mirror_that_is_killed_loses_nothing(
     check(bench.read(other_topic), VALUES, TWICE)
 
 
-@pytest.mark.timeout(60 + START_S * (KILLS + 1))
 def test_a_redrive_that_is_killed_loses_nothing(
     bench: Bench, topic: str, dead: str, checkpoint: str
 ) -> None:
@@ -125,7 +122,6 @@ def test_a_redrive_that_is_killed_loses_nothing(
     check(bench.read(topic), VALUES, TWICE)
 
 
-@pytest.mark.timeout(60 + START_S * (KILLS + 1))
 def test_a_replay_that_is_killed_loses_nothing(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], tmp_path: Path
 ) -> None:

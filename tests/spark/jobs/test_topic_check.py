@@ -24,13 +24,11 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def strict(kafka_cluster_factory: Any) -> str:
+def strict(tidy: Any) -> str:
     """A cluster whose brokers make no topics; three are there."""
-    cluster = kafka_cluster_factory(properties={"auto.create.topics.enable": "false"})
-    cluster.create_topic("read", 1)
-    cluster.create_topic("there", 1)
-    cluster.create_topic("letters", 1)
-    return str(cluster.bootstrap_servers)
+    for name in ("read", "there", "letters"):
+        tidy.create_topic(name, 1)
+    return str(tidy.bootstrap_servers)
 
 
 def check(job: str, servers: str, **keys: Any) -> None:

@@ -20,19 +20,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Any]:
-    """A broker that looks every 100 ms for what it may compact, not every 15 s."""
-    from cykafka.testing import NoBrokerError
-    from cykafka.testing._provide import own_cluster
-    from cykafka.testing.plugin import no_broker
-
-    tidy = {"log.cleaner.backoff.ms": 100, "auto.create.topics.enable": False}
-    with ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(own_cluster(properties=tidy))
-        except NoBrokerError as error:
-            no_broker(error)
-        yield cluster
+def cluster(tidy: Any) -> Any:
+    """A broker that compacts at once."""
+    return tidy
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ import time
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from repeated import examples
 
 from pip_services4_kafka.queues._buffer import Buffer
 from pip_services4_kafka.queues._partition import Lease, Partition
@@ -175,8 +176,12 @@ class Autocommit(Model):
     finish_on_take = True
 
 
-Model.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-Autocommit.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
+Autocommit.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 TestCommitMode = Model.TestCase
 TestAutocommit = Autocommit.TestCase
 

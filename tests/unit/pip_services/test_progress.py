@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from repeated import examples
 
 from pip_services4_kafka.queues._progress import FINISHED, HANDED, RETRY, Progress, Run
 
@@ -117,7 +118,9 @@ class Model(RuleBasedStateMachine):
         assert {o for o, _ in self.progress.unfinished()} == self.open
 
 
-Model.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 TestProgress = Model.TestCase
 
 

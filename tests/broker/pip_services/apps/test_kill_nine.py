@@ -1,18 +1,18 @@
 """Processes killed with -9 while they handle messages: none is skipped.
 
-Three scenarios, fifty kills in all. A sender goes on all the time; a worker is killed at a random
-moment after it has handled its first messages, and another one takes its place in the group. At
-each kill the offsets the group has committed are compared with what was handled until then, so a
-message that is skipped is found at the kill that did it and not only at the end.
+Three scenarios, with fifty kills in total under `make soak`. A sender runs all the time. A worker
+is killed at a random moment after it has handled its first messages, and another worker takes its
+place in the group. At each kill the group's committed offsets are compared with the messages
+handled until then. So a skipped message is found at the kill that skipped it, and not only at the
+end.
 
-The dice decide who is killed and when; the seed is told when a test fails, and
-CYKAFKA_TEST_SEED=... throws the same again. The processes' own timing stays what it is.
+Random numbers decide which process is killed and when. A failed test prints the seed;
+CYKAFKA_TEST_SEED=... repeats it. The timing of the processes still varies.
 CYKAFKA_TEST_KILLS: the number of kills of each scenario.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 from pip_services_workers import Handled, Nursery, new_seed
+from repeated import kills
 
-pytestmark = [pytest.mark.ours, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ours, pytest.mark.soak, pytest.mark.timeout(600)]
 
-KILLS = os.environ.get("CYKAFKA_TEST_KILLS")
 WAIT_S = 60.0
 HANDLING_S = 0.0005
 PARTITIONS = 4
@@ -66,12 +66,12 @@ class Sender(threading.Thread):
 
 
 @pytest.mark.parametrize(
-    ("mode", "names", "kills"),
+    ("mode", "names", "count"),
     [
         # With names of their own, the next of a name takes over at once what the last one had.
-        pytest.param("autocommit", ["a", "b"], 17, id="listening-with-autocommit"),
-        pytest.param("complete", [None, None], 17, id="listening-without-autocommit"),
-        pytest.param("receive", ["a"], 16, id="receiving-without-autocommit"),
+        pytest.param("autocommit", ["a", "b"], kills(4, 17), id="listening-with-autocommit"),
+        pytest.param("complete", [None, None], kills(4, 17), id="listening-without-autocommit"),
+        pytest.param("receive", ["a"], kills(4, 16), id="receiving-without-autocommit"),
     ],
 )
 def test_killed_processes_skip_nothing(
@@ -85,9 +85,8 @@ def test_killed_processes_skip_nothing(
     tmp_path: Path,
     mode: str,
     names: list[str | None],
-    kills: int,
+    count: int,
 ) -> None:
-    kills = int(KILLS or kills)
     seed = new_seed()
     dice = random.Random(seed)
     handled = Handled(tmp_path / "handled")
@@ -119,7 +118,7 @@ def test_killed_processes_skip_nothing(
     pids = {place: start(name) for place, name in enumerate(names)}
     busy = 0
     try:
-        for kill in range(1, kills + 1):
+        for kill in range(1, count + 1):
             before, wanted = handled.look(), dice.randint(1, 50)
             until(lambda least=before + wanted: handled.look() >= least, f"kill {kill}: no work")
             time.sleep(dice.random() * 0.1)
@@ -132,7 +131,7 @@ def test_killed_processes_skip_nothing(
             assert not skipped, f"kill {kill}: {skipped} are skipped; CYKAFKA_TEST_SEED={seed}"
             pids[victim] = start(names[victim])
         sent = sender.end()
-        assert busy > kills / 2, "there was nothing left to handle when they were killed"
+        assert busy > count / 2, "there was nothing left to handle when they were killed"
 
         def rest() -> set[str]:
             handled.look()
@@ -149,4 +148,4 @@ def test_killed_processes_skip_nothing(
             nursery.kill(pid)
     if mode == "receive":
         # One message is in hand at a time: it alone comes again.
-        assert handled.look() <= len(sent) + kills
+        assert handled.look() <= len(sent) + count

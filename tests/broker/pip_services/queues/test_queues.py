@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import wake_up_s
 from pip_services4_commons.errors import ApplicationException
 
 from cykafka import TopicPartition
@@ -29,6 +30,7 @@ def committed_reader(make_consumer: Callable[..., Any], topic: str) -> Any:
     return consumer
 
 
+@pytest.mark.alone
 def test_receive_gets_a_message_soon_after_it_was_sent(
     make_queue: Callable[..., Any], envelope: Callable[..., Any]
 ) -> None:
@@ -50,7 +52,7 @@ def test_receive_gets_a_message_soon_after_it_was_sent(
         thread.join()
         waits.append(got - sent[0])
     # The published package: 0.04 at best. The quickest quarter: a busy machine adds to the others.
-    assert statistics.quantiles(waits)[0] < 0.02
+    assert statistics.quantiles(waits)[0] < 0.02 + 4 * wake_up_s()
 
 
 def test_a_group_without_offsets_begins_at_the_end_and_loses_nothing_sent_since(

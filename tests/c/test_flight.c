@@ -1,0 +1,81 @@
+#include <string.h>
+
+#include "check.h"
+#include "ck_flight.h"
+
+typedef struct sent_s {
+        ck_report_t report;
+        int number;
+} sent_t;
+
+enum { MANY = 5000 };
+
+static sent_t *take(ck_flight_t *flight, int number) {
+        sent_t *sent = (sent_t *)ck_flight_take(flight);
+
+        CHECK(sent && sent->report.event.kind == CK_EVENT_NONE);
+        memset(&sent->report.offset, 0xff, sizeof(*sent) - offsetof(ck_report_t, offset));
+        sent->number = number;
+        return sent;
+}
+
+static void test_reports_do_not_overlap(void) {
+        ck_flight_t *flight = ck_flight_new(sizeof(sent_t));
+        static sent_t *all[MANY];
+        int round, i;
+
+        for (round = 0; round < 3; round++) {
+                for (i = 0; i < MANY; i++)
+                        all[i] = take(flight, i);
+                for (i = 0; i < MANY; i++)
+                        CHECK(all[i]->number == i);
+                /* Every second report is given back and taken again. */
+                for (i = 0; i < MANY; i += 2)
+                        ck_flight_give(&all[i]->report);
+                for (i = 0; i < MANY; i += 2)
+                        all[i] = take(flight, i);
+                for (i = 0; i < MANY; i++)
+                        CHECK(all[i]->number == i);
+                for (i = 0; i < MANY; i++)
+                        ck_flight_give(&all[i]->report);
+        }
+        CHECK(!ck_flight_lost(flight));
+        ck_flight_destroy(flight);
+}
+
+static void test_lost_ones_are_found_once(void) {
+        ck_flight_t *flight = ck_flight_new(sizeof(sent_t));
+        ck_event_t *lost, *next;
+        static bool seen[MANY];
+        int i, cnt = 0;
+
+        for (i = 0; i < MANY; i++) {
+                sent_t *sent = take(flight, i);
+                if (i % 5 == 0)
+                        continue; /* not yet with librdkafka */
+                sent->report.event.kind = CK_EVENT_FLYING;
+                if (i % 5 == 1)
+                        sent->report.event.kind = CK_EVENT_REPORT; /* it arrived */
+                if (i % 5 == 2)
+                        ck_flight_give(&sent->report); /* arrived and handled */
+        }
+        lost = ck_flight_lost(flight);
+        CHECK(!ck_flight_lost(flight));
+        for (; lost; lost = next) {
+                int number = ((sent_t *)lost)->number;
+
+                next = lost->next;
+                CHECK(number % 5 > 2 && !seen[number]);
+                seen[number] = true;
+                cnt++;
+                ck_flight_give((ck_report_t *)lost);
+        }
+        CHECK(cnt == MANY / 5 * 2);
+        ck_flight_destroy(flight);
+}
+
+int main(void) {
+        test_reports_do_not_overlap();
+        test_lost_ones_are_found_once();
+        return 0;
+}

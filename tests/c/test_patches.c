@@ -1,0 +1,177 @@
+/* What some patches in vendor/patches fix, where only C can set the moment. librdkafka
+ * calls log_cb in the thread that logs, so a log_cb can block that thread at a known
+ * place. */
+#include <pthread.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { WAIT_S = 30 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static int progress;
+
+/* A thread that is late does not move it back. */
+static void advance(int to) {
+        pthread_mutex_lock(&lock);
+        if (progress < to)
+                progress = to;
+        pthread_cond_broadcast(&moved);
+        pthread_mutex_unlock(&lock);
+}
+
+static int reached(void) {
+        pthread_mutex_lock(&lock);
+        int step = progress;
+        pthread_mutex_unlock(&lock);
+        return step;
+}
+
+/* Fails if the step is not reached in WAIT_S. */
+static void wait_for(int step) {
+        struct timespec deadline;
+        int err = 0;
+
+        clock_gettime(CLOCK_REALTIME, &deadline);
+        deadline.tv_sec += WAIT_S;
+        pthread_mutex_lock(&lock);
+        while (progress < step && !err)
+                err = pthread_cond_timedwait(&moved, &lock, &deadline);
+        pthread_mutex_unlock(&lock);
+        CHECK(!err);
+}
+
+static rd_kafka_t *new_client(const char *bootstrap_servers, const char *debug,
+                              void (*log_cb)(const rd_kafka_t *, int, const char *,
+                                             const char *)) {
+        rd_kafka_conf_t *conf = rd_kafka_conf_new();
+
+        progress = 0;
+        check_set(conf, "bootstrap.servers", bootstrap_servers);
+        check_set(conf, "debug", debug);
+        rd_kafka_conf_set_log_cb(conf, log_cb);
+        return check_client(RD_KAFKA_PRODUCER, conf);
+}
+
+static void connect_client(rd_kafka_t *rk) {
+        const struct rd_kafka_metadata *metadata;
+
+        CHECK(!rd_kafka_metadata(rk, 0, NULL, &metadata, WAIT_S * 1000));
+        rd_kafka_metadata_destroy(metadata);
+}
+
+/* -- 0004 */
+
+enum { ANSWERED = 1, TERMINATING, PARSED };
+
+/* librdkafka's main thread logs "worker called" after it has seen that the client is not
+ * terminating, and before the parser of the answer looks again. The thread that destroys
+ * the client logs "Interrupting timers" when the client is terminating, and before it
+ * tells the main thread. */
+static void block_parser(const rd_kafka_t *rk, int level, const char *fac,
+                         const char *text) {
+        (void)rk, (void)level, (void)fac;
+        if (strstr(text, "worker called in state waiting for response")) {
+                advance(ANSWERED);
+                wait_for(TERMINATING);
+        } else if (strstr(text, "Interrupting timers")) {
+                advance(TERMINATING);
+                wait_for(PARSED);
+        }
+}
+
+static void *destroy(void *rk) {
+        wait_for(ANSWERED);
+        rd_kafka_destroy(rk);
+        return NULL;
+}
+
+/* An answer that is parsed while the client terminates has no metadata. */
+static void describe_topics_of_a_terminating_client(const char *bootstrap_servers) {
+        rd_kafka_t *rk = new_client(bootstrap_servers, "admin,generic", block_parser);
+        rd_kafka_AdminOptions_t *options =
+            rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_DESCRIBETOPICS);
+        rd_kafka_queue_t *results = rd_kafka_queue_new(rk);
+        const char *names[] = {"topic"};
+        rd_kafka_TopicCollection_t *topics =
+            rd_kafka_TopicCollection_of_topic_names(names, 1);
+        pthread_t destroyer;
+        char errstr[512];
+
+        connect_client(rk);
+        /* The mock names no controller, to which librdkafka would send the request. */
+        CHECK(!rd_kafka_AdminOptions_set_broker(options, 1, errstr, sizeof(errstr)));
+        rd_kafka_DescribeTopics(rk, topics, options, results);
+        rd_kafka_AdminOptions_destroy(options);
+        CHECK(!pthread_create(&destroyer, NULL, destroy, rk));
+
+        rd_kafka_event_t *event = rd_kafka_queue_poll(results, WAIT_S * 1000);
+        CHECK(event);
+        CHECK(rd_kafka_event_type(event) == RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT);
+        CHECK(rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__DESTROY);
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(results);
+        advance(PARSED);
+        CHECK(!pthread_join(destroyer, NULL));
+        rd_kafka_TopicCollection_destroy(topics);
+}
+
+/* -- 0006 */
+
+enum { CONNECTED = 1, RECEIVED, DOWN, REBOOTSTRAPPED };
+
+/* The main thread logs "Received metadata" before it parses the answer; a broker's thread
+ * logs "brokers are down" after it has asked for a re-bootstrap. */
+static void block_answer(const rd_kafka_t *rk, int level, const char *fac,
+                         const char *text) {
+        (void)rk, (void)level, (void)fac;
+        if (reached() == CONNECTED && strstr(text, "===== Received metadata")) {
+                advance(RECEIVED);
+                wait_for(DOWN);
+        } else if (strstr(text, "brokers are down")) {
+                advance(DOWN);
+        } else if (strstr(text, "Starting re-bootstrap")) {
+                advance(REBOOTSTRAPPED);
+        }
+}
+
+static void *request_metadata(void *rk) {
+        const struct rd_kafka_metadata *metadata;
+
+        if (!rd_kafka_metadata(rk, 0, NULL, &metadata, WAIT_S * 1000))
+                rd_kafka_metadata_destroy(metadata);
+        return NULL;
+}
+
+/* An answer that arrives before the last broker is lost does not cancel the re-bootstrap.
+ */
+static void rebootstrap_beside_a_metadata_answer(rd_kafka_mock_cluster_t *cluster) {
+        rd_kafka_t *rk = new_client(rd_kafka_mock_cluster_bootstraps(cluster),
+                                    "generic,metadata", block_answer);
+        pthread_t requester;
+
+        connect_client(rk);
+        advance(CONNECTED);
+        CHECK(!pthread_create(&requester, NULL, request_metadata, rk));
+        wait_for(RECEIVED);
+        CHECK(!rd_kafka_mock_broker_set_down(cluster, 1));
+        wait_for(REBOOTSTRAPPED);
+        CHECK(!rd_kafka_mock_broker_set_up(cluster, 1));
+        CHECK(!pthread_join(requester, NULL));
+        connect_client(rk);
+        rd_kafka_destroy(rk);
+}
+
+int main(void) {
+        rd_kafka_t *host = check_client(RD_KAFKA_PRODUCER, NULL);
+        rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(host, 1);
+
+        CHECK(cluster);
+        describe_topics_of_a_terminating_client(
+            rd_kafka_mock_cluster_bootstraps(cluster));
+        rebootstrap_beside_a_metadata_answer(cluster);
+        rd_kafka_mock_cluster_destroy(cluster);
+        rd_kafka_destroy(host);
+        return 0;
+}

@@ -1,0 +1,185 @@
+"""Messages in a forked child: those lent by poll() belong to the parent, but keep their
+headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+Run = Callable[..., CompletedProcess[str]]
+
+HEAD = """
+import gc, os, pickle, signal, sys
+servers, topic = sys.argv[1:]
+HEADERS = [("name", b"value"), ("none", None)]
+producer = kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
+for number in range(4):
+    producer.produce(topic, str(number), partition=0, headers=HEADERS)
+assert producer.flush(10) == 0
+
+def new_consumer():
+    made = kafka.Consumer({"bootstrap.servers": servers, "group.id": "children",
+                           "fetch.wait.max.ms": 20})
+    made.assign([kafka.TopicPartition(topic, 0, 0)])
+    return made
+
+def read(consumer):
+    while True:
+        message = consumer.poll(10)
+        if message is not None and message.error() is None:
+            return message
+
+consumer = new_consumer()
+# The last two are lent; what is older was given back.
+messages = [read(consumer) for _ in range(4)]
+
+def in_child(run):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            run()
+        except BaseException as exception:
+            print(repr(exception), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, status
+
+def churn():
+    # What was freed is taken by others, whom a late write would hit.
+    return [bytes(size) for size in range(16, 2048, 16) for _ in range(50)]
+"""
+
+TAIL = """
+# In the parent nothing has changed.
+assert [message.headers() for message in messages] == [HEADERS] * 4
+del messages
+consumer.close()
+producer.close()
+"""
+
+CHILDREN = {
+    "the consumer goes first": """
+def run():
+    global consumer
+    del consumer
+    gc.collect()
+    kept = churn()
+    assert [message.headers() for message in messages] == [HEADERS] * 4
+    messages.clear()
+    kept += churn()
+    gc.collect()
+""",
+    "the messages go first": """
+def run():
+    global consumer
+    messages.clear()
+    gc.collect()
+    kept = churn()
+    del consumer
+    gc.collect()
+    kept += churn()
+""",
+    "the consumer goes while messages stay": """
+def run():
+    global consumer
+    del consumer
+    gc.collect()
+    kept = churn()
+    messages.clear()
+    gc.collect()
+    kept += churn()
+    assert all(not any(each) for each in kept)
+""",
+    "a cycle is collected": """
+def run():
+    global consumer
+    consumer_and_messages = [consumer, messages[:]]
+    consumer_and_messages.append(consumer_and_messages)
+    messages.clear()
+    del consumer, consumer_and_messages
+    gc.collect()
+    churn()
+""",
+    "the consumer is closed": """
+def run():
+    try:
+        consumer.close()
+    except RuntimeError:
+        pass
+    churn()
+    assert [message.headers() for message in messages] == [HEADERS] * 4
+""",
+    "messages are pickled": """
+def run():
+    global consumer
+    copies = pickle.loads(pickle.dumps(messages))
+    del consumer
+    assert copies == messages == pickle.loads(pickle.dumps(messages))
+    assert [copy.headers() for copy in copies] == [HEADERS] * 4
+""",
+    "a grandchild reads": """
+def run():
+    global consumer
+    def again():
+        assert [message.headers() for message in messages] == [HEADERS] * 4
+        messages.clear()
+    in_child(again)
+    del consumer
+    in_child(again)
+    assert [message.headers() for message in messages] == [HEADERS] * 4
+""",
+}
+
+
+@pytest.mark.parametrize("child", CHILDREN)
+def test_lent_messages_in_a_child(run_script: Run, cluster: Any, topic: str, child: str) -> None:
+    source = HEAD + CHILDREN[child] + "in_child(run)\n" + TAIL
+
+    done = run_script(source, cluster.bootstrap_servers, topic, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_child_reads_messages_the_parent_goes_on_from(
+    run_script: Run, cluster: Any, topic: str
+) -> None:
+    source = (
+        HEAD
+        + """
+import multiprocessing
+context = multiprocessing.get_context("fork")
+
+def answer(connection):
+    connection.send([messages[-1], messages[-1].headers()])
+    connection.close()
+
+ours, theirs = context.Pipe()
+worker = context.Process(target=answer, args=(theirs,))
+worker.start()
+theirs.close()
+# Meanwhile the parent gives its own back, and reads on.
+kept = messages.pop()
+del kept
+for _ in range(3):
+    producer.produce(topic, b"more", partition=0)
+    producer.flush(10)
+    read(consumer)
+message, headers = ours.recv()
+worker.join(20)
+assert worker.exitcode == 0
+assert headers == message.headers() == HEADERS, headers
+messages.append(message)
+"""
+        + TAIL
+    )
+
+    done = run_script(source, cluster.bootstrap_servers, topic, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,418 @@
+"""`close()`: what becomes of the client's threads, and of exceptions while it waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cykafka.testing import MockCluster
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 30.0
+# What is promised is the timeout and 0.2 s; the rest is for a busy machine.
+BOUND_S = 5.0
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "kip-848": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture
+def none_left(
+    kafka: Any, cluster: Any, wait_until: Callable[..., None]
+) -> Iterator[Callable[[], None]]:
+    """Wait until the clients made since are destroyed, and their threads have ended."""
+    from cykafka._handle import live_handles
+
+    def left() -> tuple[int, int]:
+        return live_handles()["handles"], len(os.listdir("/proc/self/task"))
+
+    handles, threads = left()
+
+    def wait() -> None:
+        wait_until(
+            lambda: left()[0] <= handles and left()[1] <= threads,
+            timeout=WAIT_S,
+        )
+
+    yield wait
+    wait()
+
+
+@pytest.fixture
+def assigned(
+    make_consumer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
+) -> Callable[..., Any]:
+    """Make a consumer that has been assigned the topic."""
+
+    def make(config: dict[str, Any] | None = None, **callbacks: Any) -> Any:
+        consumer = make_consumer(config)
+        consumer.subscribe([topic], **callbacks)
+        wait_until(consumer.assignment, lambda: consumer.poll(0.05))
+        return consumer
+
+    return make
+
+
+@pytest.fixture
+def stranded(
+    kafka: Any, mock_cluster: MockCluster, make_consumer: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Make a consumer that commits when its brokers are gone: closing takes 45 s."""
+
+    def make(**callbacks: Any) -> Any:
+        mock_cluster.create_topic("t", 1)
+        servers = {"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
+        with kafka.Producer(servers) as producer:
+            producer.produce("t", b"x", partition=0)
+        consumer = make_consumer({**servers, "enable.auto.commit": True})
+        consumer.subscribe(["t"], **callbacks)
+        assert consumer.poll(WAIT_S).value() == b"x"
+        mock_cluster.broker_down()
+        consumer.commit(asynchronous=True)
+        return consumer
+
+    yield make
+    mock_cluster.broker_up()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_consumer_without_time_to_leave_is_destroyed_later(
+    none_left: Callable[[], None], assigned: Callable[..., Any], protocol: str
+) -> None:
+    consumer = assigned(PROTOCOLS[protocol])
+
+    assert consumer.close(timeout=0) is False
+    none_left()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_consumer_closed_before_it_has_polled_for_its_assignment_is_destroyed(
+    mock_cluster: MockCluster,
+    none_left: Callable[[], None],
+    make_consumer: Callable[..., Any],
+    wait_until: Callable[..., None],
+    protocol: str,
+) -> None:
+    mock_cluster.create_topic("t", 1)
+    mock_cluster.start_request_tracking()
+    servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
+    consumer = make_consumer({**servers, **PROTOCOLS[protocol]})
+    consumer.subscribe(["t"])
+    last = "ConsumerGroupHeartbeat" if protocol == "kip-848" else "SyncGroup"
+    wait_until(lambda: mock_cluster.requests(last))
+
+    assert consumer.close(timeout=0) is False
+    none_left()
+
+
+def test_consumer_without_time_to_leave_leaves_its_group_later(
+    mock_cluster: MockCluster,
+    none_left: Callable[[], None],
+    make_consumer: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    mock_cluster.create_topic("t", 1)
+    consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    consumer.subscribe(["t"])
+    wait_until(consumer.assignment, lambda: consumer.poll(0.05))
+    mock_cluster.start_request_tracking()
+
+    assert consumer.close(timeout=0) is False
+    wait_until(lambda: mock_cluster.requests("LeaveGroup"))
+
+
+def test_commit_that_arrives_later_does_not_keep_the_consumer(
+    kafka: Any, none_left: Callable[[], None], assigned: Callable[..., Any], topic: str
+) -> None:
+    config = {"enable.auto.commit": True, "enable.auto.offset.store": False}
+    consumer = assigned({**config, "on_commit": lambda error, partitions: None})
+    consumer.store_offsets(offsets=[kafka.TopicPartition(topic, 0, 1)])
+
+    assert consumer.close(timeout=0) is False
+    none_left()
+
+
+def test_raising_callback_does_not_make_the_close_longer(
+    mock_cluster: MockCluster, none_left: Callable[[], None], stranded: Callable[..., Any]
+) -> None:
+    def on_revoke(consumer: Any, partitions: Any) -> None:
+        raise LookupError("from on_revoke")
+
+    consumer = stranded(on_revoke=on_revoke)
+    started = time.monotonic()
+
+    with pytest.raises(LookupError, match="from on_revoke"):
+        consumer.close(timeout=0.3)
+
+    assert time.monotonic() - started < BOUND_S
+    assert consumer.close(timeout=0) is False
+    mock_cluster.broker_up()
+
+
+def test_interrupt_ends_the_close_of_a_consumer(
+    mock_cluster: MockCluster, none_left: Callable[[], None], stranded: Callable[..., Any]
+) -> None:
+    revoked: list[float] = []
+    done = threading.Event()
+
+    def on_revoke(consumer: Any, partitions: Any) -> None:
+        revoked.append(time.monotonic())
+        threading.Timer(0.2, lambda: done.is_set() or os.kill(os.getpid(), signal.SIGINT)).start()
+
+    consumer = stranded(on_revoke=on_revoke)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close()
+    finally:
+        done.set()
+
+    assert time.monotonic() - revoked[0] < BOUND_S
+    assert "closed" in repr(consumer)
+    mock_cluster.broker_up()
+
+
+class Stuck:
+    """An oauth_cb that does not return from its second call, which librdkafka's end waits for."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.inside, self.leave = threading.Event(), threading.Event()
+
+    def __call__(self, config: str) -> tuple[str, float]:
+        self.calls += 1
+        if self.calls > 1:
+            self.inside.set()
+            assert self.leave.wait(2 * WAIT_S)
+        return "token", time.time() + 2
+
+
+@pytest.fixture
+def stuck(kafka: Any) -> Iterator[Callable[[str], Any]]:
+    """Make a client whose threads do not end before the test does."""
+    from cykafka.admin import AdminClient
+
+    callbacks = []
+
+    def make(kind: str) -> Any:
+        callback = Stuck()
+        callbacks.append(callback)
+        config = {
+            "bootstrap.servers": "127.0.0.1:1",
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": callback,
+            "log_level": 0,
+        }
+        if kind == "Consumer":
+            config["group.id"] = "g"
+        client = (AdminClient if kind == "AdminClient" else getattr(kafka, kind))(config)
+        assert callback.inside.wait(WAIT_S)
+        # For a build without a bound.
+        threading.Timer(2 * BOUND_S, callback.leave.set).start()
+        return client
+
+    yield make
+    for callback in callbacks:
+        callback.leave.set()
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer", "AdminClient"])
+def test_close_does_not_wait_longer_for_librdkafka_than_told(
+    none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
+) -> None:
+    from cykafka._handle import live_handles
+
+    client = stuck(kind)
+    alive = live_handles()["handles"]
+    started = time.monotonic()
+
+    # All that can be lost is safe: it has left its group, it has no records or requests.
+    assert client.close(timeout=0.3) is True
+
+    assert time.monotonic() - started < BOUND_S
+    assert live_handles()["handles"] == alive
+    with pytest.raises(RuntimeError):
+        client.list_topics(timeout=1)
+    assert client.close(timeout=0) is True
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer", "AdminClient"])
+def test_interrupt_ends_the_wait_for_librdkafka(
+    none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
+) -> None:
+    client = stuck(kind)
+    started = time.monotonic()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        client.close()
+
+    assert time.monotonic() - started < BOUND_S
+    assert "closed" in repr(client)
+
+
+def test_close_of_an_admin_client_says_whether_all_had_answers(
+    kafka: Any, mock_cluster: MockCluster
+) -> None:
+    from cykafka.admin import AdminClient
+
+    mock_cluster.set_rtt(5000)
+    client = AdminClient({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    future = client.describe_cluster()
+    assert client.close(timeout=1) is False
+    with pytest.raises(kafka.KafkaException) as caught:
+        future.result(WAIT_S)
+    assert caught.value.args[0] == kafka.KafkaError._DESTROY
+    assert client.close(timeout=0) is True
+    assert AdminClient({"bootstrap.servers": "127.0.0.1:1"}).close() is True
+
+
+@pytest.mark.parametrize("fatal", [True, False], ids=["fatal", "other"])
+def test_kafka_exception_of_a_callback_is_raised(
+    kafka: Any, assigned: Callable[..., Any], fatal: bool
+) -> None:
+    error = kafka.KafkaError(kafka.KafkaError._FATAL, "mine", fatal=True)
+    own = kafka.KafkaException(error) if fatal else kafka.KafkaException("my words")
+
+    def on_revoke(consumer: Any, partitions: Any) -> None:
+        raise own
+
+    consumer = assigned(on_revoke=on_revoke)
+    with pytest.raises(kafka.KafkaException) as caught:
+        consumer.close()
+    assert caught.value is own
+
+
+def test_exceptions_of_all_callbacks_are_kept(
+    kafka: Any, assigned: Callable[..., Any], fill: Callable[..., None], topic: str
+) -> None:
+    def on_revoke(consumer: Any, partitions: Any) -> None:
+        raise LookupError("from on_revoke")
+
+    def on_commit(error: Any, partitions: Any) -> None:
+        raise ValueError("from on_commit")
+
+    fill(topic, 1)
+    config = {
+        "enable.auto.commit": True,
+        "enable.auto.offset.store": False,
+        "on_commit": on_commit,
+        "auto.commit.interval.ms": 60_000,
+    }
+    consumer = assigned(config, on_revoke=on_revoke)
+    consumer.store_offsets(offsets=[kafka.TopicPartition(topic, 0, 1)])
+
+    with pytest.raises(ValueError, match="from on_commit") as caught:
+        consumer.close()
+    assert str(caught.value.__context__) == "from on_revoke"
+
+
+def test_system_exit_in_a_callback_does_not_end_the_leave(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    make_consumer: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    def on_revoke(consumer: Any, partitions: Any) -> None:
+        raise SystemExit("from on_revoke")
+
+    committed: list[Any] = []
+    mock_cluster.create_topic("t", 1)
+    config = {
+        "bootstrap.servers": mock_cluster.bootstrap_servers,
+        "enable.auto.commit": True,
+        "enable.auto.offset.store": False,
+        "on_commit": lambda error, partitions: committed.append(error),
+        "auto.commit.interval.ms": 60_000,
+    }
+    consumer = make_consumer(config)
+    consumer.subscribe(["t"], on_revoke=on_revoke)
+    wait_until(consumer.assignment, lambda: consumer.poll(0.05))
+    consumer.store_offsets(offsets=[kafka.TopicPartition("t", 0, 1)])
+    mock_cluster.set_rtt(300)
+    mock_cluster.start_request_tracking()
+
+    with pytest.raises(SystemExit, match="from on_revoke"):
+        consumer.close()
+    assert committed == [None]
+    assert len(mock_cluster.requests("LeaveGroup")) == 1
+
+
+@pytest.mark.parametrize("loop", ["records", "batches"])
+def test_loop_of_another_thread_ends_even_if_the_close_gives_up(
+    kafka: Any, in_poll: tuple[Any, threading.Event], loop: str
+) -> None:
+    consumer, leave = in_poll
+    ended = threading.Event()
+    raised: list[BaseException] = []
+
+    def iterate() -> None:
+        try:
+            for _ in consumer if loop == "records" else consumer.batches():
+                pass
+            ended.set()
+        except BaseException as exception:
+            raised.append(exception)
+
+    thread = threading.Thread(target=iterate)
+    thread.start()
+    while not ended.is_set() and not raised:
+        with pytest.raises(kafka.KafkaException, match="a call in another thread"):
+            consumer.close(timeout=0)
+    leave.set()
+    assert not raised
+    assert consumer.assignment() is not None
+    assert consumer.close(timeout=WAIT_S) is True
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_interpreter_waits_for_clients_that_are_being_destroyed() -> None:
+    source = """
+import atexit, os, threading, time
+
+@atexit.register
+def show():  # after what the package has registered
+    tasks = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+    print([task for task in tasks if task.startswith("rdk:")])
+
+import cykafka
+calls, inside, leave = [], threading.Event(), threading.Event()
+
+def token(config):
+    calls.append(config)
+    if len(calls) > 1:
+        inside.set()
+        leave.wait()
+    return "token", time.time() + 2
+
+producer = cykafka.Producer({
+    "bootstrap.servers": "127.0.0.1:1", "security.protocol": "sasl_plaintext",
+    "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token, "log_level": 0,
+})
+inside.wait()
+producer.close(timeout=0)
+
+@atexit.register
+def end():  # before what the package has registered
+    timer = threading.Timer(0.05, leave.set)
+    timer.daemon = True
+    timer.start()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

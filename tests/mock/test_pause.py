@@ -1,0 +1,329 @@
+"""pause(): no message of the partition is returned before resume(), even if already fetched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 10.0
+COUNT = 20
+
+
+class Stop(Exception):
+    """The exception of the callback."""
+
+
+@pytest.fixture
+def left_over(
+    kafka: ModuleType,
+    make_consumer: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> Callable[..., Any]:
+    """Make a consumer of two partitions with gathered messages of both left over by a call."""
+
+    def make(config: dict[str, Any] | None = None) -> Any:
+        raising = threading.Event()
+
+        def stats(_: str) -> None:
+            if raising.is_set():
+                raising.clear()
+                raise Stop
+
+        for partition in (0, 1):
+            fill(topic, COUNT, partition)
+        consumer = make_consumer(
+            {"statistics.interval.ms": 20, "stats_cb": stats, **(config or {})}
+        )
+        consumer.assign([kafka.TopicPartition(topic, number, 0) for number in (0, 1)])
+        raising.set()
+
+        def gathered() -> bool:
+            tps = [kafka.TopicPartition(topic, number) for number in (0, 1)]
+            return all(tp.offset == 0 for tp in consumer.position(tps))
+
+        def serve() -> None:
+            raising.set()
+            with pytest.raises(Stop):
+                consumer.consume(10 * COUNT, WAIT_S)
+
+        # Everything is fetched, nothing handed over.
+        wait_until(gathered, serve)
+        for _ in range(5):
+            serve()
+        return consumer
+
+    return make
+
+
+def by_poll(consumer: Any, timeout: float = 0.3) -> list[Any]:
+    messages = []
+    while (message := consumer.poll(timeout)) is not None:
+        messages.append(message)
+    return messages
+
+
+def by_consume(consumer: Any, timeout: float = 0.5) -> list[Any]:
+    return consumer.consume(1000, timeout)
+
+
+def by_consume_batch(consumer: Any, timeout: float = 0.5) -> list[Any]:
+    return list(consumer.consume_batch(1000, timeout))
+
+
+def by_batches(consumer: Any, timeout: float = 0.5) -> list[Any]:
+    return list(next(consumer.batches(COUNT, timeout)))
+
+
+def by_iteration(consumer: Any, timeout: float = 0.5) -> list[Any]:
+    return [next(consumer) for _ in range(COUNT)]
+
+
+READERS = {
+    "poll": by_poll,
+    "consume": by_consume,
+    "consume_batch": by_consume_batch,
+    "batches": by_batches,
+    "iteration": by_iteration,
+}
+
+
+def places(messages: Iterable[Any]) -> list[tuple[int, int]]:
+    return [(message.partition(), message.offset()) for message in messages]
+
+
+def expected(partition: int, start: int = 0) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in range(start, COUNT)]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_paused_partition_is_held_back_until_it_is_resumed(
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str, reader: str
+) -> None:
+    consumer = left_over()
+    paused = [kafka.TopicPartition(topic, 0)]
+
+    consumer.pause(paused)
+    assert places(READERS[reader](consumer)) == expected(1)
+    assert consumer.position(paused)[0].offset == 0
+    assert consumer.poll(0.2) is None
+    consumer.resume(paused)
+
+    assert places(READERS[reader](consumer)) == expected(0)
+    assert consumer.position(paused)[0].offset == COUNT
+
+
+def test_offsets_of_a_paused_partition_are_not_stored(
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str
+) -> None:
+    consumer = left_over()
+    tps = [kafka.TopicPartition(topic, number) for number in (0, 1)]
+
+    consumer.pause(tps[:1])
+    assert len(by_poll(consumer, 0.7)) == COUNT  # and its end catches up with positions
+    consumer.commit(asynchronous=False)
+
+    assert [tp.offset for tp in consumer.committed(tps, WAIT_S)] == [
+        kafka.OFFSET_INVALID,
+        COUNT,
+    ]
+
+
+def test_what_comes_after_resume_comes_behind(
+    kafka: ModuleType,
+    left_over: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    consumer = left_over()
+    paused = [kafka.TopicPartition(topic, 0)]
+    consumer.pause(paused)
+    by_consume(consumer)
+    fill(topic, COUNT, 0)
+
+    consumer.resume(paused)
+    messages = read(consumer, 2 * COUNT)
+
+    assert places(messages) == [(0, offset) for offset in range(2 * COUNT)]
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_resume_by_another_thread_keeps_the_order(
+    kafka: ModuleType,
+    left_over: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    call: str,
+) -> None:
+    consumer = left_over()
+    paused = [kafka.TopicPartition(topic, 0)]
+    consumer.pause(paused)
+    by_consume(consumer)
+    fill(topic, COUNT, 0)
+    threading.Timer(0.3, consumer.resume, (paused,)).start()
+
+    messages: list[Any] = []
+    while len(messages) < 2 * COUNT:
+        if call == "poll":
+            message = consumer.poll(WAIT_S)
+            assert message is not None
+            messages.append(message)
+        else:
+            got = consumer.consume(2 * COUNT - len(messages), WAIT_S)
+            assert got
+            messages.extend(got)
+
+    assert places(messages) == [(0, offset) for offset in range(2 * COUNT)]
+
+
+def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
+    kafka: ModuleType,
+    make_consumer: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    fill(topic, COUNT, 0)
+    paused = [kafka.TopicPartition(topic, 0)]
+    seen: list[int] = []
+
+    def stats(_: str) -> None:
+        # With the high watermark known, its messages are gathered, and none is handed over.
+        if not seen and consumer.get_watermark_offsets(paused[0], cached=True)[1] == COUNT:
+            seen.append(consumer.position(paused)[0].offset)
+            consumer.pause(paused)
+
+    consumer = make_consumer({"statistics.interval.ms": 20, "stats_cb": stats})
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+
+    messages = consumer.consume(10 * COUNT, 1.5)
+
+    assert seen == [0] or seen == [kafka.OFFSET_INVALID]
+    assert messages == []
+    consumer.resume(paused)
+    assert places(by_consume(consumer, 2)) == expected(0)
+
+
+def test_seek_drops_what_is_held_back(
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Callable[..., list[Any]]
+) -> None:
+    consumer = left_over()
+    paused = [kafka.TopicPartition(topic, 0)]
+    consumer.pause(paused)
+    by_consume(consumer)
+
+    consumer.seek(kafka.TopicPartition(topic, 0, 5))
+    assert consumer.position(paused)[0].offset == kafka.OFFSET_INVALID
+    consumer.resume(paused)
+
+    assert places(read(consumer, COUNT - 5)) == expected(0, 5)
+
+
+@pytest.mark.parametrize("call", ["assign", "incremental_unassign", "unassign"])
+def test_what_is_held_back_goes_with_its_partition(
+    kafka: ModuleType,
+    left_over: Callable[..., Any],
+    topic: str,
+    read: Callable[..., list[Any]],
+    call: str,
+) -> None:
+    from cykafka._handle import live_handles
+
+    consumer = left_over()
+    paused = [kafka.TopicPartition(topic, 0)]
+    consumer.pause(paused)
+    by_consume(consumer)
+    if call == "assign":
+        consumer.assign([kafka.TopicPartition(topic, 1, 0)])
+    elif call == "unassign":
+        consumer.unassign()
+    else:
+        consumer.incremental_unassign(paused)
+
+    assert live_handles()["fetched"] == 0
+    # No message is left when the partition is assigned again, and it is still paused.
+    consumer.assign([kafka.TopicPartition(topic, 0, 3)])
+    assert consumer.poll(0.3) is None
+    consumer.resume(paused)
+    assert places(read(consumer, COUNT - 3)) == expected(0, 3)
+
+
+def test_rebalance_drops_what_is_held_back(
+    kafka: ModuleType,
+    make_consumer: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    fill(topic, COUNT, 0)
+    raising = threading.Event()
+    owned: list[int] = []
+
+    def stats(_: str) -> None:
+        if raising.is_set() and owned:
+            raising.clear()
+            raise Stop
+
+    def serve() -> None:
+        raising.set()
+        with pytest.raises(Stop):
+            consumer.consume(10 * COUNT, WAIT_S)
+
+    def gathered() -> bool:
+        return bool(owned) and consumer.position(paused)[0].offset == 0
+
+    consumer = make_consumer(
+        {"statistics.interval.ms": 20, "stats_cb": stats, "group.protocol": "consumer"}
+    )
+    consumer.subscribe(
+        [topic],
+        on_assign=lambda _, tps: owned.extend(tp.partition for tp in tps),
+        on_revoke=lambda _, tps: owned.clear(),
+    )
+    paused = [kafka.TopicPartition(topic, 0)]
+    wait_until(gathered, serve)
+    consumer.pause(paused)
+
+    consumer.unsubscribe()
+    wait_until(lambda: not owned, lambda: consumer.poll(0.1))
+    raising.clear()
+    consumer.subscribe([topic], on_assign=lambda _, tps: owned.append(len(tps)))
+    wait_until(lambda: owned, lambda: consumer.poll(0.1))
+    assert consumer.poll(0.3) is None
+    consumer.resume(paused)
+
+    messages: list[Any] = []
+    wait_until(lambda: len(messages) >= COUNT, lambda: messages.extend(consumer.consume(100, 0.5)))
+    assert places(messages) == expected(0)
+
+
+def test_close_gives_back_what_is_held_back(
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str
+) -> None:
+    from cykafka._handle import live_handles
+
+    consumer = left_over()
+    consumer.pause([kafka.TopicPartition(topic, 0)])
+    assert live_handles()["fetched"] > 0
+
+    consumer.close()
+
+    assert live_handles()["fetched"] == 0
+
+
+def test_pause_of_what_is_not_assigned_holds_nothing_back(
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str
+) -> None:
+    consumer = left_over()
+
+    consumer.pause([kafka.TopicPartition(topic, 3), kafka.TopicPartition("nowhere", 0)])
+
+    assert sorted(places(by_consume(consumer))) == expected(0) + expected(1)

@@ -1,0 +1,372 @@
+"""Transactions that callbacks, Ctrl-C, close() and foreign errors come between."""
+# ruff: noqa: PT012 -- the end of the block raises, not a statement in it
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cykafka.testing import MockCluster
+
+pytestmark = pytest.mark.ours
+
+# Records time out soon, but connections come back sooner.
+IMPATIENT = {
+    "message.timeout.ms": 1500,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 200,
+}
+WAIT_S = 20.0
+# transaction.timeout.ms is 60 s: what waits for it is found out, on a busy machine as well.
+SOON_S = 30.0
+
+
+@pytest.fixture
+def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
+    """A producer whose cluster a test may break."""
+    return make_transactional(
+        **{"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
+    )
+
+
+def busy(kafka: Any, mock_cluster: MockCluster, count: int = 60) -> None:
+    """The coordinator has to be asked again."""
+    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * count)
+
+
+def closed_soon(producer: Any) -> Any:
+    started = time.monotonic()
+    outcome = producer.close()
+    assert time.monotonic() - started < SOON_S
+    return outcome
+
+
+def test_close_after_an_unfinished_init_has_nothing_to_abort(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    mock_cluster.broker_down()
+    with pytest.raises(kafka.KafkaException) as caught:
+        broken.init_transactions(0.3)
+    assert caught.value.args[0].retriable()
+
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        assert closed_soon(broken) is True
+    assert caplog.text == ""
+
+
+def test_close_resumes_a_commit_out_of_time(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
+        broken.produce("any", b"x")
+        assert broken.flush(WAIT_S) == 0
+        busy(kafka, mock_cluster)
+    mock_cluster.clear_request_errors("EndTxn")
+
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        assert closed_soon(broken) is True
+    assert caplog.text == ""
+
+
+def test_close_says_that_a_commit_was_not_finished(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
+        broken.produce("any", b"x")
+        assert broken.flush(WAIT_S) == 0
+        mock_cluster.broker_down()
+
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        broken.close(0.3)
+    assert "the commit of the transaction did not end" in caplog.text
+
+
+def test_foreign_fatal_error_aborts_the_block(
+    kafka: Any, make_transactional: Callable[..., Any], topic: str
+) -> None:
+    reports: list[Any] = []
+    producer = make_transactional(**{"linger.ms": 20_000})
+    foreign = kafka.KafkaError(kafka.KafkaError.FENCED_INSTANCE_ID, "of a consumer", fatal=True)
+
+    with pytest.raises(kafka.KafkaException) as caught, producer.transaction():
+        producer.produce(topic, b"x", on_delivery=lambda error, _: reports.append(error))
+        raise kafka.KafkaException(foreign)
+
+    assert caught.value.args[0] is foreign
+    assert reports == [kafka.KafkaError._PURGE_QUEUE]
+    with producer.transaction():
+        producer.produce(topic, b"y")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda producer: producer.abort_transaction(1),
+        lambda producer: producer.commit_transaction(1),
+        lambda producer: producer.init_transactions(1),
+        lambda producer: producer.begin_transaction(),
+        lambda producer: producer.send_offsets_to_transaction([], "group", 1),
+        lambda producer: producer.transaction().__enter__(),
+    ],
+)
+def test_transaction_call_in_a_callback_of_another_is_refused(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, call: Callable[[Any], None]
+) -> None:
+    refused: list[Any] = []
+
+    def nested(error: Any, message: Any) -> None:
+        try:
+            call(broken)
+        except kafka.KafkaException as exception:
+            refused.append(exception.args[0])
+            raise
+
+    busy(kafka, mock_cluster, 4)
+    with pytest.raises(kafka.KafkaException) as caught, broken.transaction(timeout=WAIT_S):
+        broken.produce("any", b"x", on_delivery=nested)
+
+    assert refused == [kafka.KafkaError._CONFLICT]
+    assert "in a callback of a transaction call" in refused[0].str()
+    assert caught.value.args[0] is refused[0]
+    # The commit goes on in the next block.
+    with broken.transaction(timeout=WAIT_S):
+        broken.produce("any", b"y")
+
+
+def test_transaction_call_in_a_callback_of_poll_is_no_fault(
+    kafka: Any, make_transactional: Callable[..., Any], topic: str
+) -> None:
+    producer = make_transactional()
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=lambda *_: producer.abort_transaction(WAIT_S))
+    assert producer.flush(WAIT_S) == 0
+
+    with producer.transaction():
+        producer.produce(topic, b"y")
+
+
+def test_interrupted_close_leaves_a_producer_that_goes_on(
+    kafka: Any, mock_cluster: MockCluster, broken: Any
+) -> None:
+    def interrupt(error: Any, message: Any) -> None:
+        raise KeyboardInterrupt
+
+    broken.init_transactions(WAIT_S)
+    broken.begin_transaction()
+    broken.produce("any", b"x")
+    assert broken.flush(WAIT_S) == 0
+    # The abort purges it, and its callback interrupts the close.
+    mock_cluster.broker_down()
+    broken.produce("any", b"y", on_delivery=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        broken.close()
+
+    mock_cluster.broker_up()
+    for _ in range(2):
+        with broken.transaction(timeout=WAIT_S):
+            broken.produce("any", b"z")
+
+
+def test_interrupt_after_the_abort_of_close_leaves_no_transaction(
+    make_transactional: Callable[..., Any], topic: str
+) -> None:
+    def interrupt(error: Any, message: Any) -> None:
+        raise KeyboardInterrupt
+
+    producer = make_transactional(**{"linger.ms": 20_000})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+
+    with producer.transaction(timeout=WAIT_S):
+        producer.produce(topic, b"y")
+
+
+@pytest.mark.parametrize("mine", ["words", "none", "error"])
+def test_kafka_exception_of_a_callback_comes_out_of_close_as_it_is(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    mine: str,
+) -> None:
+    raised = {
+        "words": kafka.KafkaException("my words"),
+        "none": kafka.KafkaException(),
+        "error": kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._STATE)),
+    }[mine]
+
+    def fail(error: Any, message: Any) -> None:
+        raise raised
+
+    producer = make_transactional(**{"linger.ms": 20_000})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=fail)
+
+    with (
+        caplog.at_level(logging.WARNING, "cykafka"),
+        pytest.raises(kafka.KafkaException) as caught,
+    ):
+        producer.close()
+    assert caught.value is raised
+    assert caplog.text == ""
+
+
+def test_kafka_exception_of_a_callback_comes_out_of_a_resumed_commit_as_it_is(
+    kafka: Any, mock_cluster: MockCluster, broken: Any
+) -> None:
+    raised = kafka.KafkaException("my words")
+
+    def fail(error: Any, message: Any) -> None:
+        raise raised
+
+    with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
+        mock_cluster.broker_down()
+        broken.produce("any", b"x", on_delivery=fail)
+    mock_cluster.broker_up()
+
+    with pytest.raises(kafka.KafkaException) as caught, broken.transaction(timeout=WAIT_S):
+        pytest.fail("it has begun")
+    assert caught.value is raised
+    with broken.transaction(timeout=WAIT_S):
+        broken.produce("any", b"y")
+
+
+def test_commit_that_fails_when_it_is_resumed_is_told(
+    kafka: Any, mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+) -> None:
+    producer = make_transactional(
+        **{**IMPATIENT, "bootstrap.servers": mock_cluster.bootstrap_servers}
+    )
+    with producer.transaction():
+        producer.produce("any", b"first")
+    with pytest.raises(kafka.KafkaException) as caught, producer.transaction(timeout=0.3):
+        mock_cluster.broker_down()
+        producer.produce("any", b"lost")
+    assert caught.value.args[0].retriable()
+    while len(producer):
+        producer.poll(0.1)
+    mock_cluster.broker_up()
+
+    with (
+        pytest.raises(kafka.KafkaException) as caught,
+        producer.transaction(timeout=WAIT_S),
+    ):
+        pytest.fail("it has begun")
+
+    assert "timed out" in caught.value.args[0].str()
+    with producer.transaction(timeout=WAIT_S):
+        producer.produce("any", b"third")
+
+
+def test_commit_that_fails_in_close_is_told(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    make_transactional: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    producer = make_transactional(
+        **{**IMPATIENT, "bootstrap.servers": mock_cluster.bootstrap_servers}
+    )
+    producer.init_transactions(WAIT_S)
+    with pytest.raises(kafka.KafkaException), producer.transaction(timeout=0.3):
+        mock_cluster.broker_down()
+        producer.produce("any", b"lost")
+    while len(producer):
+        producer.poll(0.1)
+    mock_cluster.broker_up()
+
+    assert producer.close(timeout=WAIT_S) is False
+    assert "the commit of the transaction has failed" in caplog.text
+
+
+def test_transaction_that_close_cannot_abort_is_told(
+    mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+) -> None:
+    producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("any", b"x")
+    assert producer.flush(WAIT_S) == 0
+    mock_cluster.broker_down()
+
+    assert producer.close(timeout=1) is False
+
+
+def test_producer_that_is_closed_in_the_block_makes_it_fail(
+    make_transactional: Callable[..., Any], topic: str
+) -> None:
+    producer = make_transactional(**{"linger.ms": 20_000})
+    reports: list[Any] = []
+
+    with pytest.raises(RuntimeError, match="closed"), producer.transaction():
+        producer.produce(topic, b"x", on_delivery=lambda error, _: reports.append(error))
+        producer.close()
+    assert [error.name() for error in reports] == ["_PURGE_QUEUE"]
+
+
+def test_callback_that_closes_during_the_commit_does_not_make_the_block_fail(
+    mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+) -> None:
+    producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
+    producer.init_transactions(WAIT_S)
+    closed: list[bool] = []
+    mock_cluster.start_request_tracking()
+
+    with producer.transaction():
+        producer.produce("any", b"x", on_delivery=lambda *_: closed.append(producer.close()))
+
+    assert closed == [True]
+    assert len(mock_cluster.requests("EndTxn")) == 1
+
+
+def test_callback_that_raises_in_the_abort_does_not_stop_the_going_back(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+    fill: Callable[..., None],
+    read: Callable[..., list[Any]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(error: Any, message: Any) -> None:
+        raise LookupError("of a callback")
+
+    fill(topic, 5)
+    producer, consumer = make_transactional(**{"linger.ms": 20_000}), make_consumer()
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    read(consumer, 3)
+
+    with pytest.raises(ValueError, match="of the block") as caught:  # noqa: SIM117
+        with producer.transaction(consumer):
+            producer.produce(topic, b"x", on_delivery=refuse)
+            raise ValueError("of the block")
+
+    assert isinstance(caught.value.__context__, LookupError)
+    assert caplog.text == ""
+    assert [message.offset() for message in read(consumer, 1)] == [0]
+
+
+def test_callback_that_raises_the_exception_of_the_block_makes_no_circle(
+    make_transactional: Callable[..., Any], topic: str
+) -> None:
+    failure = ValueError("of both")
+
+    def refuse(error: Any, message: Any) -> None:
+        raise failure
+
+    producer = make_transactional(**{"linger.ms": 20_000})
+    with pytest.raises(ValueError, match="of both") as caught, producer.transaction():
+        producer.produce(topic, b"x", on_delivery=refuse)
+        raise failure
+
+    assert caught.value is failure
+    assert failure.__context__ is not failure

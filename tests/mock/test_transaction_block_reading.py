@@ -1,0 +1,310 @@
+"""`with producer.transaction(consumer):` never commits records without the offsets they came from.
+
+The mock does not apply a transaction's offsets, so the tests ask which offsets were sent.
+"""
+# ruff: noqa: PT012 -- the end of the block raises, not a statement in it
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cykafka.testing import MockCluster
+
+pytestmark = pytest.mark.ours
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def filled(topic: str, fill: Callable[..., None]) -> str:
+    fill(topic, 20)
+    return topic
+
+
+@pytest.fixture
+def assigned(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
+    """A consumer that reads from offset 5, of a group without committed offsets."""
+    consumer = make_consumer({"auto.offset.reset": "latest"})
+    consumer.assign([kafka.TopicPartition(filled, 0, 5)])
+    return consumer
+
+
+@pytest.fixture
+def step(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+) -> tuple[Any, Any]:
+    """A producer and a consumer on a cluster of their own, with six records to read in "in"."""
+    servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
+    mock_cluster.create_topic("in", 1)
+    producer = make_transactional(**servers)
+    consumer = make_consumer(servers)
+    consumer.assign([kafka.TopicPartition("in", 0, 0)])
+    with producer.transaction():
+        for number in range(6):
+            producer.produce("in", str(number), partition=0)
+    return producer, consumer
+
+
+def offsets_of(messages: list[Any]) -> list[int]:
+    return [message.offset() for message in messages]
+
+
+def run(
+    producer: Any, consumer: Any, topic: str, messages: list[Any], timeout: float = WAIT_S
+) -> None:
+    with producer.transaction(consumer, timeout=timeout):
+        for message in messages:
+            producer.produce(topic, message.value())
+
+
+def test_messages_read_after_a_commit_out_of_time_are_not_committed_without_their_offsets(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    step: tuple[Any, Any],
+    read: Callable[..., list[Any]],
+) -> None:
+    producer, consumer = step
+
+    first = read(consumer, 2)
+    with (
+        pytest.raises(kafka.KafkaException) as caught,
+        producer.transaction(consumer, timeout=0.3),
+    ):
+        producer.produce("out", first[0].value())
+        assert producer.flush(WAIT_S) == 0
+        mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 60)
+    assert caught.value.args[0].retriable()
+    mock_cluster.clear_request_errors("EndTxn")
+    later = read(consumer, 2)
+
+    with pytest.raises(kafka.KafkaException) as caught, producer.transaction(consumer):
+        pytest.fail("it has begun")
+    assert caught.value.args[0] == kafka.KafkaError._RETRY
+    assert caught.value.args[0].retriable()
+
+    # The consumer has gone back, so the next round reads everything again.
+    again = read(consumer, 2)
+    assert again[0].offset() < later[0].offset()
+    run(producer, consumer, "out", again)
+
+
+def test_reading_nothing_after_a_failed_block_does_not_refuse_the_next_one(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    step: tuple[Any, Any],
+    read: Callable[..., list[Any]],
+) -> None:
+    producer, consumer = step
+
+    with (
+        pytest.raises(kafka.KafkaException),
+        producer.transaction(consumer, timeout=0.3),
+    ):
+        producer.produce("out", read(consumer, 2)[0].value())
+        assert producer.flush(WAIT_S) == 0
+        mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 60)
+    mock_cluster.clear_request_errors("EndTxn")
+
+    with producer.transaction(consumer):
+        assert offsets_of(read(consumer, 2)) == [0, 1]
+
+
+def test_messages_read_after_going_back_failed_are_not_committed_without_their_offsets(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    step: tuple[Any, Any],
+    read: Callable[..., list[Any]],
+) -> None:
+    producer, consumer = step
+
+    first = read(consumer, 2)
+    with pytest.raises(LookupError), producer.transaction(consumer, timeout=0.5):
+        mock_cluster.push_request_errors("OffsetFetch", [kafka.KafkaError.NOT_COORDINATOR] * 200)
+        raise LookupError
+    mock_cluster.clear_request_errors("OffsetFetch")
+    read(consumer, 2)
+
+    with pytest.raises(kafka.KafkaException) as caught, producer.transaction(consumer):
+        pytest.fail("it has begun")
+    assert caught.value.args[0].retriable()
+    again = read(consumer, 2)
+    assert offsets_of(again) == offsets_of(first)
+    run(producer, consumer, "out", again)
+
+
+def test_partitions_revoked_between_reading_and_the_block_refuse_it(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    filled: str,
+    read: Callable[..., list[Any]],
+    wait_until: Callable[..., None],
+) -> None:
+    producer = make_transactional()
+    consumer = make_consumer()
+    revoked: list[Any] = []
+    consumer.subscribe([filled], on_revoke=lambda _, partitions: revoked.extend(partitions))
+    read(consumer, 5)
+    consumer.unsubscribe()
+    wait_until(lambda: revoked, lambda: consumer.poll(0.1))
+
+    with pytest.raises(kafka.KafkaException) as caught, producer.transaction(consumer):
+        pytest.fail("it has begun")
+    assert caught.value.args[0] == kafka.KafkaError._ASSIGNMENT_LOST
+    assert caught.value.args[0].retriable()
+
+    # It has gone back: this is not said twice.
+    with producer.transaction(consumer):
+        pass
+
+
+def test_revoked_partitions_of_which_nothing_was_read_since_do_not_matter(
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    filled: str,
+    read: Callable[..., list[Any]],
+    wait_until: Callable[..., None],
+) -> None:
+    producer = make_transactional()
+    consumer = make_consumer()
+    revoked: list[Any] = []
+    consumer.subscribe([filled], on_revoke=lambda _, partitions: revoked.extend(partitions))
+    run(producer, consumer, filled, read(consumer, 5))
+    consumer.unsubscribe()
+    wait_until(lambda: revoked, lambda: consumer.poll(0.1))
+
+    with producer.transaction(consumer):
+        pass
+
+
+@pytest.mark.parametrize("in_the_block", [True, False])
+@pytest.mark.parametrize("change", ["seek", "assign", "unassign", "incremental_unassign"])
+def test_giving_up_what_was_read_aborts_the_block(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    assigned: Any,
+    filled: str,
+    read: Callable[..., list[Any]],
+    change: str,
+    in_the_block: bool,
+) -> None:
+    producer = make_transactional()
+    reports: list[Any] = []
+
+    def give_up() -> None:
+        if change == "seek":
+            assigned.seek(kafka.TopicPartition(filled, 0, 15))
+        elif change == "assign":
+            assigned.assign([kafka.TopicPartition(filled, 0, 15)])
+        elif change == "unassign":
+            assigned.unassign()
+        else:
+            assigned.unassign()
+            assigned.incremental_assign([kafka.TopicPartition(filled, 0, 5)])
+            read(assigned, 5)
+            assigned.incremental_unassign([kafka.TopicPartition(filled, 0)])
+
+    messages = read(assigned, 5)
+    if not in_the_block:
+        give_up()
+    with pytest.raises(kafka.KafkaException) as caught, producer.transaction(assigned):
+        assert in_the_block
+        for message in messages:
+            producer.produce(
+                filled, message.value(), on_delivery=lambda error, _: reports.append(error)
+            )
+        give_up()
+
+    assert caught.value.args[0] == kafka.KafkaError._STATE
+    assert f"{filled} [0]" in caught.value.args[0].str()
+    assert caught.value.args[0].txn_requires_abort() == in_the_block
+    assert caught.value.args[0].retriable() != in_the_block
+    if change == "seek":  # still assigned
+        assert offsets_of(read(assigned, 5)) == offsets_of(messages)
+
+
+def test_seek_before_anything_was_read_is_no_matter(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    assigned: Any,
+    filled: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    producer = make_transactional()
+    run(producer, assigned, filled, read(assigned, 5))
+    assigned.seek(kafka.TopicPartition(filled, 0, 15))
+
+    with producer.transaction(assigned):
+        messages = read(assigned, 5)
+    assert offsets_of(messages) == [15, 16, 17, 18, 19]
+
+
+@pytest.mark.parametrize("call", ["poll", "consume", "consume_batch"])
+def test_failed_first_block_goes_back_to_the_first_message_read(
+    make_transactional: Callable[..., Any], assigned: Any, call: str
+) -> None:
+    producer = make_transactional()
+
+    def three() -> list[int]:
+        if call == "poll":
+            return [assigned.poll(WAIT_S).offset() for _ in range(3)]
+        if call == "consume":
+            return offsets_of(assigned.consume(3, WAIT_S))
+        return offsets_of(list(assigned.consume_batch(3, WAIT_S)))
+
+    assert three() == [5, 6, 7]
+    assert three() == [8, 9, 10]
+
+    for _ in range(2):
+        with pytest.raises(LookupError), producer.transaction(assigned):
+            raise LookupError
+        assert three() == [5, 6, 7]
+
+
+def test_failed_first_block_of_a_consumer_of_new_messages_skips_none(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    filled: str,
+    wait_until: Callable[..., None],
+) -> None:
+    producer, writer = make_transactional(), make_producer()
+    consumer = make_consumer({"auto.offset.reset": "latest"})
+    consumer.assign([kafka.TopicPartition(filled, p) for p in range(4)])
+    got: list[Any] = []
+
+    def send_and_read() -> None:
+        writer.produce(filled, b"new", partition=0)
+        assert writer.flush(WAIT_S) == 0
+        got.extend(consumer.consume(1, 0.2))
+
+    wait_until(lambda: got, send_and_read)
+
+    with pytest.raises(LookupError), producer.transaction(consumer):
+        raise LookupError
+
+    assert consumer.poll(WAIT_S).offset() == got[0].offset() >= 20
+
+
+def test_failed_block_goes_back_to_what_the_last_one_committed(
+    make_transactional: Callable[..., Any],
+    assigned: Any,
+    filled: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    producer = make_transactional()
+    run(producer, assigned, filled, read(assigned, 5))
+    read(assigned, 5)
+
+    with pytest.raises(LookupError), producer.transaction(assigned):
+        raise LookupError
+
+    # The mock has not applied the transaction's offsets, so the group has none.
+    assert offsets_of(read(assigned, 1)) == [10]

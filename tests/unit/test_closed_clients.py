@@ -1,0 +1,140 @@
+"""The errors of clients that are closed, were never opened, or have no valid configuration.
+
+Programs match these texts; ours may have more behind them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+# The calls of every handle, then those of each client.
+ANY = {"list_topics": (None, 0), "cluster_id": (0,), "set_sasl_credentials": ("a", "b")}
+CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
+    "Producer": (
+        "Producer has been closed",
+        {
+            "produce": ("t",),
+            "produce_batch": ("t", [{"value": b"x"}]),
+            "poll": (0,),
+            "flush": (0,),
+            "purge": (),
+            "init_transactions": (0,),
+            "begin_transaction": (),
+            "commit_transaction": (0,),
+            "abort_transaction": (0,),
+            "send_offsets_to_transaction": ("partitions", b"x", 0),
+        },
+    ),
+    "Consumer": (
+        "Consumer closed",
+        {
+            "subscribe": (["t"],),
+            "unsubscribe": (),
+            "poll": (0,),
+            "consume": (1, 0),
+            "assign": ("partitions",),
+            "unassign": (),
+            "assignment": (),
+            "incremental_assign": ("partitions",),
+            "incremental_unassign": ("partitions",),
+            "commit": (),
+            "store_offsets": (None, "partitions"),
+            "committed": ("partitions", 0),
+            "position": ("partitions",),
+            "pause": ("partitions",),
+            "resume": ("partitions",),
+            "offsets_for_times": ("partitions", 0),
+            "consumer_group_metadata": (),
+            "memberid": (),
+        },
+    ),
+    "AdminClient": (
+        "AdminClient has been closed",
+        {"poll": (0,), "delete_topics": (["t"],), "describe_cluster": ()},
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def handles_are_freed(no_handle_left: None) -> None:
+    """No handle may be left."""
+
+
+@pytest.fixture(params=["closed", "not initialized"])
+def unusable(request: Any, kafka: ModuleType) -> Iterator[Any]:
+    """Make a client of a subclass that is closed or not initialized."""
+
+    def make(name: str) -> Any:
+        module = importlib.import_module(f"{kafka.__name__}.admin") if "Admin" in name else kafka
+        base = getattr(module, name)
+        if request.param == "not initialized":
+            return type("Mine", (base,), {"__init__": lambda self: None})()
+        config = {**NO_BROKER, **({"group.id": "g"} if name == "Consumer" else {})}
+        client = type("Mine", (base,), {})(config)
+        # The peer's AdminClient has no close().
+        client.__exit__(None, None, None)
+        return client
+
+    return make
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_unusable_client_refuses_calls_in_confluents_words(
+    kafka: ModuleType, unusable: Any, name: str
+) -> None:
+    words, calls = CALLS[name]
+    client = unusable(name)
+    partitions = [kafka.TopicPartition("t", 0, 1)]
+
+    refused = {}
+    for method, arguments in {**calls, **ANY}.items():
+        filled = [partitions if given == "partitions" else given for given in arguments]
+        with pytest.raises(RuntimeError) as caught:
+            getattr(client, method)(*filled)
+        refused[method] = str(caught.value)
+
+    expected = {**dict.fromkeys(calls, words), **dict.fromkeys(ANY, "Handle has been closed")}
+    assert {m: said[: len(expected[m])] for m, said in refused.items()} == expected
+
+
+def test_close_of_an_unusable_client_is_harmless(unusable: Any) -> None:
+    assert unusable("Producer").close() is True
+    assert unusable("Consumer").close() is None
+    assert len(unusable("Producer")) == 0
+
+
+@pytest.mark.ours
+def test_closed_client_names_itself(kafka: ModuleType) -> None:
+    producer = type("Orders", (kafka.Producer,), {})({**NO_BROKER, "client.id": "shop"})
+    producer.close()
+
+    with pytest.raises(
+        RuntimeError, match=r"^Producer has been closed: Orders shop#producer-\d+$"
+    ):
+        producer.poll(0)
+    with pytest.raises(RuntimeError, match=r"Orders.__init__ was not called$"):
+        type(producer).__new__(type(producer)).poll(0)
+
+
+@pytest.mark.parametrize("config", [None, "x", [], 1])
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "AdminClient"])
+def test_client_of_something_else_than_a_dict_is_refused(
+    kafka: ModuleType, name: str, config: Any
+) -> None:
+    module = importlib.import_module(f"{kafka.__name__}.admin") if "Admin" in name else kafka
+
+    with pytest.raises(TypeError, match=r"^expected configuration dict"):
+        getattr(module, name)(config)
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_client_of_two_dicts_is_refused(kafka: ModuleType, name: str) -> None:
+    with pytest.raises(TypeError, match=r"^expected tuple containing single dict"):
+        getattr(kafka, name)(NO_BROKER, NO_BROKER)

@@ -1,0 +1,92 @@
+"""The patches of librdkafka: their headers, and how strictly they apply."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEADER = """\
+Description: it fails
+ Because of this.
+Affects: 1.0.0 and later
+Fixed-In: 1.2.0
+Bug: https://example.org/1
+Test: tests/test_a.py::test_b
+
+"""
+DIFF = """\
+--- a/src/a.c
++++ b/src/a.c
+@@ -1,3 +1,3 @@
+ before();
+-wrong();
++right();
+ after();
+"""
+SOURCE = "before();\nwrong();\nafter();\n"
+
+
+@pytest.fixture
+def patches(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "vendor"))
+    import librdkafka_patches
+
+    return librdkafka_patches
+
+
+def write(folder: Path, source: str, patch: str = HEADER + DIFF) -> Path:
+    (folder / "tree" / "src").mkdir(parents=True)
+    (folder / "tree" / "src" / "a.c").write_text(source)
+    (folder / "0001-it.patch").write_text(patch)
+    return folder / "tree"
+
+
+def test_each_patch_names_a_test_that_is_there(patches: ModuleType) -> None:
+    """The tests in `mock/test_mock_faults.py` fail without their patches."""
+    texts = [patch.path.read_text() for patch in patches.load_patches()]
+    assert texts
+    for text in texts:
+        named = re.search(r"^Test: (\S+)::(\w+)$", text, re.MULTILINE)
+        assert named is not None, text
+        assert f" {named[2]}(" in (ROOT / named[1]).read_text()
+
+
+def test_header_says_what_fails_and_where_it_is_fixed(patches: ModuleType, tmp_path: Path) -> None:
+    write(tmp_path, SOURCE)
+    (patch,) = patches.load_patches(tmp_path)
+    assert (patch.name, patch.effect, patch.fixed_in) == ("0001-it", "it fails", "1.2.0")
+
+
+def test_header_that_lacks_a_field_is_refused(patches: ModuleType, tmp_path: Path) -> None:
+    write(tmp_path, SOURCE, HEADER.replace("Test: ", "Tests: ") + DIFF)
+    with pytest.raises(patches.VendorError, match=r"0001-it\.patch: its header lacks Test"):
+        patches.load_patches(tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs patch")
+@pytest.mark.parametrize(
+    ("source", "fits"),
+    [
+        (SOURCE, True),
+        ("// another line\n" + SOURCE, False),
+        (SOURCE.replace("before", "others"), False),
+        (SOURCE.replace("wrong", "right"), False),
+    ],
+    ids=["as pinned", "moved", "other context", "applied already"],
+)
+def test_patch_applies_to_exactly_its_source(
+    patches: ModuleType, tmp_path: Path, source: str, fits: bool
+) -> None:
+    tree = write(tmp_path, source)
+    (patch,) = patches.load_patches(tmp_path)
+    if fits:
+        patch.apply(tree)
+        assert (tree / "src" / "a.c").read_text() == source.replace("wrong", "right")
+    else:
+        with pytest.raises(patches.VendorError, match=r"0001-it\.patch does not apply"):
+            patch.apply(tree)
