@@ -5,17 +5,27 @@ PYTHON ?= python3
 VENV ?= .venv
 # Passed on to the demo, to pytest or to the benchmarks: make test ARGS="-k producer -x"
 ARGS ?=
-# What runs under the sanitizers and under valgrind (test_vendor has no code of ours in C).
+# Tests wait more than they compute, so there are more workers than a small machine has cores.
+# ARGS="-n0" runs one test after another, in one process.
+WORKERS ?= 4
+in_parallel = -n $(WORKERS) --dist loadgroup --max-worker-restart=0
+# The shortest duration of `make soak`, and the seed of its first round.
+DURATION ?= 10m
+SEED ?=
+# The tests under the sanitizers and under valgrind.
 ASAN_TESTS ?= tests/unit tests/mock tests/property
 CHECK_MEMORY_TESTS ?= tests/unit tests/mock $(wildcard tests/broker/test_admin_*.py) \
   tests/broker/test_lag.py tests/broker/test_transactions.py
 VALGRIND_TESTS ?= tests/unit
-# A forked child leaves librdkafka's objects alone on purpose, and how much memory the process has says
-# nothing under these tools. The demo's processes would be most of the time, and so would the tests of
-# pip_services4_kafka, which is Python on what the others test.
-MEMORY_ARGS := -q -p no:cacheprovider --ignore=tests/unit/test_vendor.py \
-  --ignore=tests/mock/test_demo.py --ignore=tests/unit/pip_services \
-  --ignore=tests/mock/pip_services --timeout=600 -k "not fork and not grow_the_process"
+# These tools find nothing in tests of pure Python code: the demo, the examples,
+# pip_services4_kafka, Spark's planning. A forked child leaks librdkafka's objects on purpose. The
+# process's memory size means nothing under these tools.
+PYTHON_ALONE := $(addprefix tests/unit/,pip_services spark test_benchmarks.py test_build_info.py \
+  test_certificates.py test_cli.py test_layers.py test_testing_kafka.py \
+  test_vendor.py test_vendor_patches.py) \
+  $(addprefix tests/mock/,pip_services test_demo.py test_examples.py test_guide.py)
+MEMORY_ARGS := -q -p no:cacheprovider $(addprefix --ignore=,$(PYTHON_ALONE)) --timeout=600 \
+  -k "not fork and not grow_the_process"
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -28,7 +38,7 @@ MAKEFLAGS += --no-builtin-rules
 bin := $(VENV)/bin
 stamps := $(VENV)/.stamps
 pip := $(bin)/python -m pip -q --disable-pip-version-check
-vendor_files := $(wildcard vendor/*.py vendor/*.toml vendor/CMakeLists.txt)
+vendor_files := $(wildcard vendor/*.py vendor/*.toml vendor/CMakeLists.txt vendor/patches/*.patch)
 # Folders too: a file that was removed changes nothing but its folder.
 sources := CMakeLists.txt pyproject.toml LICENSE $(wildcard README.md) $(vendor_files) \
   $(shell find src csrc tests/c -name __pycache__ -prune -o -print)
@@ -47,10 +57,12 @@ demo: $(stamps)/install $(stamps)/group-demo $(stamps)/group-data $(if $(BROKER)
 demo: ## everything from nothing, then the demo (ARGS="..."; BROKER=1: with real Kafka)
 	$(bin)/python -m cykafka demo $(if $(BROKER),--broker) $(ARGS)
 
-test: $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps)/group-compat
-test: $(stamps)/group-pip-services $(stamps)/group-spark $(stamps)/kafka ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
+test_needs = $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps)/group-compat \
+  $(stamps)/group-pip-services $(stamps)/group-spark $(stamps)/java
+
+test: $(test_needs) ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
 	$(bin)/ctest --test-dir build/release --output-on-failure
-	CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(ARGS)
+	CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(in_parallel) $(ARGS)
 
 build: $(stamps)/install ## build and install the package into .venv
 
@@ -79,14 +91,18 @@ bench-spark: ## Spark's source and sink beside its own Kafka connector (ARGS="--
 	$(bin)/python benchmarks/bench_spark.py $(ARGS)
 
 ##@ Check
-.PHONY: lint asan tsan valgrind check-memory clean
-lint: $(stamps)/install $(stamps)/group-dev $(stamps)/group-spark ## ruff, mypy, and the stubs against the modules
-	$(bin)/ruff check .
-	$(bin)/ruff format --check .
+.PHONY: lint soak asan tsan valgrind check-memory clean
+lint: $(stamps)/install $(stamps)/group-lint $(stamps)/group-dev $(stamps)/group-spark
+lint: ## pre-commit's hooks on every file, mypy, and the stubs against the modules
+	PATH="$(abspath $(bin)):$$PATH" pre-commit run --all-files $(if $(CI),--show-diff-on-failure)
 	$(bin)/mypy src vendor
 	$(bin)/python -m mypy.stubtest cykafka --ignore-unused-allowlist \
 	  --mypy-config-file pyproject.toml \
 	  --allowlist tests/typing/stubtest_allowlist.txt
+
+soak: $(test_needs) ## kills and random examples, again and again (DURATION=10m SEED=...)
+	CYKAFKA_REQUIRE_BROKER=1 $(bin)/python tests/shared/soak.py --duration $(DURATION) \
+	  $(if $(SEED),--seed $(SEED)) $(in_parallel) $(ARGS)
 
 asan: tests := $(ASAN_TESTS)
 asan: run-asan ## the tests under AddressSanitizer and UBSan, with our leaks
@@ -103,7 +119,7 @@ run-asan: build/asan/installed $(stamps)/install $(stamps)/group-dev \
   $(stamps)/group-pip-services $(stamps)/kafka
 	$(bin)/ctest --test-dir build/asan/cmake --output-on-failure
 	$(bin)/python tests/memory/sanitized.py build/asan \
-	  $(bin)/python -m pytest $(MEMORY_ARGS) $(tests) $(ARGS)
+	  $(bin)/python -m pytest $(in_parallel) $(MEMORY_ARGS) $(tests) $(ARGS)
 
 valgrind: build/debug/installed $(stamps)/group-dev ## some tests under valgrind (slow)
 	vendor/system-packages.sh $(PYTHON) valgrind
@@ -125,7 +141,7 @@ $(stamps)/venv: vendor/system-packages.sh
 	mkdir -p $(stamps)
 	touch $@
 
-# build, compat, demo, dev, bench, pip-services, spark, wheel: the groups of pyproject.toml.
+# bench, build, compat, demo, dev, lint, pip-services, spark, wheel: the groups of pyproject.toml.
 $(stamps)/group-%: pyproject.toml $(stamps)/venv
 	$(pip) install --group $*
 	touch $@
@@ -138,6 +154,13 @@ $(stamps)/group-data: pyproject.toml $(stamps)/venv
 # Java, Maven and Kerberos for the tests with real brokers, which fetch Kafka themselves.
 $(stamps)/kafka: vendor/system-packages.sh $(stamps)/venv
 	vendor/system-packages.sh $(PYTHON) kafka
+	touch $@
+
+# Archives of classes, from which Kafka and Spark start in a third of the time, once per user; and
+# Spark's Python modules, compiled.
+$(stamps)/java: $(stamps)/group-dev $(stamps)/group-spark $(stamps)/kafka | $(stamps)/install
+	$(bin)/python -W ignore tests/shared/spark_bytecode.py
+	$(bin)/python tests/shared/java_classes.py
 	touch $@
 
 $(stamps)/librdkafka: $(vendor_files) $(stamps)/group-build
