@@ -27,7 +27,7 @@ from processes import family, is_there
 from repeated import kills
 from spark_jobs import Bench
 
-KILLS = kills(4, 20)
+KILLS, MORE = kills(4, 20), 20
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 PARTITIONS, RECORDS = 4, 150
 MOST_S = 1.5
@@ -137,7 +137,7 @@ def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(START_S + 60 * KILLS)
+@pytest.mark.timeout(START_S + 60 * (KILLS + MORE))
 def test_each_offset_is_archived_once_whatever_is_killed(
     bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]
 ) -> None:
@@ -145,7 +145,9 @@ def test_each_offset_is_archived_once_whatever_is_killed(
     dice = random.Random(SEED)
     drivers.append(Driver(bench, topic, tmp_path))
     seen = workers = number = fills = 0
-    while number < KILLS:
+    midway = False
+    # A few kills may all come before the first archived record; then more follow.
+    while number < KILLS or (not midway and number < KILLS + MORE):
         bench.fill(topic, RECORDS, PARTITIONS)
         fills += 1
         driver = drivers[-1]
@@ -170,6 +172,7 @@ def test_each_offset_is_archived_once_whatever_is_killed(
         assert not twice(offsets), f"seed {SEED}, kill {number}"
         assert len(offsets) >= seen, f"seed {SEED}, kill {number}: what was there has gone"
         seen = len(offsets)
+        midway |= 0 < seen < fills * PARTITIONS * RECORDS
 
     expected = {
         (partition, offset): 1
@@ -177,8 +180,7 @@ def test_each_offset_is_archived_once_whatever_is_killed(
         for offset in range(fills * RECORDS)
     }
     assert workers > 0 or KILLS < 10, "no worker was ever killed"
-    assert seen > 0, "nothing was ever archived before a kill: the moments are too early"
-    assert seen < len(expected), "all was archived before the last kill: the moments are too late"
+    assert midway, "no kill found some records archived and some not: the moments are wrong"
     for kind in spark_archives.KINDS:
         rest = spark_archives.config(bench.servers, topic, tmp_path, bench.java_options, kind)
         given = {"topics": topic, "path": rest["path"], "checkpoint": rest["checkpoint"]}
