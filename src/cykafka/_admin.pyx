@@ -335,7 +335,7 @@ cdef class Admin(Client):
         if self._results is not NULL:
             rd_kafka_queue_yield(self._results)
 
-    cdef int release(self) noexcept:
+    cdef int release(self) except -1:
         cdef rd_kafka_queue_t *results = self._results
         cdef rd_kafka_event_t *event
         self._results = NULL

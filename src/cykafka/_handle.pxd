@@ -68,7 +68,7 @@ cdef class Handle:
     cdef void wake(self) noexcept nogil
     cdef int abandon_close(self) except -1
     cdef int64_t undelivered(self) noexcept
-    cdef int release(self) noexcept
+    cdef int release(self) except -1
     cdef int destroy(self, int flags, int64_t deadline=*, bint signals=*) except -1
     cdef object finish_close(self, int flags, int64_t deadline, object raised)
     cdef int free(self, int flags, int64_t deadline, bint signals, bint *done) except -1

@@ -572,7 +572,7 @@ cdef class Handle:
         """How many messages a producer has not delivered yet."""
         return 0
 
-    cdef int release(self) noexcept:
+    cdef int release(self) except -1:
         """Free what must go before the rd_kafka_t: a subclass's share."""
         return 0
 
@@ -581,9 +581,12 @@ cdef class Handle:
         raises; the arguments are those of free()."""
         cdef bint done = False
         try:
-            if self._generation == ck_runtime_generation:  # else a callback has forked, in here
-                self.release()
-                self.free(flags, deadline, signals, &done)
+            if self._generation == ck_runtime_generation:  # else other code has forked, in here
+                try:
+                    self.release()
+                finally:
+                    if self._generation == ck_runtime_generation:
+                        self.free(flags, deadline, signals, &done)
         finally:
             self._state = CLOSED
             # A signal handler may raise in any of these.

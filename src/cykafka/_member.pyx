@@ -139,7 +139,7 @@ cdef class Member(Client):
             rd_kafka_conf_set_offset_commit_cb(conf, ck_callback_commit)
         return 0
 
-    cdef int release(self) noexcept:
+    cdef int release(self) except -1:
         """Give every message back: librdkafka waits for them when it is destroyed."""
         cdef ck_batch_t *batch = self._batches
         cdef Storage storage

@@ -154,13 +154,13 @@ cdef class Producer(Publisher):
             ck_callback_poll(self._ptr, 0)
         return rd_kafka_outq_len(self._ptr) - <int64_t>rd_kafka_queue_length(self._wait_queue)
 
-    cdef int release(self) noexcept:
+    cdef int release(self) except -1:
         watch = self._watch
         self._watch = None
         self.drop_reports()
         self.release_topics()
         if watch is not None:
-            watch.end()  # calls the event loop, which may raise
+            watch.end()  # calls the event loop: Python code, which may raise
         return 0
 
     cdef void drop_reports(self) noexcept:

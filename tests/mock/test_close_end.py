@@ -249,6 +249,23 @@ def test_close_does_not_wait_longer_for_librdkafka_than_told(
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer", "AdminClient"])
+def test_dropped_client_does_not_wait_long_for_librdkafka(
+    none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
+) -> None:
+    from cykafka._handle import live_handles
+
+    client = stuck(kind)
+    alive = live_handles()["handles"]
+    started = time.monotonic()
+
+    with pytest.warns(ResourceWarning, match="was never closed"):
+        del client
+
+    assert time.monotonic() - started < BOUND_S
+    assert live_handles()["handles"] == alive
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer", "AdminClient"])
 def test_interrupt_ends_the_wait_for_librdkafka(
     none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
 ) -> None:

@@ -326,6 +326,39 @@ def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: s
     run(main())
 
 
+def test_interrupt_in_the_loop_comes_out_of_close(
+    make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = make_producer({"linger.ms": 300})
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        call_soon_threadsafe = loop.call_soon_threadsafe
+
+        def interrupted(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            if callback.__name__ == "_unread":  # the last that close() asks of the loop
+                raise KeyboardInterrupt
+            return call_soon_threadsafe(callback, *args, **kwargs)
+
+        delivery = producer.publish(topic, ["a"])
+        waiting = asyncio.ensure_future(_awaited(delivery))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+        monkeypatch.undo()
+        await waiting
+
+    handles = live_handles()["handles"]
+    run(main())
+    assert "closed" in repr(producer)
+    assert live_handles()["handles"] == handles - 1
+
+
+async def _awaited(delivery: Delivery) -> None:
+    await delivery
+
+
 def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> None:
     producer = make_producer()
     gc.collect()

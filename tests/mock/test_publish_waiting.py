@@ -205,6 +205,32 @@ def test_wait_beside_a_flushing_thread_ends_at_once(make_producer: Any, topic: s
     assert sorted(times)[25] < 0.05 + 4 * wake_up_s()
 
 
+def test_wait_keeps_the_order_of_reports(
+    kafka: Any,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    # The wait ends at a report in the middle of a batch, while those of other batches wait.
+    producer = make_producer({"linger.ms": 20, "batch.num.messages": 1000})
+    offsets: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        assert error is None
+        offsets.append(message.offset())
+
+    delivery = producer.publish(topic, ["a"] * 10, partitions=0)
+    for _ in range(5000):
+        producer.produce(topic, b"b", partition=0, on_delivery=delivered)
+    consumer, partition = make_consumer(), kafka.TopicPartition(topic, 0)
+    wait_until(lambda: consumer.get_watermark_offsets(partition)[1] == 5010)
+    delivery.wait(WAIT_S)
+    assert producer.flush(WAIT_S) == 0
+
+    assert offsets == list(range(10, 5010))
+
+
 def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a"])
