@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+# Several times CK_CALLBACK_REPORTS.
+MANY = 5000
 WAIT_S = 10.0
 NO_BROKER = "127.0.0.1:1"
 
@@ -96,6 +98,51 @@ def test_reports_of_a_partition_come_in_order(producer: Any, topic: str) -> None
     assert reports.values == [str(number).encode() for number in range(500)]
     assert [message.offset() for _, message in reports] == list(range(500))
     assert reports.errors == [None] * 500
+
+
+@pytest.fixture
+def waiting(make_producer: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a producer with many reports to be served, which is done in parts."""
+
+    def make(on_delivery: Callable[..., None]) -> Any:
+        producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
+        for number in range(MANY):
+            producer.produce("any", str(number), on_delivery=on_delivery)
+        producer.purge()
+        return producer
+
+    return make
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("call", ["poll", "flush", "close"])
+def test_call_without_time_serves_all_waiting_reports(
+    waiting: Callable[..., Any], call: str
+) -> None:
+    reports = Reports()
+    producer = waiting(reports)
+
+    outcome = getattr(producer, call)(timeout=0)
+
+    assert reports.values == [str(number).encode() for number in range(MANY)]
+    assert outcome > 0 if call == "poll" else outcome == {"flush": 0, "close": True}[call]
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("call", ["poll", "flush"])
+def test_callback_that_closes_is_followed_by_the_other_reports(
+    waiting: Callable[..., Any], call: str
+) -> None:
+    seen: list[bytes] = []
+
+    def close(error: Any, message: Any) -> None:
+        seen.append(message.value())
+        producer.close()
+
+    producer = waiting(close)
+    getattr(producer, call)(timeout=0)
+
+    assert seen == [str(number).encode() for number in range(MANY)]
 
 
 def test_report_only_error_is_silent_about_success(
