@@ -9,8 +9,6 @@ static _Thread_local bool ck_may_yield;
 static _Thread_local bool ck_inside;
 /* The delivery this thread waits for, if any: its last report ends the wait. */
 static _Thread_local const ck_delivery_t *ck_goal;
-/* How many more delivery reports with an event of their own the wait takes; 0: any number. */
-static _Thread_local unsigned ck_room;
 /* Whether this thread is librdkafka's background thread, inside a callback of ours. */
 static _Thread_local bool ck_background;
 
@@ -19,16 +17,6 @@ static bool ck_set_may_yield(bool may_yield) {
 
         ck_may_yield = may_yield;
         return before;
-}
-
-/* Ends the wait between two delivery reports. */
-static void ck_callback_interrupt(rd_kafka_t *rk) {
-#if CK_PATCHED /* else the reports behind this one would lose their order */
-        if (ck_may_yield && !ck_inside)
-                rd_kafka_yield(rk);
-#else
-        (void)rk;
-#endif
 }
 
 static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *event) {
@@ -42,8 +30,10 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         ck_report_t *report = rkmessage->_private;
 
         if (ck_delivery_is_opaque(report)) {
-                if (ck_delivery_report(rkmessage, ck_goal))
-                        ck_callback_interrupt(rk);
+                /* Without our patch the reports behind this one would lose their order. */
+                if (ck_delivery_report(rkmessage, ck_goal) && CK_PATCHED &&
+                    ck_may_yield && !ck_inside)
+                        rd_kafka_yield(rk);
                 return;
         }
         if (!report) {
@@ -64,8 +54,6 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         /* No rd_kafka_message_produce_errstr(): 2.14.2 has freed the broker's error text
          * by now. */
         ck_queue_push((ck_queue_t *)opaque, &report->event);
-        if (ck_room && !--ck_room)
-                ck_callback_interrupt(rk);
 }
 
 void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque) {
@@ -188,13 +176,11 @@ int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
 }
 
 int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
-                      int timeout_ms, const unsigned *since, int *more) {
+                      int timeout_ms, const unsigned *since) {
         ck_turn_t *turn = ck_queue_turn(queue);
         int64_t started = ck_runtime_now_ms();
         int served;
 
-        if (more)
-                *more = 0;
         if (!ck_turn_take(turn, timeout_ms, since, goal ? ck_delivery_has_come : NULL,
                           goal))
                 return 0;
@@ -203,25 +189,16 @@ int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *go
                 timeout_ms = left > 0 ? (int)left : 0;
         }
         ck_goal = goal;
-        ck_room = more ? CK_CALLBACK_REPORTS : 0;
         served = ck_callback_poll(rk, timeout_ms);
-        if (more)
-                *more = !ck_room;
-        ck_room = 0;
         ck_goal = NULL;
         ck_turn_give(turn);
         return served;
 }
 
-rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms, int *more) {
+rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms) {
         bool before = ck_set_may_yield(!ck_inside);
-        rd_kafka_resp_err_t err;
+        rd_kafka_resp_err_t err = rd_kafka_flush(rk, timeout_ms);
 
-        ck_room = more ? CK_CALLBACK_REPORTS : 0;
-        err = rd_kafka_flush(rk, timeout_ms);
-        if (more)
-                *more = !ck_room;
-        ck_room = 0;
         ck_set_may_yield(before);
         return err;
 }

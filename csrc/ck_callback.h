@@ -78,24 +78,17 @@ CK_EXPORT bool ck_callback_inside(bool inside);
 /* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
 
-/* After so many delivery reports with an event of their own, ck_callback_flush() and
- * ck_callback_serve() return, because a report costs least while it is in the processor's
- * caches. */
-enum { CK_CALLBACK_REPORTS = 1024 };
-
 /* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to
  * timeout_ms (-1: forever), or until goal is done (NULL: no goal). With `since`, also
  * returns once ck_turn_ended() differs from *since, because another thread has served
- * (NULL: ignored). With `more`, also returns after CK_CALLBACK_REPORTS reports, and sets
- * *more to whether it has (NULL: takes any number). Returns the number of operations
- * served. Takes the turn's lock, and does not hold it while it serves. */
+ * (NULL: ignored). Returns the number of operations served. Takes the turn's lock, and
+ * does not hold it while it serves. */
 CK_EXPORT int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue,
                                 const ck_delivery_t *goal, int timeout_ms,
-                                const unsigned *since, int *more);
+                                const unsigned *since);
 
-/* rd_kafka_flush. `more` as above. */
-CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms,
-                                                int *more);
+/* rd_kafka_flush. */
+CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms);
 
 /* rd_kafka_consumer_poll: a message the caller destroys, or NULL. */
 CK_EXPORT rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms);

@@ -6,7 +6,8 @@
  * Each of their reports holds references, which must still be given back. The reports of
  * a producer therefore lie in its own blocks, where the lost ones can be found; reports
  * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
- * except one block, when no report is in flight.
+ * except one block, when no report is in flight. From 2 MiB on it comes in huge pages, if
+ * the system has any.
  *
  * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
  * frees the blocks. Threads: one at a time, for us the one that holds the GIL.

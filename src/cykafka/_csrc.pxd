@@ -222,11 +222,9 @@ cdef extern from "ck_callback.h" nogil:
     bint ck_callback_is_background()
     bint ck_callback_inside(bint inside)
     int ck_callback_poll(rd_kafka_t *rk, int timeout_ms)
-    enum:
-        CK_CALLBACK_REPORTS
     int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
-                          int timeout_ms, const unsigned *since, bint *more)
-    rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms, bint *more)
+                          int timeout_ms, const unsigned *since)
+    rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
 
 cdef extern from "ck_end.h" nogil:

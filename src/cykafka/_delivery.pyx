@@ -317,7 +317,7 @@ cdef class Delivery:
             else:
                 rk = handle.enter()
                 with nogil:
-                    ck_callback_serve(rk, handle._events, delivery, ms, NULL, NULL)
+                    ck_callback_serve(rk, handle._events, delivery, ms, NULL)
                 handle.leave()
                 handle.dispatch(NOW)
             if ck_delivery_is_done(delivery):

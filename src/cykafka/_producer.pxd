@@ -11,7 +11,6 @@ cdef class Producer(Publisher):
     # The memory of the reports in flight, which is freed with the queue of events.
     cdef ck_flight_t *_flight
 
-    cdef bint has_more(self, int64_t *waiting) noexcept
     cdef int64_t flush_until(self, int64_t deadline) except -1
     cdef void drop_reports(self) noexcept
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,

@@ -12,7 +12,6 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
-    CK_CALLBACK_REPORTS,
     CK_SLOT_FLIGHT,
     PyThread_get_thread_ident,
     ck_callback_flush,
@@ -282,7 +281,7 @@ cdef class Producer(Publisher):
                 rk = self.enter()
                 try:
                     with nogil:
-                        ck_callback_serve(rk, self._events, NULL, ms, &ended, NULL)
+                        ck_callback_serve(rk, self._events, NULL, ms, &ended)
                 finally:
                     self.leave()
                 self.dispatch(NOW)
@@ -375,30 +374,24 @@ cdef class Producer(Publisher):
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef int64_t served = 0
-        cdef int64_t waiting = -1
-        cdef bint more = False
         cdef rd_kafka_t *rk
         cdef int ms
         while True:
             # What a raising callback has left over comes first, and does not wait.
-            if (not more and self._events is not NULL
-                    and self._dispatcher != PyThread_get_thread_ident()):
+            if self._events is not NULL and self._dispatcher != PyThread_get_thread_ident():
                 served += ck_queue_length(self._events)
-            more = False
             ms = 0 if served else self.slice_ms(deadline)
             rk = self.enter()
             # A look at an empty queue is not worth letting go of the GIL.
             if ms or rd_kafka_queue_length(self._wait_queue):
                 try:
                     with nogil:
-                        served += ck_callback_serve(rk, self._events, NULL, ms, NULL, &more)
+                        served += ck_callback_serve(rk, self._events, NULL, ms, NULL)
                 finally:
                     self.leave()
             else:
                 self.leave()
             self.dispatch(NOW)
-            if more and self._open_in == ck_runtime_generation and self.has_more(&waiting):
-                continue
             if served or ms == 0:
                 return served
             PyErr_CheckSignals()
@@ -419,22 +412,10 @@ cdef class Producer(Publisher):
         """
         return self.flush_until(deadline_after(timeout_ms(timeout, "timeout")))
 
-    cdef bint has_more(self, int64_t *waiting) noexcept:
-        """Whether to serve again after CK_CALLBACK_REPORTS reports: as many times as records were
-        waiting, since other threads may produce for ever. Set *waiting to -1 before the first."""
-        if self._ptr is NULL:
-            return False  # closed by a callback
-        if waiting[0] < 0:
-            waiting[0] = rd_kafka_outq_len(self._ptr)
-        waiting[0] -= CK_CALLBACK_REPORTS
-        return waiting[0] > -CK_CALLBACK_REPORTS
-
     cdef int64_t flush_until(self, int64_t deadline) except -1:
         cdef unsigned long me = PyThread_get_thread_ident()
-        cdef int64_t left
-        cdef int64_t waiting = -1
-        cdef bint more = False
         cdef rd_kafka_t *rk
+        cdef int64_t left
         cdef int ms
         while True:
             ms = SLICE
@@ -443,7 +424,7 @@ cdef class Producer(Publisher):
             rk = self.enter()
             with nogil:
                 ck_turn_enter(ck_queue_turn(self._events), self._wait_queue)
-                ck_callback_flush(rk, ms, &more)
+                ck_callback_flush(rk, ms)
                 ck_turn_leave(ck_queue_turn(self._events))
             self.leave()
             self.dispatch(deadline)
@@ -453,7 +434,7 @@ cdef class Producer(Publisher):
             # In a delivery callback, the reports behind it come when it is over.
             if self._dispatcher != me:
                 left += ck_queue_length(self._events)
-            if left == 0 or (ms == 0 and not (more and self.has_more(&waiting))):
+            if left == 0 or ms == 0:
                 return left
             PyErr_CheckSignals()
 

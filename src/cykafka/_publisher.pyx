@@ -387,7 +387,7 @@ cdef class Publisher(Transactional):
         keep."""
         cdef rd_kafka_t *rk = self.enter()
         with nogil:
-            ck_callback_serve(rk, self._events, NULL, 0, NULL, NULL)
+            ck_callback_serve(rk, self._events, NULL, 0, NULL)
         self.leave()
         self.dispatch(NOW)
         return 0
@@ -419,7 +419,7 @@ cdef class Publisher(Transactional):
                 ms = SLICE if ms < 0 else min(ms, <int>SLICE)
                 rk = self.enter()
                 with nogil:
-                    ck_callback_serve(rk, self._events, NULL, ms, &ended, NULL)
+                    ck_callback_serve(rk, self._events, NULL, ms, &ended)
                 self.leave()
                 self.dispatch(NOW)
             PyErr_CheckSignals()

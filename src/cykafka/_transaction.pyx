@@ -202,7 +202,7 @@ cdef class Transactional(Client):
             slice = <int>max(0, min(started + SLICE, deadline) - ck_runtime_now_ms())
             try:
                 with nogil:
-                    ck_callback_serve(rk, self._events, NULL, slice, NULL, NULL)
+                    ck_callback_serve(rk, self._events, NULL, slice, NULL)
             finally:
                 self.leave()
             PyErr_CheckSignals()

@@ -23,39 +23,10 @@ static void test_report_tells_where_the_record_went(void) {
             .value = "v", .value_len = 1, .partition = 2, .report = &report};
 
         CHECK(ck_produce(rk, rkt, &record) == NULL);
-        CHECK(ck_callback_flush(rk, 10000, NULL) == RD_KAFKA_RESP_ERR_NO_ERROR);
+        CHECK(ck_callback_flush(rk, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
         CHECK(ck_queue_pop(queue) == &report.event);
         CHECK(report.event.kind == CK_EVENT_REPORT && report.event.code == 0);
         CHECK(report.partition == 2 && report.offset == 0 && report.latency > 0);
-        rd_kafka_topic_destroy(rkt);
-        rd_kafka_destroy(rk);
-        ck_queue_destroy(queue);
-}
-
-static void test_wait_takes_a_part_of_many_reports(void) {
-        enum { MANY = 2 * CK_CALLBACK_REPORTS + 100 };
-        ck_queue_t *queue = ck_queue_new();
-        rd_kafka_t *rk = new_producer(queue, NULL, NULL);
-        rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
-        ck_report_t *reports = calloc(MANY, sizeof(*reports));
-        int i, more;
-
-        for (i = 0; i < MANY; i++) {
-                ck_record_t record = {.partition = RD_KAFKA_PARTITION_UA,
-                                      .report = &reports[i]};
-                CHECK(ck_produce(rk, rkt, &record) == NULL);
-        }
-        CHECK(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT) ==
-              0);
-        ck_callback_serve(rk, queue, NULL, 10000, NULL, &more);
-        CHECK(more && ck_queue_length(queue) == CK_CALLBACK_REPORTS);
-        CHECK(ck_callback_flush(rk, 10000, &more) == RD_KAFKA_RESP_ERR__TIMED_OUT);
-        CHECK(more && ck_queue_length(queue) == 2 * CK_CALLBACK_REPORTS);
-        CHECK(ck_callback_flush(rk, 10000, &more) == RD_KAFKA_RESP_ERR_NO_ERROR);
-        CHECK(!more && ck_queue_length(queue) == MANY);
-        for (i = 0; i < MANY; i++)
-                CHECK(ck_queue_pop(queue)); /* in any order: of several partitions */
-        free(reports);
         rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
         ck_queue_destroy(queue);
@@ -72,7 +43,7 @@ static void test_failure_without_a_report_is_counted(void) {
         CHECK(ck_produce(rk, rkt, &record) == NULL);
         CHECK(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT) ==
               0);
-        CHECK(ck_callback_flush(rk, 10000, NULL) == RD_KAFKA_RESP_ERR_NO_ERROR);
+        CHECK(ck_callback_flush(rk, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
         CHECK(ck_queue_pop(queue) == NULL);
         CHECK(ck_queue_take_untold(queue, &first) == 1);
         CHECK(first && first->code == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
@@ -162,7 +133,6 @@ static void test_marks_of_the_thread_are_restored(void) {
 
 int main(void) {
         test_report_tells_where_the_record_went();
-        test_wait_takes_a_part_of_many_reports();
         test_failure_without_a_report_is_counted();
         test_refused_record_leaves_the_headers_to_the_caller();
         test_refusal_is_told_where_the_quick_call_is_silent();

@@ -336,7 +336,7 @@ static void test_publishing(void) {
                 continue;
         ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__FAIL);
         while (!ck_delivery_is_done(delivery))
-                ck_callback_serve(rk, queue, delivery, 10000, false, NULL);
+                ck_callback_serve(rk, queue, delivery, 10000, false);
         CHECK(left == 0);
         left = -1;
         CHECK(ck_delivery_failed(delivery) == 0);

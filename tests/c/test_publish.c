@@ -23,10 +23,10 @@ static ck_delivery_t *publish_all(rd_kafka_t *rk, ck_queue_t *queue,
 
         while ((err = ck_publish(rk, publish, delivery, 1)))
                 if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL)
-                        ck_callback_serve(rk, queue, NULL, 1000, NULL, NULL);
+                        ck_callback_serve(rk, queue, NULL, 1000, NULL);
         ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__FAIL);
         while (!ck_delivery_is_done(delivery))
-                ck_callback_serve(rk, queue, delivery, 10000, NULL, NULL);
+                ck_callback_serve(rk, queue, delivery, 10000, NULL);
         return delivery;
 }
 
@@ -110,7 +110,7 @@ static void test_slice_that_is_over_is_gone_on_with(void) {
         CHECK(calls > 10 && publish.next == 50000);
         ck_delivery_close(delivery, 0);
         while (!ck_delivery_is_done(delivery))
-                ck_callback_serve(rk, queue, delivery, 10000, NULL, NULL);
+                ck_callback_serve(rk, queue, delivery, 10000, NULL);
         CHECK(ck_delivery_failed(delivery) == 0);
         CHECK(ck_delivery_slots(delivery)[49999].offset == 49999);
         ck_delivery_release(delivery);

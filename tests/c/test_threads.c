@@ -79,7 +79,7 @@ static void publish_batch(shared_t *shared, int n) {
         while (ended = ck_turn_ended(ck_queue_turn(shared->queue)),
                (err = ck_publish(shared->rk, &publish, delivery, 1)))
                 if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
-                        ck_callback_serve(shared->rk, shared->queue, NULL, 1000, &ended, NULL);
+                        ck_callback_serve(shared->rk, shared->queue, NULL, 1000, &ended);
                         dispatch(shared);
                 }
         if (n % 3 == 1)
@@ -94,7 +94,7 @@ static void publish_batch(shared_t *shared, int n) {
         if (n % 5 == 1)
                 want(shared, delivery, CK_DELIVERY_TELL | CK_DELIVERY_RELEASE);
         while (!ck_delivery_is_done(delivery)) {
-                ck_callback_serve(shared->rk, shared->queue, delivery, 1000, NULL, NULL);
+                ck_callback_serve(shared->rk, shared->queue, delivery, 1000, NULL);
                 dispatch(shared);
         }
         CHECK(ck_delivery_failed(delivery) == 0);
@@ -119,7 +119,7 @@ static void *poller_main(void *arg) {
         shared_t *shared = arg;
 
         while (!shared->over) {
-                ck_callback_serve(shared->rk, shared->queue, NULL, 20, NULL, NULL);
+                ck_callback_serve(shared->rk, shared->queue, NULL, 20, NULL);
                 dispatch(shared);
         }
         return NULL;
@@ -131,7 +131,7 @@ static void *guest_main(void *arg) {
 
         while (!shared->over) {
                 ck_turn_enter(ck_queue_turn(shared->queue), shared->main_queue);
-                ck_callback_flush(shared->rk, 5, NULL);
+                ck_callback_flush(shared->rk, 5);
                 ck_turn_leave(ck_queue_turn(shared->queue));
                 ck_turn_kick(ck_queue_turn(shared->queue));
                 ck_delivery_any(shared->queue);

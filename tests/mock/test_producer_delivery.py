@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-# Several times CK_CALLBACK_REPORTS.
 MANY = 5000
 WAIT_S = 10.0
 NO_BROKER = "127.0.0.1:1"
@@ -102,7 +101,7 @@ def test_reports_of_a_partition_come_in_order(producer: Any, topic: str) -> None
 
 @pytest.fixture
 def waiting(make_producer: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a producer with many reports to be served, which is done in parts."""
+    """Make a producer with many reports to be served."""
 
     def make(on_delivery: Callable[..., None]) -> Any:
         producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
