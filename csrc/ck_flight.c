@@ -54,9 +54,9 @@ void ck_flight_destroy(ck_flight_t *flight) {
         free(flight);
 }
 
-/* A new block. With many reports in flight, the first touch of their memory is the largest
- * part of their cost: a page fault each 4 KiB. Chunks have the size and the alignment of
- * a huge page, so that one page fault serves a whole chunk. */
+/* A new block. With many reports in flight, the first touch of their memory is the
+ * largest part of their cost: a page fault each 4 KiB. Chunks have the size and the
+ * alignment of a huge page, so that one page fault serves a whole chunk. */
 static ck_block_t *ck_flight_grow(ck_flight_t *flight) {
         bool first = !flight->chunk_cnt;
         ck_block_t *block;
