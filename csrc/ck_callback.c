@@ -30,8 +30,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         ck_report_t *report = rkmessage->_private;
 
         if (ck_delivery_is_opaque(report)) {
-                /* Without our patch the reports behind this one would lose their order.
-                 */
+                /* Unpatched, the reports behind this one would lose their order. */
                 if (ck_delivery_report(rkmessage, ck_goal) && CK_PATCHED &&
                     ck_may_yield && !ck_inside)
                         rd_kafka_yield(rk);
