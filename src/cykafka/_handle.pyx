@@ -511,7 +511,7 @@ cdef class Handle:
             if self._state == OPEN:
                 if ck_callback_is_background():
                     raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, "
-                                       "which runs on a thread that the close has to wait for")
+                                       "because it may wait for the thread that runs oauth_cb")
                 try:
                     # Calls give way to a close. They get the time for that even if the deadline is
                     # over.

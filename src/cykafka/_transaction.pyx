@@ -14,6 +14,9 @@ from cykafka._csrc cimport (
     ck_call_t,
     ck_call_wait,
     ck_callback_serve,
+    ck_event_destroy,
+    ck_event_t,
+    ck_queue_take_untold,
     ck_queue_turn,
     ck_runtime_generation,
     ck_runtime_now_ms,
@@ -469,10 +472,14 @@ cdef class Transactional(Client):
         KafkaException
         """
         cdef int64_t ms = timeout_ms(timeout, "timeout")
+        cdef ck_event_t *first
         self.check_outside()
         error = self.resume(CALL_ABORT, ms)
         if error is not None:
             raise KafkaException(error)
+        # close() need not warn of records that the program has aborted itself.
+        ck_queue_take_untold(self._events, &first)
+        ck_event_destroy(first)
 
 
 cdef rd_kafka_error_t *make(int call, rd_kafka_t *rk, int ms) noexcept nogil:

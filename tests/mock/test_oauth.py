@@ -121,3 +121,59 @@ leave.set()
     )
 
     assert (done.returncode, done.stdout) == (0, "interrupted False\n"), done.stderr
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("which", ["its own", "another"])
+def test_callback_cannot_close_a_client(
+    make: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    wait_until: Callable[..., None],
+    which: str,
+) -> None:
+    clients = [make_producer()]
+    refused: list[RuntimeError] = []
+
+    def token(config: str) -> tuple[str, float]:
+        if len(clients) == 2:  # else the constructor has not returned
+            try:
+                clients[which == "its own"].close()
+            except RuntimeError as error:
+                refused.append(error)
+        return "token", time.time() + 2
+
+    clients.append(make("Producer", token))
+
+    wait_until(lambda: refused)
+    assert "close() cannot be called from oauth_cb" in str(refused[0])
+    assert all("open" in repr(client) for client in clients)
+
+
+@pytest.mark.ours
+def test_callback_may_drop_the_last_reference_to_its_client(
+    run_script: Callable[..., Any],
+) -> None:
+    done = run_script(
+        """
+import threading, time, warnings
+from cykafka._handle import live_handles
+warnings.simplefilter("ignore", ResourceWarning)
+clients, dropped = [], threading.Event()
+
+def token(config):
+    if clients:
+        clients.clear()
+        dropped.set()
+    return "token", time.time() + 2
+
+clients.append(kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0,
+                               "security.protocol": "sasl_plaintext",
+                               "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}))
+assert dropped.wait(20)
+while live_handles()["handles"]:
+    time.sleep(0.01)
+print("gone")
+"""
+    )
+
+    assert (done.returncode, done.stdout) == (0, "gone\n"), done.stderr

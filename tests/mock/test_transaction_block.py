@@ -267,6 +267,26 @@ def test_closed_clients_are_refused(make_transactional: Callable[..., Any], cons
         pytest.fail("it has begun")
 
 
+@pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "left open"])
+def test_close_warns_of_records_that_nobody_has_aborted(
+    make_transactional: Callable[..., Any],
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    aborted: bool,
+) -> None:
+    producer = make_transactional(**{"linger.ms": 20_000})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"x")
+    if aborted:
+        producer.abort_transaction(WAIT_S)
+
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        producer.close()
+
+    assert ("1 record(s) were not delivered" in caplog.text) is not aborted
+
+
 def test_partitions_lost_in_the_block_abort_it(
     kafka: Any,
     make_transactional: Callable[..., Any],
