@@ -73,6 +73,26 @@ def test_read_committed_skips_aborted_records(
     ]  # fmt: skip
 
 
+@pytest.mark.ours
+def test_abort_right_after_a_commit_is_no_fault(
+    make_ready: Callable[..., Any], read_to_end: Callable[..., list[bytes]], topic: str
+) -> None:
+    # The coordinator still completes the last transaction. Librdkafka without our patch fails for
+    # good within a dozen rounds.
+    producer = make_ready()
+    committed = [b"%d" % number for number in range(50)]
+
+    for value in committed:
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.commit_transaction(WAIT_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"aborted", partition=0)
+        producer.abort_transaction(WAIT_S)
+
+    assert read_to_end(topic, "read_committed") == committed
+
+
 def test_interleaved_transactions_are_told_apart(
     make_ready: Any, topic: str, read_to_end: Callable[..., list[bytes]]
 ) -> None:
