@@ -21,6 +21,9 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_clusterid,
     rd_kafka_mem_free,
+    rd_kafka_metadata,
+    rd_kafka_metadata_destroy,
+    rd_kafka_metadata_t,
     rd_kafka_sasl_set_credentials,
 )
 from cykafka._metadata cimport metadata_from
@@ -28,6 +31,11 @@ from cykafka._partition cimport c_name
 from cykafka._util cimport NOW, SLICE, deadline_after, hidden_utf8, plain_str, timeout_ms
 
 from cykafka._errors import KafkaError, KafkaException
+
+
+cdef enum:
+    # How often a client without an answer asks for metadata, ms.
+    ASK_AGAIN_MS = 1000
 
 
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
@@ -68,8 +76,10 @@ cdef class Client(Handle):
         """The cluster's id, which the caller frees; NULL on timeout or if the brokers do not send
         it."""
         cdef bint closing = self._close_after
+        cdef const rd_kafka_metadata_t *metadata
         cdef char *c_id
         cdef int64_t started
+        cdef int64_t asked = ck_runtime_now_ms()
         cdef int ms = 0
         while True:
             started = ck_runtime_now_ms()
@@ -86,6 +96,17 @@ cdef class Client(Handle):
             if ms == 0:
                 return NULL
             self.give_way(closing)
+            # A broker that has just started, or has been fenced, may name no brokers in its first
+            # answer. librdkafka drops such an answer, and does not ask again for minutes.
+            if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
+                rk = self.enter()
+                with nogil:
+                    # A later answer counts, too: librdkafka keeps the id.
+                    if rd_kafka_metadata(rk, 0, NULL, &metadata, ms) == 0:
+                        rd_kafka_metadata_destroy(metadata)
+                self.leave()
+                asked = ck_runtime_now_ms()
+                self.give_way(closing)
 
     cdef int start_call(self, ck_call_t *call, int64_t timeout) except -1:
         rk = self.enter()

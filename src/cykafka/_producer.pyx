@@ -55,6 +55,7 @@ from cykafka._librdkafka cimport (
     rd_kafka_headers_destroy,
     rd_kafka_outq_len,
     rd_kafka_purge,
+    rd_kafka_queue_io_event_enable,
     rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
@@ -157,6 +158,9 @@ cdef class Producer(Publisher):
     cdef int release(self) except -1:
         watch = self._watch
         self._watch = None
+        if watch is not None:
+            # First, and not by the watch: it may not find a handle that the collector frees.
+            rd_kafka_queue_io_event_enable(self._wait_queue, -1, NULL, 0)
         self.drop_reports()
         self.release_topics()
         if watch is not None:
@@ -506,12 +510,16 @@ cdef class Producer(Publisher):
         try:
             self._finish(deadline)
         except Exception as exception:
-            # A callback raised: the reports behind it still have to be heard (by the parent alone,
-            # should it have forked).
+            # A callback raised: the transaction still has to end, and the reports behind it have
+            # to be heard (by the parent alone, should it have forked). Each exception uses up a
+            # report.
             raised = exception
             while self._generation == ck_runtime_generation:
                 try:
-                    self._flush_or_purge(deadline)
+                    if self._gave_up:
+                        self._flush_or_purge(deadline)
+                    else:
+                        self._finish(deadline)
                     break
                 except Exception as another:
                     raised = chain(raised, another)

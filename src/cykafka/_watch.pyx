@@ -133,8 +133,11 @@ cdef class Watch:
     def _readable(self, loop):
         cdef Handle handle = self._handle()
         cdef rd_kafka_t *rk
+        if handle is None:
+            loop.remove_reader(self._read)
+            return
         # One that has handed on may have this call left over, and must not touch the other's.
-        if handle is None or loop is not self._loop:
+        if loop is not self._loop:
             return
         try:
             while len(os.read(self._read, 512)) == 512:

@@ -457,6 +457,19 @@ def test_client_goes_on_when_an_answer_names_no_broker(mock_cluster: MockCluster
         assert set(client.list_topics("t", WAIT_S).brokers) == {1}
 
 
+@pytest.mark.parametrize("question", ["list_topics", "cluster_id"])
+def test_question_outlives_a_first_answer_that_names_no_broker(
+    mock_cluster: MockCluster, question: str
+) -> None:
+    """A cluster that has just started may give one; librdkafka then does not ask again soon."""
+    with relay_before(mock_cluster.bootstrap_servers) as relay:
+        relay.names_none = True
+        with closing(Producer({"bootstrap.servers": relay.bootstrap_servers})) as client:
+            assert relay.none_named.wait(WAIT_S)
+            relay.names_none = False
+            assert getattr(client, question)(timeout=WAIT_S)
+
+
 def test_set_rtt(mock_cluster: MockCluster) -> None:
     mock_cluster.create_topic("t", partitions=1)
     client = producer(mock_cluster)

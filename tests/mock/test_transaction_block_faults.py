@@ -220,6 +220,33 @@ def test_kafka_exception_of_a_callback_comes_out_of_close_as_it_is(
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_callback_that_raises_in_close_does_not_stop_the_end_of_the_transaction(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    def fail(error: Any, message: Any) -> None:
+        raise LookupError
+
+    broken.init_transactions(WAIT_S)
+    if end == "commit":
+        with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
+            mock_cluster.broker_down()
+            broken.produce("any", b"x", on_delivery=fail)
+        mock_cluster.broker_up()
+    else:
+        broken.begin_transaction()
+        broken.produce("any", b"x")
+        assert broken.flush(WAIT_S) == 0
+        broken.produce("any", b"y", on_delivery=fail)
+    mock_cluster.start_request_tracking()
+    busy(kafka, mock_cluster, 5)
+
+    with caplog.at_level(logging.WARNING, "cykafka"), pytest.raises(LookupError):
+        broken.close()
+    assert len(mock_cluster.requests("EndTxn")) == 6
+    assert caplog.text == ""
+
+
 def test_kafka_exception_of_a_callback_comes_out_of_a_resumed_commit_as_it_is(
     kafka: Any, mock_cluster: MockCluster, broken: Any
 ) -> None:

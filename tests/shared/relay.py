@@ -46,6 +46,7 @@ class Relay(Switch):
         super().__init__(bootstrap_servers)
         host, own_port = self.server_address
         self.names_none = False
+        self.none_named = threading.Event()
         self._theirs = self.broker[0].encode() + struct.pack(">i", self.broker[1])
         self._ours = host.encode() + struct.pack(">i", own_port)
 
@@ -56,6 +57,7 @@ class Relay(Switch):
         before = 4 + 1 + 4  # the number of the request, no tags, the time to wait
         behind = answer.index(self._theirs) + len(self._theirs)
         behind += max(answer[behind], 1) + 1  # the rack, or that there is none, and no tags
+        self.none_named.set()
         return answer[:before] + b"\x01" + answer[behind:]
 
 
