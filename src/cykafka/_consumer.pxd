@@ -16,6 +16,7 @@ cdef class Consumer(Lag):
     cdef bint suits(self) except -1
     cdef list _read_positions(self)
     cdef list _uncommitted(self, list partitions)
+    cdef list _handed_over(self, list partitions)
     cdef int give_up(self, list partitions, rd_kafka_resp_err_t err, str words) except -1
     cdef int begin_reading(self, list partitions) except -1
     cdef int rebalance(self, rd_kafka_resp_err_t err,

@@ -452,8 +452,9 @@ cdef class Consumer(Lag):
         No transaction begins until that has succeeded.
         """
         self._behind = True
-        read = [each for each in self.position(self.assignment())
-                if each.offset >= 0 or (each.topic, each.partition) in self._given_up]
+        read = self._handed_over(self.assignment())
+        read += [each for each in self.assignment()
+                 if each not in read and (each.topic, each.partition) in self._given_up]
         if read:
             targets = []
             for each in self.committed(read, timeout):
@@ -488,9 +489,16 @@ cdef class Consumer(Lag):
     cdef list _uncommitted(self, list partitions):
         """Those of the partitions of which messages were handed over since the last transaction.
         """
+        return [each for each in self._handed_over(partitions)
+                if self._marks.get((each.topic, each.partition)) != each.offset]
+
+    cdef list _handed_over(self, list partitions):
+        """Those of the partitions of which messages were handed over, with their positions.
+
+        Messages that are gathered, when a callback has raised, change the position, too.
+        """
         return [each for each in self.position(partitions)
-                if each.offset >= 0
-                and self._marks.get((each.topic, each.partition)) != each.offset]
+                if each.offset >= 0 and (each.topic, each.partition) not in self._unread]
 
     cdef int give_up(self, list partitions, rd_kafka_resp_err_t err, str words) except -1:
         """The positions of these partitions are about to go, or those of all (None).

@@ -164,6 +164,47 @@ def test_partitions_revoked_between_reading_and_the_block_refuse_it(
         pass
 
 
+def test_messages_that_were_gathered_and_not_returned_do_not_matter(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    filled: str,
+    read: Callable[..., list[Any]],
+    wait_until: Callable[..., None],
+) -> None:
+    class Stop(Exception):
+        pass
+
+    raising: list[bool] = []
+
+    def stats(_: str) -> None:
+        if raising:
+            raising.clear()
+            raise Stop
+
+    def gather() -> None:
+        raising.append(True)
+        with pytest.raises(Stop):
+            consumer.consume(100, WAIT_S)
+
+    producer = make_transactional()
+    consumer = make_consumer({"statistics.interval.ms": 20, "stats_cb": stats})
+    partition = kafka.TopicPartition(filled, 0, 5)
+    consumer.assign([partition])
+    wait_until(lambda: consumer.position([partition])[0].offset == 5, gather)
+
+    with pytest.raises(LookupError), producer.transaction(consumer):
+        raise LookupError
+    messages = read(consumer, 1)
+    assert offsets_of(messages) == [5]
+    run(producer, consumer, filled, messages)
+    consumer.seek(kafka.TopicPartition(filled, 0, 7))
+    gather()
+    consumer.unassign()
+    with producer.transaction(consumer):
+        pass
+
+
 def test_revoked_partitions_of_which_nothing_was_read_since_do_not_matter(
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
