@@ -21,7 +21,8 @@ VALGRIND_TESTS ?= tests/unit
 # pip_services4_kafka, Spark's planning. A forked child leaks librdkafka's objects on purpose. The
 # process's memory size means nothing under these tools.
 PYTHON_ALONE := $(addprefix tests/unit/,pip_services spark test_benchmarks.py test_build_info.py \
-  test_certificates.py test_cli.py test_layers.py test_testing_kafka.py \
+  test_certificates.py test_cli.py test_layers.py test_run_order.py \
+  test_testing_classes.py test_testing_kafka.py \
   test_vendor.py test_vendor_patches.py) \
   $(addprefix tests/mock/,pip_services test_demo.py test_examples.py test_guide.py)
 MEMORY_ARGS := -q -p no:cacheprovider $(addprefix --ignore=,$(PYTHON_ALONE)) --timeout=600 \

@@ -19,6 +19,7 @@ def loaded_librdkafka() -> set[Path]:
 def main() -> None:
     package = Path(cykafka.__file__).parent
     assert package.is_relative_to(sys.prefix), f"{package} is not the wheel's"
+    assert cykafka.build_info()["missing_patches"] == []
 
     wanted = {b"%d" % number for number in range(RECORDS)}
     failed = []
