@@ -217,7 +217,8 @@ def test_closing_a_queue_whose_brokers_are_dead_ends_in_time_and_loses_nothing(
     queue.close(None)
     assert time.monotonic() - begin < 3 + 2, "one wait of request_timeout, and some grace"
     # What is left to its thread ends, too.
-    eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()), WAIT_S)
+    reader = f"kafka-reader-{name}"
+    eventually(lambda: all(t.name != reader for t in threading.enumerate()), WAIT_S)
     assert "these messages may come again" in logger.all()
     for node in cluster.nodes:
         node.start(wait=False)
