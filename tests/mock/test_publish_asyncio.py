@@ -341,7 +341,7 @@ def test_interrupt_in_the_loop_comes_out_of_close(
             return call_soon_threadsafe(callback, *args, **kwargs)
 
         delivery = producer.publish(topic, ["a"])
-        waiting = asyncio.ensure_future(_awaited(delivery))
+        waiting = asyncio.ensure_future(delivery)
         await asyncio.sleep(0)
         monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -353,10 +353,6 @@ def test_interrupt_in_the_loop_comes_out_of_close(
     run(main())
     assert "closed" in repr(producer)
     assert live_handles()["handles"] == handles - 1
-
-
-async def _awaited(delivery: Delivery) -> None:
-    await delivery
 
 
 def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> None:
