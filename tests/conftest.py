@@ -23,6 +23,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from machine import WAIT_S
 from repeated import examples
 
 # No test is timed: on a busy machine any example may take long.
@@ -31,7 +32,6 @@ hypothesis.settings.load_profile("untimed")
 
 pytest_plugins = ["run_order"]
 
-WAIT_S = 10.0
 
 # Tests of behavior shared with confluent_kafka can run against it too, so that the reference, and
 # not only our idea of it, confirms what they expect.
@@ -102,7 +102,7 @@ def run_script(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a script to its end and return the finished process; a hang fails after `timeout` s."""
 
-    def run(source: str, *args: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    def run(source: str, *args: str, timeout: float = WAIT_S) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             script_command(source, *args),
             capture_output=True,

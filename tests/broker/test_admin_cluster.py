@@ -8,8 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-WAIT_S = 30.0
+from machine import WAIT_S
 
 
 def test_cluster_is_described(kafka: ModuleType, api: ModuleType, admin: Any) -> None:

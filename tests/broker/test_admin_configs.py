@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-WAIT_S = 30.0
+from machine import WAIT_S
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 30.0
 FIRST_MS = 1_700_000_000_000
 
 

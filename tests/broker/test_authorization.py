@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.admin import (
     AclBinding,
@@ -21,8 +22,6 @@ from cykafka.admin import (
 from cykafka.testing import KafkaCluster
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 30.0
 
 
 def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-WAIT_S = 30.0
+from machine import WAIT_S
 
 # Reads `take` messages of a topic as a member of a group and dies without a word, as soon as what
 # it was handed is committed.

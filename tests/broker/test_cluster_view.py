@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-WAIT_S = 30.0
+from machine import WAIT_S
 
 
 class Statistics(list[dict[str, Any]]):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 30.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]  # a batch names its codec by this position
 VALUES = [b'{"sensor": "temperature", "unit": "celsius", "value": %d}' % n for n in range(1000)]
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from relay import switch_to
 from replaced_brokers import clients_of, go_on_with_other_brokers, have_same_records
-
-WAIT_S = 30.0
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka import KafkaError, TopicPartition, Watermarks
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 60.0
 MANY = 60
 
 

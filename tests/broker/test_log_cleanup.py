@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 20.0
 HOUR_MS = 3_600_000
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-WAIT_S = 30.0
+from machine import WAIT_S
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka import DeliveryError, KafkaError
-
-WAIT_S = 20.0
 
 
 def test_large_batch_arrives_in_order(

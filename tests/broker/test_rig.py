@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.testing import KafkaCluster, KafkaClusterError
 
 pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("own_brokers")]
 
-WAIT_S = 60.0
 RECORDS = 3_000
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.testing import KafkaCluster
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 60.0
 NAMED = (
     "mtls",
     "sasl_plain",

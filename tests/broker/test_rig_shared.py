@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.admin import AdminClient
 from cykafka.testing import NoBrokerError
@@ -16,7 +17,6 @@ from cykafka.testing._shared import shared_cluster
 
 pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("own_brokers")]
 
-WAIT_S = 60.0
 USER = """
 import pathlib, sys
 from cykafka.testing._shared import shared_cluster

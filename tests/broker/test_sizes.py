@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-WAIT_S = 30.0
+from machine import WAIT_S
 
 # What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: the
 # batch's header; then the record's attributes, timestamp delta, offset delta, absent key and

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 30.0
 PARTITIONS = 4
 
 PROTOCOLS: dict[str, dict[str, Any]] = {

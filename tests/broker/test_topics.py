@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-WAIT_S = 30.0
+from machine import WAIT_S
 
 # How often clients look for news of the topics, instead of every five minutes.
 REFRESH = {"topic.metadata.refresh.interval.ms": 100, "metadata.max.age.ms": 1000}

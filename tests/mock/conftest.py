@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-WAIT_S = 20.0
+from machine import WAIT_S
 
 
 @pytest.fixture(scope="session")

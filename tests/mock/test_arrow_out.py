@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machine import WAIT_S
 from repeated import examples
 
 import cykafka
@@ -23,7 +24,6 @@ from cykafka._arrow_export import ArrowColumns, ArrowExport, set_max_bytes
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 COUNT = 300
 TIMESTAMP_MS = 1_600_000_000_123
 

@@ -13,12 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka import KafkaException
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 class Raises:

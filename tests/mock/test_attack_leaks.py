@@ -13,10 +13,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 30.0
 
 
 class Callback:

@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 PREAMBLE = """
 import gc, os, signal, sys, threading, warnings
 warnings.simplefilter("ignore")

@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 15.0
 RECORDS = 4000
 PROTOCOLS = {
     "eager": {"partition.assignment.strategy": "range"},

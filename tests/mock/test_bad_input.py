@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 10.0
 NO_BROKER = "127.0.0.1:1"
 
 

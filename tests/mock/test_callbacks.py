@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 10.0
 NO_BROKER = "127.0.0.1:1"
 
 KINDS = ["make_producer", "make_consumer"]

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 

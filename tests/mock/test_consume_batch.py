@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 
 RECORDS: list[dict[str, Any]] = [
     {"value": b"plain", "key": b"k"},

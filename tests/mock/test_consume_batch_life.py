@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 COUNT = 200
 
 

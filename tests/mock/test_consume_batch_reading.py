@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 
 VALUES = [str(number).encode() for number in range(10)]
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 @pytest.fixture

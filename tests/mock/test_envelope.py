@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka._envelope import EnvelopeCodec, EnvelopeError
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 TRACE_ID = "0123456789abcdef0123456789ABCDEF"
 
 

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 import cykafka
 from cykafka._envelope import EnvelopeCodec, EnvelopeError
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 class Envelope:

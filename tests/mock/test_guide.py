@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from guides import blocks
+from machine import WAIT_S
 
 from cykafka import Consumer, DeliveryError, KafkaError, Producer
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 class Reading:

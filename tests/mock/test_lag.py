@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition, Watermarks
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 @pytest.fixture

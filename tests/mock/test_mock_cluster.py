@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka import Producer
 from cykafka.testing import MockCluster
 from cykafka.testing._checks import API_NAMES, APIS
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 def run_python(source: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from relay import Relay, relay_before
 
 from cykafka import (
@@ -28,7 +29,7 @@ from cykafka.testing import MockCluster, MockRequest
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
+OFTEN = {"heartbeat.interval.ms": 200}
 NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
 
 Factory = Callable[..., MockCluster]
@@ -338,25 +339,28 @@ def test_close_while_joining_ends_whatever_its_callback_asks(
 
 
 @pytest.mark.parametrize(
-    "protocol",
+    ("protocol", "last", "count"),
     [
-        {"partition.assignment.strategy": "range"},
-        {"partition.assignment.strategy": "cooperative-sticky"},
-        {"group.protocol": "consumer"},
+        ({"partition.assignment.strategy": "range", **OFTEN}, "Heartbeat", 1),
+        ({"partition.assignment.strategy": "cooperative-sticky", **OFTEN}, "Heartbeat", 1),
+        ({"group.protocol": "consumer"}, "ConsumerGroupHeartbeat", 2),
     ],
     ids=["eager", "cooperative", "kip-848"],
 )
 def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
-    mock_cluster_factory: Factory, protocol: dict[str, str]
+    mock_cluster_factory: Factory, protocol: dict[str, str], last: str, count: int
 ) -> None:
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=2)
-    for _ in range(3):
+    for number in range(3):
+        cluster.start_request_tracking()
         consumer = Consumer(
-            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": str(protocol), **protocol}
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"g-{number}", **protocol}
         )
         consumer.subscribe(["t"])
-        time.sleep(0.7)  # nothing tells that the assignment has come, but to poll
+        # The first request after the one whose answer brings the assignment.
+        cluster.wait_for_requests(last, count, WAIT_S)
+        cluster.stop_request_tracking()
         with pytest.warns(ResourceWarning):
             del consumer  # librdkafka 2.14 would not come back from here
 
@@ -439,7 +443,8 @@ def test_message_times_out_by_the_longest_pause_between_two_connections(
         began = time.monotonic()
         (error,) = outcomes(client, "t")
         assert error.code() == KafkaError._MSG_TIMED_OUT
-        assert time.monotonic() - began < WAIT_S
+        # By default the longest pause is 10 s.
+        assert time.monotonic() - began < 10
 
 
 def test_client_goes_on_when_an_answer_names_no_broker(mock_cluster: MockCluster) -> None:

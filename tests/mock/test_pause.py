@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 COUNT = 20
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 10.0
 NO_BROKER = "127.0.0.1:1"
 
 

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka import Delivery
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 def values_of(messages: list[Any]) -> list[bytes | None]:

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machine import WAIT_S
 from repeated import examples
 
 import cykafka
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 TIMESTAMP = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 TIMESTAMP_MS = 1_704_067_200_000
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

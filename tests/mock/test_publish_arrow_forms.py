@@ -9,12 +9,12 @@ import nanoarrow
 import polars
 import pyarrow as pa
 import pytest
+from machine import WAIT_S
 
 from cykafka import DeliveryError, KafkaError
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 

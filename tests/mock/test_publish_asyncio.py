@@ -12,14 +12,12 @@ import time
 from typing import Any
 
 import pytest
-from machine import wake_up_s
+from machine import WAIT_S, wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
 from cykafka._handle import live_handles
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 def run(coroutine: Any) -> Any:

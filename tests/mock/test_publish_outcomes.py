@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 import cykafka
 from cykafka import Delivery, DeliveryError, KafkaError
 from cykafka._handle import live_handles
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 @pytest.fixture

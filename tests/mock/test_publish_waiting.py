@@ -12,13 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine import wake_up_s
+from machine import WAIT_S, wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 class Thread(threading.Thread):

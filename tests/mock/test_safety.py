@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 NO_BROKER = "127.0.0.1:1"
 QUICK = {"group.protocol": "consumer"}
 
@@ -75,7 +75,7 @@ def test_producer_closed_while_another_thread_waits(
     producer = make_producer()
     producer.produce(topic, b"x")
 
-    (end,) = closed_while(producer, lambda: getattr(producer, method)(WAIT_S * 3))
+    (end,) = closed_while(producer, lambda: getattr(producer, method)(WAIT_S))
 
     assert is_end(end), repr(end)
 
@@ -86,14 +86,12 @@ def test_producer_closed_while_another_waits_for_room(
     producer = make_producer({"linger.ms": 20_000, "queue.buffering.max.messages": 1})
     producer.produce(topic, b"x")
 
-    (end,) = closed_while(producer, lambda: producer.produce(topic, b"y", timeout=WAIT_S * 3))
+    (end,) = closed_while(producer, lambda: producer.produce(topic, b"y", timeout=WAIT_S))
 
     assert is_end(end), repr(end)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("poll", WAIT_S * 3), ("consume", 100, WAIT_S * 3)], ids=str
-)
+@pytest.mark.parametrize("arguments", [("poll", WAIT_S), ("consume", 100, WAIT_S)], ids=str)
 @pytest.mark.parametrize("how", ["assigned", "subscribed"])
 def test_consumer_closed_while_another_thread_waits(
     make_consumer: Callable[..., Any],
@@ -143,7 +141,7 @@ def test_producer_used_from_many_threads_delivers_every_message_once(
     with ThreadPoolExecutor(threads + 2) as pool:
         serving = [pool.submit(serve) for _ in range(2)]
         for done in [pool.submit(produce, number) for number in range(threads)]:
-            done.result(WAIT_S * 3)
+            done.result(WAIT_S)
         assert producer.flush(WAIT_S) == 0
         stop.set()
         for done in serving:
@@ -174,7 +172,7 @@ def test_consumer_used_from_many_threads_reads_every_message_once(
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(read, number) for number in range(4)]:
-            done.result(WAIT_S * 3)
+            done.result(WAIT_S)
 
     assert sorted(seen) == list(range(2000))
 

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 10.0
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.testing import MockCluster
 
@@ -20,7 +21,6 @@ IMPATIENT = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 200,
 }
-WAIT_S = 20.0
 # transaction.timeout.ms is 60 s: what waits for it is found out, on a busy machine as well.
 SOON_S = 30.0
 

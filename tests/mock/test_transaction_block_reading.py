@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -92,6 +91,23 @@ def test_messages_read_after_a_commit_out_of_time_are_not_committed_without_thei
     again = read(consumer, 2)
     assert again[0].offset() < later[0].offset()
     run(producer, consumer, "out", again)
+
+
+def test_assignment_that_fails_forgets_nothing(
+    kafka: Any, step: tuple[Any, Any], read: Callable[..., list[Any]]
+) -> None:
+    producer, consumer = step
+    messages = read(consumer, 2)
+    twice = [kafka.TopicPartition("in", 0, 3)] * 2
+
+    with pytest.raises(kafka.KafkaException, match="set assignment"):
+        consumer.assign(twice)
+
+    # The messages can still be committed, and a failed block still knows where to go back to.
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        raise ZeroDivisionError
+    assert offsets_of(read(consumer, 2)) == offsets_of(messages)
+    run(producer, consumer, "out", messages)
 
 
 def test_reading_nothing_after_a_failed_block_does_not_refuse_the_next_one(

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy
 import pyarrow as pa
+from machine import WAIT_S
 
 import cykafka
 
-WAIT_S = 60.0
 ALPHABET = "abc \u00e9\u4e2d\U0001f600\n"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

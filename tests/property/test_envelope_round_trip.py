@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from machine import WAIT_S
 from repeated import examples
 
 import cykafka
 from cykafka._envelope import EnvelopeCodec, EnvelopeError
 from cykafka.testing import MockCluster
 
-WAIT_S = 10.0
 BASE64 = re.compile("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 TOPIC = "envelopes"
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machine import WAIT_S
 from repeated import examples
 
 import cykafka
 from cykafka.testing import MockCluster
 
-WAIT_S = 10.0
 TOPIC = "batches"
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machine import WAIT_S
 from repeated import examples
 
 import cykafka
 from cykafka.testing import MockCluster
 
-WAIT_S = 10.0
 TOPIC = "records"
 
 # Surrogates have no UTF-8 form; a NUL ends a header's name.

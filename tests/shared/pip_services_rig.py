@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-WAIT_S = 30.0
+from machine import WAIT_S
 
 # The packages of pip-services say what Python has deprecated.
 QUIET = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")

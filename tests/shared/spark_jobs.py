@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from machine import WAIT_S
+
 import cykafka
 from cykafka.spark.jobs.config import load
 from cykafka.spark.jobs.keys import JOBS
 from cykafka.spark.jobs.report import Progress, Summary
 from cykafka.spark.jobs.session import Run, Stop
-
-WAIT_S = 30.0
 
 
 class Bench:

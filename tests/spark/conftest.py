@@ -12,10 +12,10 @@ from typing import Any
 
 import java_classes
 import pytest
+from machine import WAIT_S
 
 pyspark = pytest.importorskip("pyspark", reason="the group spark is not installed")
 
-WAIT_S = 30.0
 SHARED = str(Path(__file__).parents[1] / "shared")
 JVM_CONNECTOR = Path(__file__).parent / "jvm_connector" / "pom.xml"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from guides import blocks
-
-WAIT_S = 60.0
+from machine import WAIT_S
 
 
 @pytest.mark.usefixtures("stop_queries")

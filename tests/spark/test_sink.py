@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
-
-WAIT_S = 30.0
 
 
 @pytest.fixture

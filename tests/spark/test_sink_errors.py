@@ -18,8 +18,6 @@ from pyspark.sql import types as t
 from cykafka.spark import producers
 from cykafka.spark.sink import KafkaWriteError, Written, batch_writer
 
-WAIT_S = 30.0
-
 
 @pytest.fixture(autouse=True)
 def pool() -> Iterator[producers.ProducerPool]:

@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow as pa
 from jvm_options import PLAIN, SCRAM, certificate, login
+from machine import WAIT_S
 from pyspark.sql import types as t
 from spark_tasks import rows, write_task
 
@@ -27,8 +28,6 @@ from cykafka.admin import (
 from cykafka.spark import producers
 from cykafka.spark.sink import KafkaWriteError, batch_writer
 from cykafka.testing import KafkaCluster
-
-WAIT_S = 30.0
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ import pytest
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyspark
+from machine import WAIT_S
 from spark_tasks import QUERY, rows, write_task
 
 import cykafka
 from cykafka.spark import producers, transactions
 from cykafka.spark.sink import KafkaWriteError, Written
-
-WAIT_S = 30.0
 
 
 @pytest.fixture(autouse=True)

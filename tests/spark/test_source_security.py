@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import trustme
 from jvm_options import PLAIN, SCRAM, certificate, login
+from machine import WAIT_S
 
 from cykafka import KafkaException, Producer
 from cykafka.admin import (
@@ -31,7 +32,6 @@ from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.source import CyKafkaDataSource, TaskRanges
 from cykafka.testing import KafkaCluster
 
-WAIT_S = 30.0
 # How long a login that fails may take until it is told, s; a minute would be its timeout.
 SOON_S = 25.0
 

@@ -28,6 +28,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow.parquet as pq
+from machine import WAIT_S
 from repeated import kills
 
 import cykafka
@@ -38,7 +39,6 @@ PARTITIONS = 4
 EACH = 150 * max(KILLS, 10)
 PER_BATCH = 400
 MOST_S = 0.6
-WAIT_S = 60.0
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(KILLS * 30 + 600)]
 

@@ -11,8 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-WAIT_S = 10.0
+from machine import WAIT_S
 
 
 @pytest.fixture(scope="module")

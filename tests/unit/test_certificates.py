@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
+from machine import WAIT_S
 
 import cykafka
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 10.0
 PASSWORD = "its password"
 Encoding = serialization.Encoding
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine import wake_up_s
+from machine import WAIT_S, wake_up_s
 from pip_services4_commons.errors import (
     BadRequestException,
     ConflictException,
@@ -18,8 +18,6 @@ from pip_services4_commons.errors import (
 )
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 60.0
 
 
 def test_topics_are_created_as_configured_and_deleted(

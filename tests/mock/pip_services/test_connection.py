@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services4_commons.errors import (
     ApplicationException,
     BadRequestException,
@@ -22,8 +23,6 @@ from pip_services4_components.context import Context
 import cykafka
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 30.0
 
 
 @pytest.fixture

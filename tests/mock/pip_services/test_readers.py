@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from machine import wake_up_s
+from machine import WAIT_S, wake_up_s
 from pip_services4_commons.errors import (
     ApplicationException,
     ConnectionException,
@@ -25,7 +25,6 @@ from pip_services4_kafka.connect._reader import Reader
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 30.0
 
 # The mock lets a member of a classic group back in only after its session's timeout.
 COMES_BACK = {"group.protocol": "consumer"}

@@ -12,7 +12,6 @@ from cykafka import KafkaError
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 30.0
 
 # The mock lets a member of a classic group back in only after its session's timeout.
 COMES_BACK = {"group.protocol": "consumer"}

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-WAIT_S = 30.0
 T0 = 1_700_000_000_000  # ms; what is that old must not be deleted
 KEPT = {"retention.ms": -1}
 JVM, OURS = "kafka", "cykafka"

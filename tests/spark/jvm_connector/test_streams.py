@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 T0 = 1_700_000_000_000
 JVM, OURS = "kafka", "cykafka"
-WAIT_S = 30.0
 
 Make = Callable[..., Any]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services4_observability.count import CompositeCounters
 from pip_services4_observability.log import CompositeLogger
 
@@ -14,8 +15,6 @@ from cykafka import Message
 from pip_services4_kafka.connect import KafkaSubscription
 from pip_services4_kafka.queues._consuming import Consuming, Settings
 from pip_services4_kafka.queues._measures import Measures
-
-WAIT_S = 30.0
 
 
 class Reader:

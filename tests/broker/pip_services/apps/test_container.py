@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytest.importorskip("pip_services4_container")
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
 
-WAIT_S = 60.0
 
 APP = """
 import os

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services_workers import Handled, Nursery, new_seed
 from repeated import kills
 
 pytestmark = [pytest.mark.ours, pytest.mark.soak, pytest.mark.timeout(600)]
 
-WAIT_S = 60.0
 HANDLING_S = 0.0005
 PARTITIONS = 4
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services4_components.build import Factory
 from pip_services4_components.config import ConfigParams, IConfigurable
 from pip_services4_components.context import Context, IContext
@@ -16,8 +17,6 @@ from pip_services4_components.run import Closer, IOpenable, Opener
 from pip_services4_messaging.queues import IMessageQueue, IMessageReceiver, MessageEnvelope
 
 pytestmark = pytest.mark.ours
-
-WAIT_S = 60.0
 
 
 @pytest.mark.parametrize(

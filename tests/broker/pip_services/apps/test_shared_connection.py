@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services_workers import new_seed
 
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
-
-WAIT_S = 60.0
 
 
 def test_queues_on_one_connection_get_their_own_messages_alone(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine import wake_up_s
+from machine import WAIT_S, wake_up_s
 from pip_services4_commons.errors import ApplicationException
 
 from cykafka import TopicPartition
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 # Brokers wake up a fetch that waits.
 REAL = {"options__kafka__fetch.wait.max.ms": 500}
-WAIT_S = 60.0
 
 
 def committed_reader(make_consumer: Callable[..., Any], topic: str) -> Any:

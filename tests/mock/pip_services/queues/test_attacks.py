@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services4_commons.errors import ApplicationException, BadRequestException
 from pip_services4_components.refer import Descriptor
 from pip_services_rig import in_thread
@@ -16,7 +17,6 @@ from pip_services4_kafka.queues._listening import Listening
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 30.0
 ONE = {"options__write_partition": 1}
 
 

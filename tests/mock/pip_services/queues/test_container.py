@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 pytest.importorskip("pip_services4_container", reason="needs pip-services4-container")
 pytestmark = pytest.mark.ours
 
-WAIT_S = 60.0
 
 SERVICE = """
 import os

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services4_commons.errors import (
     ApplicationException,
     ConnectionException,
@@ -26,7 +27,6 @@ from pip_services4_kafka.queues._measures import Measures
 
 pytestmark = pytest.mark.ours
 
-WAIT_S = 30.0
 ONE = {"options__write_partition": 1}
 
 

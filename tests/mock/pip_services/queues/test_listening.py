@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from pip_services4_commons.errors import BadRequestException
 from pip_services_rig import in_thread
 
@@ -18,7 +19,6 @@ from pip_services4_kafka.queues import KafkaMessageQueue
 pytestmark = pytest.mark.ours
 
 ONE = {"options__write_partition": 1}
-WAIT_S = 30.0
 
 
 @pytest.mark.parametrize("end", ["end_listen", "close"])
