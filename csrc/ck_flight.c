@@ -1,26 +1,19 @@
 #include "ck_flight.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
-/* A block's address is a multiple of its size, so that a report finds its block. When so
- * many blocks are in use, the next ones come in chunks of as many. */
-enum { BLOCK = 1 << 16, CHUNK_BLOCKS = 32 };
+/* A block's address is a multiple of its size, so that a report finds its block. */
+enum { BLOCK = 1 << 16 };
 
 typedef struct ck_block_s {
         struct ck_block_s *next;
         ck_flight_t *flight;
         size_t used; /* how many of its reports were ever taken */
-        bool first;  /* whether it is the first block of its allocation */
 } ck_block_t;
 
 struct ck_flight_s {
         ck_block_t *blocks; /* the newest first */
-        size_t block_cnt;
-        char *chunk; /* the rest of the last allocation: so many blocks */
-        size_t chunk_cnt;
         ck_event_t *free;
         size_t size;
         size_t per_block;
@@ -48,39 +41,9 @@ void ck_flight_destroy(ck_flight_t *flight) {
                 return;
         while ((block = flight->blocks)) {
                 flight->blocks = block->next;
-                if (block->first)
-                        free(block);
+                free(block);
         }
         free(flight);
-}
-
-/* A new block. With many reports in flight, the first touch of their memory is the
- * largest part of their cost: a page fault each 4 KiB. Chunks have the size and the
- * alignment of a huge page, so that one page fault serves a whole chunk. */
-static ck_block_t *ck_flight_grow(ck_flight_t *flight) {
-        bool first = !flight->chunk_cnt;
-        ck_block_t *block;
-
-        if (first) {
-                size_t cnt = flight->block_cnt < CHUNK_BLOCKS ? 1 : CHUNK_BLOCKS;
-                if (!(flight->chunk = aligned_alloc(cnt * BLOCK, cnt * BLOCK)))
-                        return NULL;
-#ifdef MADV_HUGEPAGE
-                if (cnt > 1)
-                        madvise(flight->chunk, cnt * BLOCK, MADV_HUGEPAGE);
-#endif
-                flight->chunk_cnt = cnt;
-        }
-        block = (ck_block_t *)flight->chunk;
-        flight->chunk += BLOCK;
-        flight->chunk_cnt--;
-        block->next = flight->blocks;
-        block->flight = flight;
-        block->used = 0;
-        block->first = first;
-        flight->blocks = block;
-        flight->block_cnt++;
-        return block;
 }
 
 ck_report_t *ck_flight_take(ck_flight_t *flight) {
@@ -93,9 +56,14 @@ ck_report_t *ck_flight_take(ck_flight_t *flight) {
                 flight->taken++;
                 return (ck_report_t *)event;
         }
-        if ((!block || block->used == flight->per_block) &&
-            !(block = ck_flight_grow(flight)))
-                return NULL;
+        if (!block || block->used == flight->per_block) {
+                if (!(block = aligned_alloc(BLOCK, BLOCK)))
+                        return NULL;
+                block->next = flight->blocks;
+                block->flight = flight;
+                block->used = 0;
+                flight->blocks = block;
+        }
         report = ck_flight_at(flight, block, block->used++);
         report->event.kind = CK_EVENT_NONE;
         flight->taken++;
@@ -117,11 +85,8 @@ void ck_flight_give(ck_report_t *report) {
         while (flight->blocks->next) {
                 block = flight->blocks;
                 flight->blocks = block->next;
-                if (block->first)
-                        free(block);
+                free(block);
         }
-        flight->block_cnt = 1;
-        flight->chunk_cnt = 0;
         flight->blocks->used = 0;
         flight->free = NULL;
 }
