@@ -6,8 +6,7 @@
  * Each of their reports holds references, which must still be given back. The reports of
  * a producer therefore lie in its own blocks, where the lost ones can be found; reports
  * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
- * except one block, when no report is in flight. From 2 MiB on it comes in huge pages, if
- * the system has any.
+ * except one block, when no report is in flight.
  *
  * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
  * frees the blocks. Threads: one at a time, for us the one that holds the GIL.
@@ -34,9 +33,9 @@ CK_EXPORT ck_report_t *ck_flight_take(ck_flight_t *flight);
 /* Gives a report back, lost or not. */
 CK_EXPORT void ck_flight_give(ck_report_t *report);
 
-/* After rd_kafka_destroy(): the reports that were with librdkafka (ck_produce() marks
- * them) and will not arrive any more, linked by `next`; NULL if there are none. The
- * caller gives each of them back. */
+/* When nobody serves librdkafka any more: the reports that were with it (ck_produce()
+ * marks them) and will not arrive, linked by `next`; NULL if there are none. The caller
+ * gives each of them back. */
 CK_EXPORT ck_event_t *ck_flight_lost(ck_flight_t *flight);
 
 #endif

@@ -15,7 +15,8 @@ struct ck_turn_s {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         bool taken;
-        int guests;
+        bool inside; /* a guest */
+        int guests;  /* with those that wait to come in */
         int sleepers; /* on `changed` */
         unsigned kicks;
         unsigned ended;
@@ -110,26 +111,37 @@ void ck_turn_give(ck_turn_t *turn) {
         pthread_mutex_unlock(&turn->lock);
 }
 
-void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu) {
+bool ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms) {
+        int64_t deadline = ck_runtime_now_ms() + timeout_ms;
+        bool in;
+
         pthread_mutex_lock(&turn->lock);
         turn->guests++;
-        while (turn->taken) {
-                rd_kafka_queue_yield(rkqu);
-                ck_turn_wait(turn, CK_TURN_ASK_MS);
+        while (turn->taken || turn->inside) {
+                int64_t left = CK_TURN_SLEEP_MS;
+
+                if (turn->taken) {
+                        rd_kafka_queue_yield(rkqu);
+                        left = CK_TURN_ASK_MS;
+                } else if (timeout_ms >= 0 &&
+                           (left = deadline - ck_runtime_now_ms()) <= 0) {
+                        break;
+                }
+                ck_turn_wait(turn, left);
         }
+        in = !turn->taken && !turn->inside;
+        if (in)
+                turn->inside = true;
+        else
+                turn->guests--;
         pthread_mutex_unlock(&turn->lock);
+        return in;
 }
 
 void ck_turn_leave(ck_turn_t *turn) {
         pthread_mutex_lock(&turn->lock);
+        turn->inside = false;
         turn->guests--;
-        turn->ended++;
-        ck_turn_wake(turn);
-        pthread_mutex_unlock(&turn->lock);
-}
-
-void ck_turn_note(ck_turn_t *turn) {
-        pthread_mutex_lock(&turn->lock);
         turn->ended++;
         ck_turn_wake(turn);
         pthread_mutex_unlock(&turn->lock);

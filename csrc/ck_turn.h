@@ -7,7 +7,8 @@
  * turns: one serves, the others sleep on a condition until what they wait for has come,
  * or the turn is free.
  * Calls that serve on their own (flush, the transaction calls) are guests: they end a
- * turn, and while they are in, nobody takes one.
+ * turn, and come in one at a time; while one is in, nobody takes a turn. So two threads
+ * never serve at once, and delivery reports keep their order.
  *
  * Ownership: the owner frees it when no thread can be in it any more. It lends its lock
  * to the list of what is waited for, see ck_turn_join().
@@ -52,14 +53,12 @@ CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, const unsigned *sin
 CK_EXPORT void ck_turn_give(ck_turn_t *turn);
 
 /* Comes in as a guest: waits until the thread that has the turn, which rkqu's yield
- * wakes, has given it. */
-CK_EXPORT void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu);
+ * wakes, has given it, and up to timeout_ms (-1: without limit) until no other guest is
+ * in. Returns whether it is in. */
+CK_EXPORT bool ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms);
 
 /* The guest leaves. */
 CK_EXPORT void ck_turn_leave(ck_turn_t *turn);
-
-/* Somebody has served without a turn, and without waiting: as if a turn had ended. */
-CK_EXPORT void ck_turn_note(ck_turn_t *turn);
 
 /* Ends every wait in ck_turn_take(): something has happened to the handle. */
 CK_EXPORT void ck_turn_kick(ck_turn_t *turn);

@@ -35,7 +35,7 @@ from cykafka._errors import KafkaError, KafkaException
 
 cdef enum:
     # How often a client without an answer asks for metadata, ms.
-    ASK_AGAIN_MS = 1000
+    ASK_AGAIN_MS = 100
 
 
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:

@@ -7,7 +7,16 @@ from libc.stdint cimport int64_t
 
 from cykafka._client cimport new_call
 from cykafka._config cimport property_of
-from cykafka._csrc cimport CK_CALL_SEEK, ck_call_leave, ck_call_t, ck_runtime_generation
+from cykafka._csrc cimport (
+    CK_CALL_SEEK,
+    ck_batch_clear,
+    ck_batch_compact,
+    ck_batch_drop,
+    ck_batch_t,
+    ck_call_leave,
+    ck_call_t,
+    ck_runtime_generation,
+)
 from cykafka._errors cimport check_doing, check_error
 from cykafka._librdkafka cimport (
     RD_KAFKA_OFFSET_BEGINNING,
@@ -185,6 +194,8 @@ cdef class Consumer(Lag):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
+            # librdkafka would refuse them when it has removed the assignment.
+            refuse_duplicates(c_partitions, "Failed to set assignment")
             self.give_up(None, RD_KAFKA_RESP_ERR__STATE, "assign() has replaced it")
             self._unread.clear()
             self.on_list(<list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
@@ -240,7 +251,7 @@ cdef class Consumer(Lag):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            refuse_duplicates(c_partitions)
+            refuse_duplicates(c_partitions, "partitions")
             self.give_up(partitions_from(c_partitions), RD_KAFKA_RESP_ERR__STATE,
                          "incremental_unassign() has removed it")
             self.on_list_error(rd_kafka_incremental_unassign, c_partitions)
@@ -333,23 +344,37 @@ cdef class Consumer(Lag):
     cdef list seek_to(self, list partitions):
         """Seek to the offsets of the partitions. Returns a KafkaError or None for each."""
         cdef rd_kafka_error_t *error
+        cdef ck_batch_t *aside = NULL
         cdef ck_call_t *call = new_call(CK_CALL_SEEK)
         try:
             call.partitions = partitions_to(partitions, "partition")
+            # What is gathered now was fetched before the seek. What another thread gathers
+            # meanwhile may come after it.
+            aside = self.new_batch(1)
+            self.take_out(call.partitions, aside)
             self.start_call(call, SEEK_MS)
             self.await_call(call)
             error = call.error
             call.error = NULL
             check_error(error)
-            # What was fetched of a partition where the seek failed is still to be handed over.
-            done = [each for each in partitions_from(call.partitions) if each.error is None]
-            errors = [each.error for each in partitions_from(call.partitions)]
-            if done:
-                c_done = partitions_to(done, "partition")
-                self.drop(c_done)
-                rd_kafka_topic_partition_list_destroy(c_done)
-            return errors
+            outcomes = partitions_from(call.partitions)
+            c_done = partitions_to([each for each in outcomes if each.error is None], "partition")
+            ck_batch_drop(aside, c_done)
+            ck_batch_compact(aside)
+            if self._held is not NULL:
+                ck_batch_drop(self._held, c_done)
+                ck_batch_compact(self._held)
+            rd_kafka_topic_partition_list_destroy(c_done)
+            return [each.error for each in outcomes]
+        except:
+            # librdkafka still seeks.
+            if aside is not NULL:
+                ck_batch_clear(aside)
+            raise
         finally:
+            # What was fetched of a partition where the seek failed is still to be handed over.
+            if aside is not NULL:
+                self.end_batch(aside)
             ck_call_leave(call)
 
     # -- the group
@@ -547,9 +572,10 @@ cdef class Consumer(Lag):
         return 0
 
 
-cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions) except -1:
-    """Raise for duplicates: unassigning a partition twice would abort the process. (librdkafka
-    checks assignments.)"""
+cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions,
+                           str doing) except -1:
+    """Raise for duplicates, with a text that begins with `doing`: unassigning a partition twice
+    would abort the process."""
     cdef int i
     seen = set()
     for i in range(c_partitions.cnt):
@@ -558,7 +584,7 @@ cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions) 
         if (topic, number) in seen:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
-                f"partitions: {topic.decode()} [{number}] is in the list twice"))
+                f"{doing}: {topic.decode()} [{number}] is in the list twice"))
         seen.add((topic, number))
     return 0
 

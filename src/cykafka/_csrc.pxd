@@ -49,8 +49,7 @@ cdef extern from "ck_turn.h" nogil:
     ctypedef struct ck_turn_t
 
     unsigned ck_turn_ended(ck_turn_t *turn)
-    void ck_turn_note(ck_turn_t *turn)
-    void ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu)
+    bint ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms)
     void ck_turn_leave(ck_turn_t *turn)
     void ck_turn_kick(ck_turn_t *turn)
 
@@ -93,6 +92,7 @@ cdef extern from "ck_queue.h" nogil:
         CK_SLOT_CONSUMER
         CK_SLOT_TOKENS
         CK_SLOT_FLIGHT
+        CK_SLOT_HANDLE
 
     ck_queue_t *ck_queue_new()
     void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object)
@@ -101,6 +101,7 @@ cdef extern from "ck_queue.h" nogil:
     void ck_queue_keep(ck_queue_t *queue)
     bint ck_queue_is_last(const ck_queue_t *queue)
     void ck_queue_destroy(ck_queue_t *queue)
+    void ck_queue_push(ck_queue_t *queue, ck_event_t *event)
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
     bint ck_queue_is_empty(const ck_queue_t *queue)
     int64_t ck_queue_length(const ck_queue_t *queue)

@@ -338,32 +338,15 @@ cdef class Fetcher(Member):
         if self.is_inside():
             raise RuntimeError(f"{call}() cannot be called from a rebalance callback, nor from a "
                                "signal handler during a commit")
-        batch = ck_batch_new(min(want, <int64_t>STEP))
-        if batch is NULL:
-            raise MemoryError
+        batch = self.new_batch(min(want, <int64_t>STEP))
         if self.has_kept() and ck_batch_move(self._carry, batch):
-            ck_batch_destroy(batch)
+            self.end_batch(batch)
             raise MemoryError
-        batch.next = self._batches
-        self._batches = batch
         return batch
 
     cdef int end(self, ck_batch_t *batch) except -1:
-        """Destroy the batch. Messages that were not handed over (because a callback raised, or
-        there were more than requested) come with the next call."""
-        cdef ck_batch_t **link = &self._batches
-        while link[0] != batch:
-            link = &link[0].next
-        link[0] = batch.next
-        batch.next = NULL
-        if self._ptr is not NULL and batch.cnt > batch.head:
-            if self._carry is NULL:
-                self._carry = batch
-                batch = NULL
-            elif ck_batch_move(batch, self._carry):
-                raise MemoryError
-        with nogil:
-            ck_batch_destroy(batch)
+        """The inverse of begin(): as end_batch()."""
+        self.end_batch(batch)
         if self._open_in == ck_runtime_generation:
             self.catch_up(ck_runtime_now_ms())
         return 0

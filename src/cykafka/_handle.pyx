@@ -14,8 +14,8 @@ import threading
 import warnings
 import weakref
 
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from cpython.exc cimport PyErr_CheckSignals, PyErr_WriteUnraisable
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 
 from cykafka._config cimport conf_from, take_callable
 cimport cykafka._csrc as runtime
@@ -35,6 +35,7 @@ from cykafka._csrc cimport (
     CK_KIND_TOPIC,
     CK_SLOT_CONSUMER,
     CK_SLOT_FLIGHT,
+    CK_SLOT_HANDLE,
     CK_SLOT_TOKENS,
     PyThread_get_thread_ident,
     ck_bell_destroy,
@@ -47,6 +48,7 @@ from cykafka._csrc cimport (
     ck_callback_stats,
     ck_callback_throttle,
     ck_delivery_abandon_all,
+    ck_delivery_any,
     ck_delivery_of_event,
     ck_end_all,
     ck_end_leave,
@@ -58,7 +60,6 @@ from cykafka._csrc cimport (
     ck_event_kind_t,
     ck_event_t,
     ck_flight_destroy,
-    ck_flight_lost,
     ck_flight_t,
     ck_loans_destroy,
     ck_loans_new,
@@ -660,7 +661,14 @@ cdef class Handle:
                         break  # the signal handler has forked; the rest is the parent's
         finally:
             if end is not NULL and self._generation == ck_runtime_generation:
+                # Of a close(), which runs callbacks; see _settle_later().
+                if signals and ck_delivery_any(events):
+                    Py_INCREF(self)
+                    ck_queue_attach(events, CK_SLOT_HANDLE, <PyObject *>self)
                 done[0] = ck_end_leave(end)
+                if done[0] and ck_queue_attached(events, CK_SLOT_HANDLE) is not NULL:
+                    ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
+                    Py_DECREF(self)
             if done[0]:
                 ck_delivery_abandon_all(events)
                 _let_go(events)
@@ -719,24 +727,30 @@ cdef void _has_ended(void *opaque) noexcept nogil:
 
 
 cdef void _settle_later(ck_queue_t *events) noexcept with gil:
+    cdef PyObject *closed = <PyObject *>ck_queue_attached(events, CK_SLOT_HANDLE)
     ck_delivery_abandon_all(events)
+    if closed is not NULL:
+        ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
+        _run_left(<Handle>closed)
+        Py_XDECREF(closed)
     _settle(events)
     _let_go(events)
 
 
+cdef void _run_left(Handle handle) noexcept:
+    """Run the callbacks of the batches that librdkafka has kept until its end. What they raise is
+    printed: no call of the program is there to raise it."""
+    while handle._generation == ck_runtime_generation:
+        try:
+            handle.dispatch(NOW)
+            return
+        except BaseException:
+            PyErr_WriteUnraisable(handle)
+
+
 cdef void _settle(ck_queue_t *events) noexcept:
-    """Give back the references that a destroyed rd_kafka_t has left: of records in flight, of its
-    tokens."""
-    cdef ck_flight_t *flight = <ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT)
+    """Give back the reference of a destroyed rd_kafka_t to its tokens."""
     cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
-    cdef ck_event_t *lost
-    cdef ck_event_t *following
-    if flight is not NULL:
-        lost = ck_flight_lost(flight)
-        while lost is not NULL:
-            following = lost.next
-            in_flight_destroy(<in_flight_t *>lost)
-            lost = following
     ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
     Py_XDECREF(tokens)
 

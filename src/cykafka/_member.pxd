@@ -43,6 +43,10 @@ cdef class Member(Client):
     cdef int on_list_error(self, list_error_call_t call,
                            const rd_kafka_topic_partition_list_t *rktparlist) except -1
     cdef bint has_kept(self) noexcept
+    cdef ck_batch_t *new_batch(self, size_t size) except NULL
+    cdef int end_batch(self, ck_batch_t *batch) except -1
+    cdef int take_out(self, const rd_kafka_topic_partition_list_t *partitions,
+                      ck_batch_t *into) except -1
     cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept

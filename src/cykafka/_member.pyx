@@ -19,6 +19,7 @@ from cykafka._csrc cimport (
     ck_batch_destroy,
     ck_batch_drop,
     ck_batch_hold,
+    ck_batch_move,
     ck_batch_new,
     ck_batch_pin,
     ck_batch_positions,
@@ -216,22 +217,55 @@ cdef class Member(Client):
             ck_batch_drop(self._held, partitions)
             ck_batch_compact(self._held)
 
+    cdef ck_batch_t *new_batch(self, size_t size) except NULL:
+        """A batch whose messages go back to librdkafka when the consumer is closed; see
+        end_batch()."""
+        cdef ck_batch_t *batch = ck_batch_new(size)
+        if batch is NULL:
+            raise MemoryError
+        batch.next = self._batches
+        self._batches = batch
+        return batch
+
+    cdef int end_batch(self, ck_batch_t *batch) except -1:
+        """Destroy the batch. Messages that were not handed over (because a callback raised, or
+        there were more than requested) come with the next call."""
+        cdef ck_batch_t **link = &self._batches
+        while link[0] != batch:
+            link = &link[0].next
+        link[0] = batch.next
+        batch.next = NULL
+        if self._ptr is not NULL and batch.cnt > batch.head:
+            if self._carry is NULL:
+                self._carry = batch
+                batch = NULL
+            elif ck_batch_move(batch, self._carry):
+                raise MemoryError
+        with nogil:
+            ck_batch_destroy(batch)
+        return 0
+
+    cdef int take_out(self, const rd_kafka_topic_partition_list_t *partitions,
+                      ck_batch_t *into) except -1:
+        """Move gathered messages of these partitions into a batch."""
+        cdef ck_batch_t *batch = self._batches
+        if self._carry is not NULL and ck_batch_hold(self._carry, partitions, into):
+            raise MemoryError
+        while batch is not NULL:
+            if batch != into and ck_batch_hold(batch, partitions, into):
+                raise MemoryError
+            batch = batch.next
+        return 0
+
     cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
         """Hold back gathered messages of these partitions, which are paused."""
-        cdef ck_batch_t *batch = self._batches
-        if batch is NULL and self._carry is NULL:
+        if self._batches is NULL and self._carry is NULL:
             return 0
         if self._held is NULL:
             self._held = ck_batch_new(1)
         if self._held is NULL:
             raise MemoryError
-        if self._carry is not NULL and ck_batch_hold(self._carry, partitions, self._held):
-            raise MemoryError
-        while batch is not NULL:
-            if ck_batch_hold(batch, partitions, self._held):
-                raise MemoryError
-            batch = batch.next
-        return 0
+        return self.take_out(partitions, self._held)
 
     cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
         """Return the held-back messages of these partitions with the next call."""

@@ -12,6 +12,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
+    CK_EVENT_REPORT,
     CK_SLOT_FLIGHT,
     PyThread_get_thread_ident,
     ck_callback_flush,
@@ -21,11 +22,13 @@ from cykafka._csrc cimport (
     ck_delivery_any,
     ck_event_destroy,
     ck_event_t,
+    ck_flight_lost,
     ck_flight_new,
     ck_notice_t,
     ck_produce,
     ck_queue_attach,
     ck_queue_length,
+    ck_queue_push,
     ck_queue_take_untold,
     ck_queue_turn,
     ck_record_t,
@@ -46,6 +49,7 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_PURGE_F_NON_BLOCKING,
     RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__PURGE_INFLIGHT,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
     rd_kafka_conf_set_dr_msg_cb,
     rd_kafka_conf_t,
@@ -80,6 +84,11 @@ cdef enum:
     # How long to wait for the reports of purged records, ms. librdkafka's threads make them at
     # once.
     PURGED_MS = 1000
+
+# What close() purges: without waiting for librdkafka's threads, one of which may be in the system's
+# resolver for any time.
+cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
+                      | RD_KAFKA_PURGE_F_NON_BLOCKING)
 
 
 cdef class Producer(Publisher):
@@ -170,15 +179,26 @@ cdef class Producer(Publisher):
     cdef void drop_reports(self) noexcept:
         """Purge every message in flight. When it is destroyed, librdkafka drops them without a
         report: the references of those with a callback would leak, and batches would lose their
-        outcomes."""
-        cdef int64_t deadline = ck_runtime_now_ms() + 1000
+        outcomes. Nobody serves librdkafka after this: reports that did not come in time are made
+        here; batches get their outcomes when the rd_kafka_t is destroyed, since it may still read
+        their memory."""
+        cdef int64_t deadline = ck_runtime_now_ms() + PURGED_MS
         cdef rd_kafka_t *rk = self._ptr
+        cdef ck_event_t *lost
+        cdef ck_event_t *following
         if runtime.ck_runtime_reports == 0 and not ck_delivery_any(self._events):
             return
         with nogil:
-            rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
+            rd_kafka_purge(rk, PURGE_ALL)
             while rd_kafka_outq_len(rk) > 0 and ck_runtime_now_ms() < deadline:
                 ck_callback_poll(rk, 10)
+        lost = ck_flight_lost(self._flight)
+        while lost is not NULL:
+            following = lost.next
+            lost.kind = CK_EVENT_REPORT
+            lost.code = RD_KAFKA_RESP_ERR__PURGE_INFLIGHT
+            ck_queue_push(self._events, lost)
+            lost = following
 
     def produce(self, topic, value=None, key=None, partition=-1, callback=None,
                 on_delivery=None, timestamp=0, headers=None, timeout=0):
@@ -427,9 +447,10 @@ cdef class Producer(Publisher):
                 ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             rk = self.enter()
             with nogil:
-                ck_turn_enter(ck_queue_turn(self._events), self._wait_queue)
-                ck_callback_flush(rk, ms)
-                ck_turn_leave(ck_queue_turn(self._events))
+                # While another thread is in there, it serves for this one.
+                if ck_turn_enter(ck_queue_turn(self._events), self._wait_queue, ms):
+                    ck_callback_flush(rk, ms)
+                    ck_turn_leave(ck_queue_turn(self._events))
             self.leave()
             self.dispatch(deadline)
             if self._ptr is NULL:
@@ -487,7 +508,9 @@ cdef class Producer(Publisher):
             ``delivery.timeout.ms`` allows. Records without an outcome by then fail with
             ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
             callbacks and Deliveries report that; records with neither are counted in a logged
-            warning. Callbacks are not interrupted.
+            warning. Callbacks are not interrupted. If one of librdkafka's threads is stalled, the
+            records that it holds of a Delivery fail with ``_DESTROY`` when it has ended, and that
+            Delivery's callbacks then run in another thread.
 
         Returns
         -------
@@ -565,7 +588,7 @@ cdef class Producer(Publisher):
         if self.flush_until(deadline) and self._ptr is not NULL:
             self._gave_up = True
             with nogil:
-                rd_kafka_purge(self._ptr, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
+                rd_kafka_purge(self._ptr, PURGE_ALL)
             self.flush_until(ck_runtime_now_ms() + PURGED_MS)
         return 0
 

@@ -166,7 +166,7 @@ cdef class Transactional(Client):
             rk = self.enter()
             try:
                 with nogil:
-                    ck_turn_enter(ck_queue_turn(self._events), self._wait_queue)
+                    ck_turn_enter(ck_queue_turn(self._events), self._wait_queue, -1)
                     error = make(call, rk, slice)
                     ck_turn_leave(ck_queue_turn(self._events))
             finally:

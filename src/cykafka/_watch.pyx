@@ -9,10 +9,8 @@ import threading
 import weakref
 
 from cykafka._csrc cimport (
-    ck_callback_poll,
-    ck_queue_turn,
+    ck_callback_serve,
     ck_runtime_generation,
-    ck_turn_note,
 )
 from cykafka._handle cimport Handle
 from cykafka._librdkafka cimport (
@@ -149,8 +147,8 @@ cdef class Watch:
         except ClosedError:
             return  # its closer serves
         with nogil:
-            ck_callback_poll(rk, 0)
-            ck_turn_note(ck_queue_turn(handle._events))
+            # While another thread serves, it also runs the callbacks; so reports keep their order.
+            ck_callback_serve(rk, handle._events, NULL, 0, NULL)
         handle.leave()
         try:
             handle.dispatch(NOW)

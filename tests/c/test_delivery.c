@@ -219,7 +219,7 @@ static void test_last_report_wakes_who_sleeps(void) {
         int64_t started = ck_runtime_now_ms();
         int i;
 
-        ck_turn_enter(ck_queue_turn(queue), NULL);
+        CHECK(ck_turn_enter(ck_queue_turn(queue), NULL, -1));
         for (i = 0; i < TIMES; i++) {
                 ck_delivery_t *delivery = ck_delivery_new(queue, 1);
                 struct timespec moment = {.tv_nsec = 2000000};
@@ -285,6 +285,13 @@ static void test_turn_is_one_threads(void) {
         CHECK(!ck_turn_take(taker.turn, 1000, &ended, NULL, NULL));
         ended = ck_turn_ended(taker.turn);
         CHECK(ck_turn_take(taker.turn, 1000, &ended, NULL, NULL));
+        ck_turn_give(taker.turn);
+        /* Guests come in one at a time; one that gives up is forgotten. */
+        CHECK(ck_turn_enter(taker.turn, NULL, 0));
+        CHECK(!ck_turn_enter(taker.turn, NULL, 0));
+        CHECK(!ck_turn_enter(taker.turn, NULL, 20));
+        ck_turn_leave(taker.turn);
+        CHECK(ck_turn_take(taker.turn, 0, NULL, NULL, NULL));
         ck_turn_give(taker.turn);
         ck_turn_destroy(taker.turn);
 }

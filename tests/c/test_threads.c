@@ -24,7 +24,7 @@ static void join(pthread_t thread) {
 
 /* -- one producer, many threads */
 
-enum { PUBLISHERS = 3, BATCHES = 40, RECORDS = 300 };
+enum { PUBLISHERS = 3, GUESTS = 2, BATCHES = 40, RECORDS = 300 };
 
 typedef struct shared_s {
         rd_kafka_t *rk;
@@ -32,6 +32,7 @@ typedef struct shared_s {
         rd_kafka_topic_t *rkt;
         ck_queue_t *queue;
         _Atomic int events_wanted, events;
+        _Atomic int inside; /* guests */
         _Atomic int64_t delivered;
         _Atomic bool over;
 } shared_t;
@@ -130,8 +131,11 @@ static void *guest_main(void *arg) {
         shared_t *shared = arg;
 
         while (!shared->over) {
-                ck_turn_enter(ck_queue_turn(shared->queue), shared->main_queue);
+                CHECK(ck_turn_enter(ck_queue_turn(shared->queue), shared->main_queue,
+                                    -1));
+                CHECK(++shared->inside == 1);
                 ck_callback_flush(shared->rk, 5);
+                shared->inside--;
                 ck_turn_leave(ck_queue_turn(shared->queue));
                 ck_turn_kick(ck_queue_turn(shared->queue));
                 ck_delivery_any(shared->queue);
@@ -144,7 +148,7 @@ static void *guest_main(void *arg) {
 static void test_threads_publish_and_wait_for_their_own(const char *room) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         shared_t shared = {.queue = ck_queue_new()};
-        pthread_t publishers[PUBLISHERS], poller, guest;
+        pthread_t publishers[PUBLISHERS], poller, guests[GUESTS];
         int i;
 
         check_set(conf, "test.mock.num.brokers", "1");
@@ -158,14 +162,16 @@ static void test_threads_publish_and_wait_for_their_own(const char *room) {
         for (i = 0; i < PUBLISHERS; i++)
                 start(&publishers[i], publisher_main, &shared);
         start(&poller, poller_main, &shared);
-        start(&guest, guest_main, &shared);
+        for (i = 0; i < GUESTS; i++)
+                start(&guests[i], guest_main, &shared);
         for (i = 0; i < PUBLISHERS; i++)
                 join(publishers[i]);
         while (ck_delivery_any(shared.queue)) /* the dropped ones */
                 usleep(1000);
         shared.over = true;
         join(poller);
-        join(guest);
+        for (i = 0; i < GUESTS; i++)
+                join(guests[i]);
         dispatch(&shared);
         CHECK(shared.delivered == (int64_t)PUBLISHERS * BATCHES * RECORDS);
         CHECK(shared.events_wanted > 0 && shared.events == shared.events_wanted);

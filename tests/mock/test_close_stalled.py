@@ -1,0 +1,114 @@
+"""`close(timeout=)` while one of librdkafka's threads, which has records in flight, does not run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+# poll() that stalls broker 1's thread as long as a file exists, and makes another one when it does.
+POLL = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int poll(struct pollfd *fds, nfds_t nfds, int timeout) {
+        int (*real)(struct pollfd *, nfds_t, int) = dlsym(RTLD_NEXT, "poll");
+        char name[16] = "";
+
+        pthread_getname_np(pthread_self(), name, sizeof(name));
+        while (strcmp(name, "rdk:broker1") == 0 && access(getenv("STALLS"), F_OK) == 0) {
+                close(open(getenv("STALLED"), O_CREAT | O_WRONLY, 0600));
+                usleep(10000);
+        }
+        return real(fds, nfds, timeout);
+}
+
+int __poll_chk(struct pollfd *fds, nfds_t nfds, int timeout, size_t size) {
+        (void)size;
+        return poll(fds, nfds, timeout);
+}
+"""
+
+# Two records and a batch are in flight, in one request, when the thread stops.
+SCRIPT = """
+    import os, pathlib, threading, time
+    from cykafka.testing import MockCluster
+
+    stalls = pathlib.Path(os.environ["STALLS"])
+    stalled = pathlib.Path(os.environ["STALLED"])
+    reports, told = [], threading.Event()
+    cluster = MockCluster(1)
+    cluster.create_topic("t", partitions=1)
+    producer = kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 500, "log_level": 0})
+    producer.produce("t", b"first")
+    assert producer.flush(30) == 0
+    cluster.set_rtt(20_000)
+    cluster.start_request_tracking()
+    for _ in range(2):
+        producer.produce("t", b"x", on_delivery=lambda error, message: reports.append(
+            (error.name(), message.value())))
+    delivery = producer.publish("t", [b"a", b"b"])
+    delivery.add_done_callback(lambda _: told.set())
+    if forgotten:
+        del delivery
+    cluster.wait_for_requests("Produce", 1)
+    stalls.touch()
+    deadline = time.monotonic() + 30
+    while not stalled.exists():
+        assert time.monotonic() < deadline
+        producer.poll(0.05)
+    safety = threading.Timer(20, stalls.unlink)
+    safety.start()
+    started = time.monotonic()
+
+    closed = producer.close(timeout=0.3)
+
+    print(closed, time.monotonic() - started < 10, reports, told.is_set())
+    safety.cancel()
+    stalls.unlink()
+    cluster.set_rtt(0)
+    print(told.wait(30), forgotten or [error.name() for error in delivery.errors.values()])
+    cluster.close()
+"""
+
+
+@pytest.fixture
+def stalling_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = shutil.which("cc")
+    assert compiler is not None, "no C compiler, which the build needs, too"
+    (tmp_path / "poll.c").write_text(POLL)
+    library = tmp_path / "poll.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "poll.c", "-ldl"], check=True
+    )
+    # A sanitizer's library has to be the first.
+    earlier = os.environ.get("LD_PRELOAD", "").split()
+    monkeypatch.setenv("LD_PRELOAD", " ".join([*earlier, str(library)]))
+    monkeypatch.setenv("STALLS", str(tmp_path / "stalls"))
+    monkeypatch.setenv("STALLED", str(tmp_path / "stalled"))
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outcome(
+    stalling_poll: None, run_script: Callable[..., Any], forgotten: bool
+) -> None:
+    done = run_script(f"\n    forgotten = {forgotten}\n{SCRIPT}")
+
+    assert done.stderr == ""
+    first, second = done.stdout.splitlines()
+    assert first == ("False True [('_PURGE_INFLIGHT', b'x'), ('_PURGE_INFLIGHT', b'x')] False")
+    assert second == ("True True" if forgotten else "True ['_DESTROY', '_DESTROY']")
