@@ -15,8 +15,8 @@ struct ck_turn_s {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         bool taken;
-        bool inside; /* a guest */
-        int guests;  /* with those that wait to come in */
+        bool inside;  /* a guest */
+        int guests;   /* with those that wait to come in */
         int sleepers; /* on `changed` */
         unsigned kicks;
         unsigned ended;
