@@ -15,7 +15,6 @@ from cykafka._csrc cimport (
     ck_batch_accept,
     ck_batch_accept_into,
     ck_batch_compact,
-    ck_batch_destroy,
     ck_batch_fill,
     ck_batch_find_error,
     ck_batch_move,

@@ -85,8 +85,8 @@ cdef enum:
     # once.
     PURGED_MS = 1000
 
-# What close() purges: without waiting for librdkafka's threads, one of which may be in the system's
-# resolver for any time.
+# What close() purges: without waiting for librdkafka's threads, one of which may not run for any
+# time.
 cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
                       | RD_KAFKA_PURGE_F_NON_BLOCKING)
 

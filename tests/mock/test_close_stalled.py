@@ -1,4 +1,4 @@
-"""`close(timeout=)` while one of librdkafka's threads, which has records in flight, does not run."""
+"""`close(timeout=)` while a thread of librdkafka that has records in flight does not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-# poll() that stalls broker 1's thread as long as a file exists, and makes another one when it does.
+# poll() that stalls broker 1's thread as long as a file exists, and makes another file then.
 POLL = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
