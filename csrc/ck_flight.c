@@ -98,12 +98,19 @@ ck_event_t *ck_flight_lost(ck_flight_t *flight) {
 
         for (block = flight->blocks; block; block = block->next)
                 for (i = 0; i < block->used; i++) {
-                        ck_event_t *event = &ck_flight_at(flight, block, i)->event;
-                        if (event->kind != CK_EVENT_FLYING)
+                        ck_report_t *report = ck_flight_at(flight, block, i);
+                        if (report->event.kind != CK_EVENT_FLYING)
                                 continue;
-                        event->kind = CK_EVENT_NONE;
-                        event->next = lost;
-                        lost = event;
+                        *report = (ck_report_t){
+                            .event = {.next = lost,
+                                      .kind = CK_EVENT_REPORT,
+                                      .code = RD_KAFKA_RESP_ERR__PURGE_INFLIGHT},
+                            .offset = RD_KAFKA_OFFSET_INVALID,
+                            .timestamp = -1,
+                            .latency = -1,
+                            .partition = RD_KAFKA_PARTITION_UA,
+                            .leader_epoch = -1};
+                        lost = &report->event;
                 }
         return lost;
 }

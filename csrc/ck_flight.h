@@ -34,8 +34,8 @@ CK_EXPORT ck_report_t *ck_flight_take(ck_flight_t *flight);
 CK_EXPORT void ck_flight_give(ck_report_t *report);
 
 /* When nobody serves librdkafka any more: the reports that were with it (ck_produce()
- * marks them) and will not arrive, linked by `next`; NULL if there are none. The caller
- * gives each of them back. */
+ * marks them) and will not arrive, linked by `next`; NULL if there are none. They are
+ * filled in as those of records purged in flight. The caller gives each of them back. */
 CK_EXPORT ck_event_t *ck_flight_lost(ck_flight_t *flight);
 
 #endif

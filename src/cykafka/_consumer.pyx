@@ -367,8 +367,9 @@ cdef class Consumer(Lag):
             rd_kafka_topic_partition_list_destroy(c_done)
             return [each.error for each in outcomes]
         except:
-            # librdkafka still seeks.
-            if aside is not NULL:
+            # librdkafka still seeks. In a child that a signal handler has forked the messages are
+            # the parent's.
+            if aside is not NULL and self._generation == ck_runtime_generation:
                 ck_batch_clear(aside)
             raise
         finally:

@@ -12,7 +12,6 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from cykafka._config cimport merged_config, take_bool, take_callable
 cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
-    CK_EVENT_REPORT,
     CK_SLOT_FLIGHT,
     PyThread_get_thread_ident,
     ck_callback_flush,
@@ -49,7 +48,6 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_PURGE_F_NON_BLOCKING,
     RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__PURGE_INFLIGHT,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
     rd_kafka_conf_set_dr_msg_cb,
     rd_kafka_conf_t,
@@ -195,8 +193,6 @@ cdef class Producer(Publisher):
         lost = ck_flight_lost(self._flight)
         while lost is not NULL:
             following = lost.next
-            lost.kind = CK_EVENT_REPORT
-            lost.code = RD_KAFKA_RESP_ERR__PURGE_INFLIGHT
             ck_queue_push(self._events, lost)
             lost = following
 

@@ -65,6 +65,10 @@ static void test_lost_ones_are_found_once(void) {
                 int number = ((sent_t *)lost)->number;
 
                 next = lost->next;
+                CHECK(lost->kind == CK_EVENT_REPORT);
+                CHECK(lost->code == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT);
+                CHECK(((ck_report_t *)lost)->partition == RD_KAFKA_PARTITION_UA);
+                CHECK(((ck_report_t *)lost)->offset == RD_KAFKA_OFFSET_INVALID);
                 CHECK(number % 5 > 2 && !seen[number]);
                 seen[number] = true;
                 cnt++;

@@ -60,7 +60,8 @@ SCRIPT = """
     cluster.start_request_tracking()
     for _ in range(2):
         producer.produce("t", b"x", on_delivery=lambda error, message: reports.append(
-            (error.name(), message.value())))
+            (error.name(), message.value(), message.partition(), message.offset(),
+             message.timestamp()[0], message.latency())))
     delivery = producer.publish("t", [b"a", b"b"])
     delivery.add_done_callback(lambda _: told.set())
     if forgotten:
@@ -110,5 +111,6 @@ def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outco
 
     assert done.stderr == ""
     first, second = done.stdout.splitlines()
-    assert first == ("False True [('_PURGE_INFLIGHT', b'x'), ('_PURGE_INFLIGHT', b'x')] False")
+    lost = ("_PURGE_INFLIGHT", b"x", None, None, 0, None)
+    assert first == f"False True {[lost, lost]} False"
     assert second == ("True True" if forgotten else "True ['_DESTROY', '_DESTROY']")
