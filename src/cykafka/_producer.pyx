@@ -323,9 +323,9 @@ cdef class Producer(Publisher):
         ----------
         topic : str
         messages : list of dict
-            Keys ``value``, ``key``, ``headers``, ``timestamp``, ``partition``, ``callback`` and
-            ``on_delivery``, as for :meth:`produce`. A dict whose record could not be queued gets
-            an ``_error``, a KafkaError.
+            Keys ``value``, ``key``, ``headers``, ``partition``, ``callback`` and ``on_delivery``,
+            as for :meth:`produce`. A dict whose record could not be queued gets an ``_error``, a
+            KafkaError.
         partition : int
             For records that name none.
         callback, on_delivery : callable, optional
@@ -335,6 +335,11 @@ cdef class Producer(Publisher):
         -------
         int
             How many were queued.
+
+        Raises
+        ------
+        NotImplementedError
+            A dict has a ``timestamp``; use :meth:`publish` or :meth:`produce` for it.
         """
         if not isinstance(messages, list):
             raise TypeError(f"messages must be a list, got {type(messages).__name__}")
@@ -359,6 +364,10 @@ cdef class Producer(Publisher):
             if own is not None and not hasattr(own, "__index__"):
                 raise TypeError(f"Message partition at index {number} must be int, "
                                 f"got {type(own).__name__}")
+            if message.get("timestamp") is not None:
+                raise NotImplementedError(
+                    "Message timestamps are not currently supported in batch mode: use "
+                    "publish(timestamps=) or produce(timestamp=)")
         for message in messages:
             message.pop("_error", None)
             try:
@@ -367,8 +376,7 @@ cdef class Producer(Publisher):
                     topic, message.get("value"), message.get("key"),
                     partition if own is None else own,
                     on_delivery=message.get("callback") or message.get("on_delivery")
-                    or on_delivery,
-                    timestamp=message.get("timestamp") or 0, headers=message.get("headers"))
+                    or on_delivery, headers=message.get("headers"))
                 queued += 1
             except BufferError:
                 message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__QUEUE_FULL)

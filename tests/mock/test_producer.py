@@ -200,14 +200,13 @@ def test_produce_batch_rejects_wrong_types(producer: Any, topic: str, messages: 
 def test_produce_batch_honours_each_messages_fields(
     producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
 ) -> None:
-    message = {"value": "a", "partition": 3, "timestamp": 1234, "headers": {"h": b"x"}}
+    message = {"value": "a", "partition": 3, "headers": {"h": b"x"}}
 
     assert producer.produce_batch(topic, [message], partition=0) == 1
     producer.flush(WAIT_S)
     consumer.assign([kafka.TopicPartition(topic, 3)])
 
     (stored,) = read(consumer, 1)
-    assert stored.timestamp() == (kafka.TIMESTAMP_CREATE_TIME, 1234)
     assert stored.headers() == [("h", b"x")]
 
 
@@ -374,6 +373,13 @@ def test_produce_batch_refuses_in_confluents_words(
         producer.produce_batch(topic, messages)
 
     assert len(producer) == 0, "nothing is queued of a batch that is refused"
+
+
+def test_produce_batch_refuses_timestamps(producer: Any, topic: str) -> None:
+    for timestamp in (0, 1234):
+        messages = [{"value": b"a"}, {"value": b"b", "timestamp": timestamp}]
+        with pytest.raises(NotImplementedError, match=r"^Message timestamps are not currently "):
+            producer.produce_batch(topic, messages)
 
 
 def test_produce_batch_takes_none_for_a_partition_or_timestamp(producer: Any, topic: str) -> None:
