@@ -48,6 +48,8 @@ CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
             "store_offsets": (None, "partitions"),
             "committed": ("partitions", 0),
             "position": ("partitions",),
+            "seek": ("partition",),
+            "get_watermark_offsets": ("partition", 0),
             "pause": ("partitions",),
             "resume": ("partitions",),
             "offsets_for_times": ("partitions", 0),
@@ -57,7 +59,18 @@ CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     ),
     "AdminClient": (
         "AdminClient has been closed",
-        {"poll": (0,), "delete_topics": (["t"],), "describe_cluster": ()},
+        {
+            "poll": (0,),
+            "create_topics": ("new topics",),
+            "delete_topics": (["t"],),
+            "describe_topics": ("topics",),
+            "delete_records": ("partitions",),
+            "list_consumer_groups": (),
+            "describe_consumer_groups": (["g"],),
+            "delete_consumer_groups": (["g"],),
+            "describe_user_scram_credentials": (),
+            "describe_cluster": (),
+        },
     ),
 }
 
@@ -91,11 +104,21 @@ def test_unusable_client_refuses_calls_in_confluents_words(
 ) -> None:
     words, calls = CALLS[name]
     client = unusable(name)
-    partitions = [kafka.TopicPartition("t", 0, 1)]
+    partition = kafka.TopicPartition("t", 0, 1)
+    admin = importlib.import_module(f"{kafka.__name__}.admin")
+    given_for = {
+        "partition": partition,
+        "partitions": [partition],
+        "topics": kafka.TopicCollection(["t"]),
+        "new topics": [admin.NewTopic("t", 1)],
+    }
 
     refused = {}
     for method, arguments in {**calls, **ANY}.items():
-        filled = [partitions if given == "partitions" else given for given in arguments]
+        filled = [
+            given_for[given] if isinstance(given, str) and given in given_for else given
+            for given in arguments
+        ]
         with pytest.raises(RuntimeError) as caught:
             getattr(client, method)(*filled)
         refused[method] = str(caught.value)
