@@ -45,6 +45,7 @@ int __poll_chk(struct pollfd *fds, nfds_t nfds, int timeout, size_t size) {
 # Two records and a batch are in flight, in one request, when the thread stops.
 SCRIPT = """
     import os, pathlib, threading, time
+    from cykafka._handle import live_handles
     from cykafka.testing import MockCluster
 
     stalls = pathlib.Path(os.environ["STALLS"])
@@ -84,6 +85,11 @@ SCRIPT = """
     cluster.set_rtt(0)
     print(told.wait(30), forgotten or [error.name() for error in delivery.errors.values()])
     cluster.close()
+    delivery = None
+    deadline = time.monotonic() + 30
+    while any(live_handles().values()):
+        assert time.monotonic() < deadline, live_handles()
+        time.sleep(0.01)
 """
 
 
