@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +72,27 @@ def in_poll(
         leave.set()
         thread.join(WAIT_S)
     assert not thread.is_alive()
+
+
+@pytest.fixture
+def stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let a thread of librdkafka, by its name, stall in the scripts that the test runs.
+
+    It does as long as the script has the file STALLS (an environment variable) exist; STALLED
+    exists once it does.
+    """
+    compiler = shutil.which("cc")
+    assert compiler is not None, "no C compiler, which the build needs, too"
+    library = tmp_path / "stall.so"
+    source = Path(__file__).parents[1] / "shared/stall.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+
+    def stall(thread: str) -> None:
+        # A sanitizer's library has to be the first.
+        earlier = os.environ.get("LD_PRELOAD", "").split()
+        monkeypatch.setenv("LD_PRELOAD", " ".join([*earlier, str(library)]))
+        monkeypatch.setenv("STALL_THREAD", thread)
+        monkeypatch.setenv("STALLS", str(tmp_path / "stalls"))
+        monkeypatch.setenv("STALLED", str(tmp_path / "stalled"))
+
+    return stall

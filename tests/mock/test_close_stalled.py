@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.ours
-
-# poll() that stalls broker 1's thread as long as a file exists, and makes another file then.
-POLL = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-int poll(struct pollfd *fds, nfds_t nfds, int timeout) {
-        int (*real)(struct pollfd *, nfds_t, int) = dlsym(RTLD_NEXT, "poll");
-        char name[16] = "";
-
-        pthread_getname_np(pthread_self(), name, sizeof(name));
-        while (strcmp(name, "rdk:broker1") == 0 && access(getenv("STALLS"), F_OK) == 0) {
-                close(open(getenv("STALLED"), O_CREAT | O_WRONLY, 0600));
-                usleep(10000);
-        }
-        return real(fds, nfds, timeout);
-}
-
-int __poll_chk(struct pollfd *fds, nfds_t nfds, int timeout, size_t size) {
-        (void)size;
-        return poll(fds, nfds, timeout);
-}
-"""
 
 # Two records and a batch are in flight, in one request, when the thread stops.
 SCRIPT = """
@@ -93,26 +60,12 @@ SCRIPT = """
 """
 
 
-@pytest.fixture
-def stalling_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = shutil.which("cc")
-    assert compiler is not None, "no C compiler, which the build needs, too"
-    (tmp_path / "poll.c").write_text(POLL)
-    library = tmp_path / "poll.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "poll.c", "-ldl"], check=True
-    )
-    # A sanitizer's library has to be the first.
-    earlier = os.environ.get("LD_PRELOAD", "").split()
-    monkeypatch.setenv("LD_PRELOAD", " ".join([*earlier, str(library)]))
-    monkeypatch.setenv("STALLS", str(tmp_path / "stalls"))
-    monkeypatch.setenv("STALLED", str(tmp_path / "stalled"))
-
-
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outcome(
-    stalling_poll: None, run_script: Callable[..., Any], forgotten: bool
+    stall: Callable[[str], None], run_script: Callable[..., Any], forgotten: bool
 ) -> None:
+    stall("rdk:broker1")
+
     done = run_script(f"\n    forgotten = {forgotten}\n{SCRIPT}")
 
     assert done.stderr == ""
