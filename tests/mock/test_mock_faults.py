@@ -350,7 +350,7 @@ def test_close_while_joining_ends_whatever_its_callback_asks(
 def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
     mock_cluster_factory: Factory, protocol: dict[str, str], last: str, count: int
 ) -> None:
-    cluster = mock_cluster_factory()
+    cluster = mock_cluster_factory(group_consumer_heartbeat_interval_ms=200)
     cluster.create_topic("t", partitions=2)
     for number in range(3):
         cluster.start_request_tracking()
