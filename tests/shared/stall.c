@@ -1,6 +1,7 @@
 /* Preloaded into a test's process: stalls one thread, as if the system did not run it,
  * as long as the file STALLS exists, and creates the file STALLED then. STALL_THREAD is
  * the thread's name: "rdk:broker1" waits in poll(), "rdk:main" in cnd_timedwait(). */
+/* NOLINTNEXTLINE(*-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,17 +13,31 @@
 #include <threads.h>
 #include <unistd.h>
 
+static const char *thread = "", *stalls_path = "", *stalled_path = "";
+
+__attribute__((constructor)) static void stall_init(void) {
+        /* NOLINTBEGIN(concurrency-mt-unsafe): before any other thread */
+        const char *values[] = {getenv("STALL_THREAD"), getenv("STALLS"),
+                                getenv("STALLED")};
+        /* NOLINTEND(concurrency-mt-unsafe) */
+
+        if (!values[0] || !values[1] || !values[2])
+                return;
+        thread = values[0];
+        stalls_path = values[1];
+        stalled_path = values[2];
+}
+
 static bool stalls(void) {
         char name[16] = "";
 
         pthread_getname_np(pthread_self(), name, sizeof(name));
-        return strcmp(name, getenv("STALL_THREAD")) == 0 &&
-               access(getenv("STALLS"), F_OK) == 0;
+        return strcmp(name, thread) == 0 && access(stalls_path, F_OK) == 0;
 }
 
 static void stall(void) {
         while (stalls()) {
-                int fd = open(getenv("STALLED"), O_CREAT | O_WRONLY, 0600);
+                int fd = open(stalled_path, O_CREAT | O_WRONLY, 0600);
 
                 if (fd >= 0)
                         close(fd);
@@ -37,21 +52,15 @@ int poll(struct pollfd *fds, nfds_t nfds, int timeout) {
         return real(fds, nfds, timeout);
 }
 
-/* As _FORTIFY_SOURCE has it. */
-int __poll_chk(struct pollfd *fds, nfds_t nfds, int timeout, size_t size) {
-        (void)size;
-        return poll(fds, nfds, timeout);
-}
-
 int cnd_timedwait(cnd_t *cond, mtx_t *lock, const struct timespec *until) {
         int (*real)(cnd_t *, mtx_t *, const struct timespec *) =
             dlsym(RTLD_NEXT, "cnd_timedwait");
 
         if (stalls()) {
                 /* Others go on with the queue that it waits for. */
-                mtx_unlock(lock);
+                (void)mtx_unlock(lock);
                 stall();
-                mtx_lock(lock);
+                (void)mtx_lock(lock);
         }
         return real(cond, lock, until);
 }
