@@ -52,15 +52,15 @@ int poll(struct pollfd *fds, nfds_t nfds, int timeout) {
         return real(fds, nfds, timeout);
 }
 
-int cnd_timedwait(cnd_t *cond, mtx_t *lock, const struct timespec *until) {
+int cnd_timedwait(cnd_t *cond, mtx_t *mutex, const struct timespec *time_point) {
         int (*real)(cnd_t *, mtx_t *, const struct timespec *) =
             dlsym(RTLD_NEXT, "cnd_timedwait");
 
         if (stalls()) {
                 /* Others go on with the queue that it waits for. */
-                (void)mtx_unlock(lock);
+                (void)mtx_unlock(mutex);
                 stall();
-                (void)mtx_lock(lock);
+                (void)mtx_lock(mutex);
         }
-        return real(cond, lock, until);
+        return real(cond, mutex, time_point);
 }
