@@ -168,7 +168,7 @@ bool ck_callback_inside(bool inside) {
 }
 
 int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
-        bool before = ck_set_may_yield(!ck_inside);
+        bool before = ck_set_may_yield(timeout_ms && !ck_inside);
         int served = rd_kafka_poll(rk, timeout_ms);
 
         ck_set_may_yield(before);
@@ -196,7 +196,7 @@ int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *go
 }
 
 rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms) {
-        bool before = ck_set_may_yield(!ck_inside);
+        bool before = ck_set_may_yield(timeout_ms && !ck_inside);
         rd_kafka_resp_err_t err = rd_kafka_flush(rk, timeout_ms);
 
         ck_set_may_yield(before);

@@ -75,7 +75,8 @@ CK_EXPORT bool ck_callback_is_background(void);
  * rd_kafka_yield() sets a flag of the thread and would end the outer call. */
 CK_EXPORT bool ck_callback_inside(bool inside);
 
-/* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. */
+/* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. A wait ends
+ * with the first event; without a wait, serves everything in the queue. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
 
 /* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to

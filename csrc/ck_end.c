@@ -63,6 +63,7 @@ static void ck_end_count(int delta) {
 
 static void *ck_end_main(void *arg) {
         ck_end_t *end = arg;
+        uint32_t generation = ck_runtime_generation;
         bool left;
 
         ck_end_now(end->rk, end->flags, end->closing, end->loans);
@@ -75,7 +76,9 @@ static void *ck_end_main(void *arg) {
                 end->ended(end->opaque);
                 free(end);
         }
-        ck_end_count(-1);
+        /* Not in a child that ended() has forked: the count is the parent's. */
+        if (generation == ck_runtime_generation)
+                ck_end_count(-1);
         return NULL;
 }
 

@@ -96,8 +96,9 @@ ck_event_t *ck_flight_lost(ck_flight_t *flight) {
         ck_block_t *block;
         size_t i;
 
+        /* From the last one to the first, since each goes to the front of the list. */
         for (block = flight->blocks; block; block = block->next)
-                for (i = 0; i < block->used; i++) {
+                for (i = block->used; i-- > 0;) {
                         ck_report_t *report = ck_flight_at(flight, block, i);
                         if (report->event.kind != CK_EVENT_FLYING)
                                 continue;

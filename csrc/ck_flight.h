@@ -35,7 +35,9 @@ CK_EXPORT void ck_flight_give(ck_report_t *report);
 
 /* When nobody serves librdkafka any more: the reports that were with it (ck_produce()
  * marks them) and will not arrive, linked by `next`; NULL if there are none. They are
- * filled in as those of records purged in flight. The caller gives each of them back. */
+ * filled in as those of records purged in flight, and come in the order of their
+ * ck_flight_take(), except where memory was reused. The caller gives each of them
+ * back. */
 CK_EXPORT ck_event_t *ck_flight_lost(ck_flight_t *flight);
 
 #endif

@@ -101,7 +101,7 @@ bool ck_queue_is_empty(const ck_queue_t *queue) {
 }
 
 int64_t ck_queue_length(const ck_queue_t *queue) {
-        /* Only the popping thread removes nodes, and that is the thread that counts. */
+        /* The callers count and pop with the GIL, so no node goes away meanwhile. */
         const ck_event_t *event =
             atomic_load_explicit(&queue->incoming, memory_order_acquire);
         int64_t length = 0;

@@ -11,13 +11,19 @@
  * that was about to wait may miss it. */
 #define CK_TURN_ASK_MS 5
 
+/* A guest that waits to come in; on its stack. */
+typedef struct ck_guest_s {
+        struct ck_guest_s *next;
+} ck_guest_t;
+
 struct ck_turn_s {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         bool taken;
-        bool inside;  /* a guest */
-        int guests;   /* with those that wait to come in */
-        int sleepers; /* on `changed` */
+        bool inside;         /* a guest is in */
+        int guests;          /* inside or waiting */
+        ck_guest_t *waiting; /* in the order in which they came */
+        int sleepers;        /* on `changed` */
         unsigned kicks;
         unsigned ended;
         ck_link_t list; /* of what is waited for, in a ring */
@@ -113,27 +119,42 @@ void ck_turn_give(ck_turn_t *turn) {
 
 bool ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms) {
         int64_t deadline = ck_runtime_now_ms() + timeout_ms;
-        bool in;
+        ck_guest_t me = {NULL};
+        ck_guest_t **link;
+        unsigned kicks;
+        bool in = true;
 
         pthread_mutex_lock(&turn->lock);
+        kicks = turn->kicks;
         turn->guests++;
-        while (turn->taken || turn->inside) {
+        for (link = &turn->waiting; *link; link = &(*link)->next)
+                ;
+        *link = &me;
+        while (turn->taken || turn->inside || turn->waiting != &me) {
                 int64_t left = CK_TURN_SLEEP_MS;
 
+                in = kicks == turn->kicks;
+                if (!in)
+                        break;
                 if (turn->taken) {
                         rd_kafka_queue_yield(rkqu);
                         left = CK_TURN_ASK_MS;
                 } else if (timeout_ms >= 0 &&
                            (left = deadline - ck_runtime_now_ms()) <= 0) {
+                        in = false;
                         break;
                 }
                 ck_turn_wait(turn, left);
         }
-        in = !turn->taken && !turn->inside;
-        if (in)
+        for (link = &turn->waiting; *link != &me; link = &(*link)->next)
+                ;
+        *link = me.next;
+        if (in) {
                 turn->inside = true;
-        else
+        } else {
                 turn->guests--;
+                ck_turn_wake(turn); /* the next guest, or a thread in ck_turn_take() */
+        }
         pthread_mutex_unlock(&turn->lock);
         return in;
 }

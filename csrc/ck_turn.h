@@ -1,14 +1,14 @@
 /*
- * ck_turn: whose turn it is to serve librdkafka, when several threads wait for it.
+ * ck_turn: which of several waiting threads serves librdkafka.
  *
- * A thread that waits for something of its own (a delivery, room in the queue) serves
- * librdkafka meanwhile. Were two of them asleep in rd_kafka_poll(), the one that is woken
- * could bring about what the other one waits for, which would sleep on. So they take
- * turns: one serves, the others sleep on a condition until what they wait for has come,
- * or the turn is free.
- * Calls that serve on their own (flush, the transaction calls) are guests: they end a
- * turn, and come in one at a time; while one is in, nobody takes a turn. So two threads
- * never serve at once, and delivery reports keep their order.
+ * A thread that waits for its own event (a delivery, room in the queue) serves librdkafka
+ * meanwhile. If two threads slept in rd_kafka_poll(), one of them could handle the event
+ * of the other one, which would sleep on. Therefore they take turns: one thread serves,
+ * the others sleep on a condition until their event has come or the turn is free.
+ * Calls that serve librdkafka themselves (flush, the transaction calls) are guests. A
+ * guest ends the turn of another thread. Guests come in one at a time, the one that has
+ * waited longest first. No thread gets a turn while a guest is in. So two threads never
+ * serve at once, and delivery reports keep their order.
  *
  * Ownership: the owner frees it when no thread can be in it any more. It lends its lock
  * to the list of what is waited for, see ck_turn_join().
@@ -53,14 +53,15 @@ CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, const unsigned *sin
 CK_EXPORT void ck_turn_give(ck_turn_t *turn);
 
 /* Comes in as a guest: waits until the thread that has the turn, which rkqu's yield
- * wakes, has given it, and up to timeout_ms (-1: without limit) until no other guest is
- * in. Returns whether it is in. */
+ * wakes, has given it, and up to timeout_ms (-1: without limit) for the guests before it.
+ * A kick ends these waits. Returns whether it is in. */
 CK_EXPORT bool ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms);
 
 /* The guest leaves. */
 CK_EXPORT void ck_turn_leave(ck_turn_t *turn);
 
-/* Ends every wait in ck_turn_take(): something has happened to the handle. */
+/* Ends every wait in ck_turn_take() and ck_turn_enter(): something has happened to the
+ * handle. */
 CK_EXPORT void ck_turn_kick(ck_turn_t *turn);
 
 /* Adds something that is waited for to the list. */

@@ -7,6 +7,8 @@ cdef class Admin(Client):
     cdef rd_kafka_queue_t *_results
     # By number: the requests librdkafka has.
     cdef dict _pending
+    # Whether every future had its answer when close() began.
+    cdef bint _answered
     cdef size_t _number
     cdef bint _serving
 

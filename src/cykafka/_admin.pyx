@@ -36,7 +36,6 @@ from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__DESTROY,
     RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
     RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
-    RD_KAFKA_RESP_ERR__END,
     RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_metadata,
@@ -50,7 +49,6 @@ from cykafka._librdkafka cimport (
     rd_kafka_t,
 )
 from cykafka._librdkafka_admin cimport (
-    RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT,
     rd_kafka_AdminOptions_destroy,
     rd_kafka_AdminOptions_t,
     rd_kafka_event_destroy,
@@ -58,7 +56,6 @@ from cykafka._librdkafka_admin cimport (
     rd_kafka_event_error_string,
     rd_kafka_event_opaque,
     rd_kafka_event_t,
-    rd_kafka_event_type,
     rd_kafka_group_info,
     rd_kafka_group_list,
     rd_kafka_queue_poll,
@@ -85,6 +82,7 @@ cdef class Admin(Client):
 
     def __cinit__(self, *args, **kwargs):
         self._pending = {}
+        self._answered = True
 
     def __init__(self, *args, **kwargs):
         self.check_new()
@@ -207,8 +205,7 @@ cdef class Admin(Client):
             if request is not None:
                 err = rd_kafka_event_error(event)
                 if err:
-                    outcome = error_from(err, NULL if _words_dangle(event)
-                                         else rd_kafka_event_error_string(event))
+                    outcome = error_from(err, rd_kafka_event_error_string(event))
                     if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
                         self.refresh_metadata(False)
                     elif err == RD_KAFKA_RESP_ERR__NOENT:  # no partition has a leader
@@ -223,7 +220,7 @@ cdef class Admin(Client):
             outcome = failure
         finally:
             with nogil:
-                _destroy_answer(event)
+                rd_kafka_event_destroy(event)
         if request is not None:
             try:
                 request.settle(outcome)
@@ -337,15 +334,9 @@ cdef class Admin(Client):
 
     cdef int release(self) except -1:
         cdef rd_kafka_queue_t *results = self._results
-        cdef rd_kafka_event_t *event
         self._results = NULL
         if results is not NULL:
             with nogil:
-                # librdkafka would destroy the answers nobody has read without a look at them.
-                event = rd_kafka_queue_poll(results, 0)
-                while event is not NULL:
-                    _destroy_answer(event)
-                    event = rd_kafka_queue_poll(results, 0)
                 rd_kafka_queue_destroy(results)
         return 0
 
@@ -359,8 +350,7 @@ cdef class Admin(Client):
     def close(self, timeout=None):
         """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
 
-        Closing again is harmless. A future's callback may close. Ctrl-C ends the wait, and the
-        client is closed all the same.
+        A future's callback may close. Ctrl-C ends the wait, and the client is closed all the same.
 
         Parameters
         ----------
@@ -371,7 +361,7 @@ cdef class Admin(Client):
         Returns
         -------
         bool
-            False if futures were without an answer.
+            False if futures were without an answer. Closing again returns the same.
 
         Raises
         ------
@@ -380,11 +370,10 @@ cdef class Admin(Client):
             open, but other calls that waited meanwhile raise RuntimeError.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        answered = True
         if self.begin_close(deadline):
-            answered = not self._pending
+            self._answered = not self._pending
             self.destroy(0, deadline, True)
-        return answered
+        return self._answered
 
     def __enter__(self):
         return self
@@ -399,23 +388,6 @@ cdef class Admin(Client):
 
     def __bool__(self):
         return True
-
-
-cdef bint _words_dangle(rd_kafka_event_t *event) noexcept nogil:
-    """Whether the answer's error string must be neither read nor freed.
-
-    If a broker refuses a whole DescribeUserScramCredentials request, for example for lack of
-    authorization, librdkafka 2.14.2 keeps a pointer into its thread's stack and frees it like heap
-    memory. Errors that librdkafka finds itself (below _END) have a proper string.
-    """
-    return (rd_kafka_event_type(event) == RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT
-            and rd_kafka_event_error(event) > RD_KAFKA_RESP_ERR__END
-            and rd_kafka_event_error(event) != 0)
-
-
-cdef void _destroy_answer(rd_kafka_event_t *event) noexcept nogil:
-    if not _words_dangle(event):  # else a few hundred bytes leak, instead of a crash
-        rd_kafka_event_destroy(event)
 
 
 def _serve_results(Admin handle not None):

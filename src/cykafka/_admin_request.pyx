@@ -1,12 +1,12 @@
 """What an administrative request is: librdkafka's objects, its options, and its futures."""
 from concurrent.futures import Future, InvalidStateError
 
-from cpython.exc cimport PyErr_WriteUnraisable
 from libc.limits cimport INT_MAX, INT_MIN
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strncpy
 
+from cykafka._handle cimport write_unraisable
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__BAD_MSG,
     rd_kafka_error_code,
@@ -114,8 +114,8 @@ cdef int _settle(future, outcome) except -1:
                 future.set_result(outcome)
         except InvalidStateError:
             return 0  # somebody else has set it
-        except BaseException:
-            PyErr_WriteUnraisable(future)
+        except BaseException as exception:
+            write_unraisable(exception, future)
         if future.done():
             return 0
     return 0

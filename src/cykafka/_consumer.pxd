@@ -1,3 +1,4 @@
+from cykafka._csrc cimport ck_batch_t
 from cykafka._lag cimport Lag
 from cykafka._librdkafka cimport rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t
 
@@ -22,3 +23,5 @@ cdef class Consumer(Lag):
     cdef int rebalance(self, rd_kafka_resp_err_t err,
                        rd_kafka_topic_partition_list_t *partitions) except -1
     cdef list seek_to(self, list partitions)
+    cdef void forget(self, ck_batch_t *aside,
+                     const rd_kafka_topic_partition_list_t *partitions) noexcept

@@ -9,7 +9,6 @@ from cykafka._client cimport new_call
 from cykafka._config cimport property_of
 from cykafka._csrc cimport (
     CK_CALL_SEEK,
-    ck_batch_clear,
     ck_batch_compact,
     ck_batch_drop,
     ck_batch_t,
@@ -311,6 +310,9 @@ cdef class Consumer(Lag):
     def seek(self, partition):
         """Continue at another offset of an assigned partition.
 
+        Messages that were fetched before are dropped. If another thread is in a call that reads,
+        that call may still return some of them.
+
         Parameters
         ----------
         partition : TopicPartition
@@ -345,6 +347,7 @@ cdef class Consumer(Lag):
         """Seek to the offsets of the partitions. Returns a KafkaError or None for each."""
         cdef rd_kafka_error_t *error
         cdef ck_batch_t *aside = NULL
+        cdef bint started = False
         cdef ck_call_t *call = new_call(CK_CALL_SEEK)
         try:
             call.partitions = partitions_to(partitions, "partition")
@@ -353,30 +356,36 @@ cdef class Consumer(Lag):
             aside = self.new_batch(1)
             self.take_out(call.partitions, aside)
             self.start_call(call, SEEK_MS)
+            started = True
             self.await_call(call)
             error = call.error
             call.error = NULL
             check_error(error)
             outcomes = partitions_from(call.partitions)
             c_done = partitions_to([each for each in outcomes if each.error is None], "partition")
-            ck_batch_drop(aside, c_done)
-            ck_batch_compact(aside)
-            if self._held is not NULL:
-                ck_batch_drop(self._held, c_done)
-                ck_batch_compact(self._held)
+            self.forget(aside, c_done)
             rd_kafka_topic_partition_list_destroy(c_done)
             return [each.error for each in outcomes]
         except:
             # librdkafka still seeks. In a child that a signal handler has forked the messages are
             # the parent's.
-            if aside is not NULL and self._generation == ck_runtime_generation:
-                ck_batch_clear(aside)
+            if started and self._generation == ck_runtime_generation:
+                self.forget(aside, call.partitions)
             raise
         finally:
             # What was fetched of a partition where the seek failed is still to be handed over.
             if aside is not NULL:
                 self.end_batch(aside)
             ck_call_leave(call)
+
+    cdef void forget(self, ck_batch_t *aside,
+                     const rd_kafka_topic_partition_list_t *partitions) noexcept:
+        """Drop the messages of these partitions that were put aside or held back."""
+        ck_batch_drop(aside, partitions)
+        ck_batch_compact(aside)
+        if self._held is not NULL:
+            ck_batch_drop(self._held, partitions)
+            ck_batch_compact(self._held)
 
     # -- the group
 

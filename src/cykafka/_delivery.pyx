@@ -308,10 +308,10 @@ cdef class Delivery:
             if deadline >= 0:
                 ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             if (handle._generation == ck_runtime_generation != handle._open_in
-                    and handle._closer != me and handle._events is not NULL
-                    and not exiting()):
-                # Another thread is closing the producer: what is in flight has its outcome by
-                # then.
+                    and (handle._closer != me or handle._closed.is_set())
+                    and handle._events is not NULL and not exiting()):
+                # Another thread closes or destroys the producer. It gives every record in
+                # flight an outcome, so only wait.
                 with nogil:
                     ck_delivery_sleep(handle._events, delivery, ms)
             else:

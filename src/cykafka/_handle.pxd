@@ -36,6 +36,8 @@ cdef class Handle:
     cdef object _raised
     # What the thread that destroys a consumer serves until the consumer has left its group.
     cdef rd_kafka_queue_t *_closing
+    # Whether destroy() has begun: then the thread that closes cannot use the rd_kafka_t either.
+    cdef bint _destroying
     # How often a close() has stopped the handle's calls, even if it gave up then.
     cdef int64_t _stops
     cdef bint _has_callbacks
@@ -75,3 +77,4 @@ cdef class Handle:
 
 cdef bint exiting() noexcept nogil
 cdef object chain(object earlier, object later)
+cdef void write_unraisable(object exception, object source) noexcept

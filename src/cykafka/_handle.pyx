@@ -14,7 +14,7 @@ import threading
 import warnings
 import weakref
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_WriteUnraisable
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetObject, PyErr_WriteUnraisable
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 
 from cykafka._config cimport conf_from, take_callable
@@ -149,6 +149,10 @@ class ClosedError(RuntimeError):
     """The handle is closed, or was closed meanwhile."""
 
 
+class ForkedError(RuntimeError):
+    """The handle belongs to the parent process."""
+
+
 def live_handles():
     """The number of live librdkafka objects, by kind: for tests and for finding leaks.
 
@@ -187,7 +191,8 @@ cdef class Handle:
         cdef bint done
         # For handles whose class hides __del__; the attributes may be gone by now.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
-            self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, -1, False, &done)
+            self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms() + EXIT_WAIT_MS,
+                      False, &done)
             if done:
                 _settle(self._events)
         if self._ptr is NULL:
@@ -349,10 +354,11 @@ cdef class Handle:
         if self._state == NEW:
             raise RuntimeError(f"{words}: {_name(self)}.__init__ was not called")
         if self._generation != ck_runtime_generation:
-            raise RuntimeError(f"{_name(self)} was made before a fork: librdkafka's threads do "
-                               "not exist in this process; make a new one here")
-        # A signal handler may run while the closer waits for the end of the rd_kafka_t.
-        if self._state == CLOSED or self._ptr is NULL:
+            raise ForkedError(f"{_name(self)} was made before a fork: librdkafka's threads do "
+                              "not exist in this process; make a new one here")
+        # Once destroy() has begun, the closing thread is refused, too: a signal handler may run
+        # there.
+        if self._state == CLOSED or self._destroying:
             raise ClosedError(f"{words}: {_name(self)} {self._label}")
         if self._state == CLOSING and self._closer != me:
             raise ClosedError(f"{words}: another thread closes {_name(self)} {self._label}")
@@ -581,6 +587,7 @@ cdef class Handle:
         """The last step of closing: free the rd_kafka_t. The handle is closed even if this
         raises; the arguments are those of free()."""
         cdef bint done = False
+        self._destroying = True
         try:
             if self._generation == ck_runtime_generation:  # else other code has forked, in here
                 try:
@@ -669,6 +676,8 @@ cdef class Handle:
                 if done[0] and ck_queue_attached(events, CK_SLOT_HANDLE) is not NULL:
                     ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
                     Py_DECREF(self)
+            if self._generation != ck_runtime_generation:
+                done[0] = False  # the parent settles it
             if done[0]:
                 ck_delivery_abandon_all(events)
                 _let_go(events)
@@ -695,6 +704,13 @@ cdef object chain(object earlier, object later):
     if not any(each is last for each in known):
         last.__context__ = earlier
     return later
+
+
+cdef void write_unraisable(object exception, object source) noexcept:
+    """Have sys.unraisablehook print an exception that no call of the program can raise."""
+    # Without this, Cython prints it with PyErr_PrintEx(), and SystemExit ends the process.
+    PyErr_SetObject(type(exception), exception)
+    PyErr_WriteUnraisable(source)
 
 
 cdef object _text(ck_notice_t *notice):
@@ -732,6 +748,8 @@ cdef void _settle_later(ck_queue_t *events) noexcept with gil:
     if closed is not NULL:
         ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
         _run_left(<Handle>closed)
+        if (<Handle>closed)._generation != ck_runtime_generation:
+            return  # a callback has forked: the rest is the parent's
         Py_XDECREF(closed)
     _settle(events)
     _let_go(events)
@@ -744,8 +762,15 @@ cdef void _run_left(Handle handle) noexcept:
         try:
             handle.dispatch(NOW)
             return
-        except BaseException:
-            PyErr_WriteUnraisable(handle)
+        except BaseException as exception:
+            if isinstance(exception, ForkedError) and handle._generation != ck_runtime_generation:
+                return  # a callback has forked, and returned in the child
+            # dispatch() has linked the exceptions of all callbacks.
+            raised = [exception]
+            while raised[-1].__context__ is not None and len(raised) < MAX_CONTEXTS:
+                raised.append(raised[-1].__context__)
+            for each in reversed(raised):
+                write_unraisable(each, handle)
 
 
 cdef void _settle(ck_queue_t *events) noexcept:
@@ -792,6 +817,13 @@ def _warn_unclosed(Handle handle not None):
                       source=handle)
 
 
+def _warn_closing(Handle handle not None):
+    warnings.warn(f"{_name(handle)} {handle._label}: close() in another thread had not returned "
+                  "when the interpreter ended: undelivered records are lost, and stored "
+                  "offsets may not be committed; join that thread before the program ends",
+                  RuntimeWarning, source=handle)
+
+
 # -- process exit and fork
 
 def _set_main_thread():
@@ -832,7 +864,8 @@ cdef void _end(Handle handle) noexcept:
         return
     if handle._state == CLOSING and handle._closer != PyThread_get_thread_ident():
         # By a thread that would not come to the end of it, once Python is gone.
-        handle._closed.wait(EXIT_WAIT_MS / 1e3)
+        if not handle._closed.wait(EXIT_WAIT_MS / 1e3):
+            _warn_closing(handle)
     if handle._state != OPEN or not handle.stop(ck_runtime_now_ms() + EXIT_WAIT_MS):
         return
     try:

@@ -31,7 +31,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE
         RD_KAFKA_RESP_ERR__RETRY
         RD_KAFKA_RESP_ERR__DESTROY
-        RD_KAFKA_RESP_ERR__END
         RD_KAFKA_RESP_ERR__TIMED_OUT
         RD_KAFKA_RESP_ERR__QUEUE_FULL
         RD_KAFKA_RESP_ERR__PARTITION_EOF

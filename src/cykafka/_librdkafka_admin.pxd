@@ -68,8 +68,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     rd_kafka_resp_err_t rd_kafka_event_error(rd_kafka_event_t *rkev)
     const char *rd_kafka_event_error_string(rd_kafka_event_t *rkev)
     void *rd_kafka_event_opaque(rd_kafka_event_t *rkev)
-    int rd_kafka_event_type(const rd_kafka_event_t *rkev)
-    int RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT
     rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
 
     # -- results that several requests have

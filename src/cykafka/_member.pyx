@@ -231,16 +231,17 @@ cdef class Member(Client):
         """Destroy the batch. Messages that were not handed over (because a callback raised, or
         there were more than requested) come with the next call."""
         cdef ck_batch_t **link = &self._batches
+        cdef bint left = self._ptr is not NULL and batch.cnt > batch.head
+        # The messages of this batch are older than those in _carry, which resume() in another
+        # thread has put there.
+        if left and self._carry is not NULL and ck_batch_move(self._carry, batch):
+            raise MemoryError  # close() gives them back
         while link[0] != batch:
             link = &link[0].next
         link[0] = batch.next
         batch.next = NULL
-        if self._ptr is not NULL and batch.cnt > batch.head:
-            if self._carry is NULL:
-                self._carry = batch
-                batch = NULL
-            elif ck_batch_move(batch, self._carry):
-                raise MemoryError
+        if left:
+            batch, self._carry = self._carry, batch
         with nogil:
             ck_batch_destroy(batch)
         return 0
@@ -249,12 +250,13 @@ cdef class Member(Client):
                       ck_batch_t *into) except -1:
         """Move gathered messages of these partitions into a batch."""
         cdef ck_batch_t *batch = self._batches
-        if self._carry is not NULL and ck_batch_hold(self._carry, partitions, into):
-            raise MemoryError
         while batch is not NULL:
             if batch != into and ck_batch_hold(batch, partitions, into):
                 raise MemoryError
             batch = batch.next
+        # _carry last: its messages are newer than those of a batch that is still being filled.
+        if self._carry is not NULL and ck_batch_hold(self._carry, partitions, into):
+            raise MemoryError
         return 0
 
     cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
@@ -395,7 +397,8 @@ cdef class Member(Client):
         ----------
         timeout : float, optional
             Seconds to wait; by default without limit, which may mean ``session.timeout.ms`` if
-            there is no coordinator. Callbacks are not interrupted.
+            there is no coordinator, and the rest of ``socket.timeout.ms`` of a commit before the
+            close. Callbacks are not interrupted.
 
         Returns
         -------

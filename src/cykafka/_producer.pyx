@@ -10,7 +10,6 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from cykafka._config cimport merged_config, take_bool, take_callable
-cimport cykafka._csrc as runtime
 from cykafka._csrc cimport (
     CK_SLOT_FLIGHT,
     PyThread_get_thread_ident,
@@ -18,7 +17,6 @@ from cykafka._csrc cimport (
     ck_callback_poll,
     ck_callback_report,
     ck_callback_serve,
-    ck_delivery_any,
     ck_event_destroy,
     ck_event_t,
     ck_flight_lost,
@@ -40,7 +38,7 @@ from cykafka._csrc cimport (
 )
 from cykafka._errors cimport check_doing, error_from, take_error
 from cykafka._handle cimport chain
-from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, int_argument, slice_end, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
     RD_KAFKA_PRODUCER,
@@ -157,10 +155,18 @@ cdef class Producer(Publisher):
         return 0
 
     cdef int64_t undelivered(self) noexcept:
-        # Reports nobody has polled are of records that arrived, or are not lost without a word.
+        # A record whose report has been served is no longer undelivered, even if its callback has
+        # not run.
+        cdef int64_t left
+        cdef size_t queued
         with nogil:
             ck_callback_poll(self._ptr, 0)
-        return rd_kafka_outq_len(self._ptr) - <int64_t>rd_kafka_queue_length(self._wait_queue)
+        # librdkafka also counts events, such as statistics, and may add one between the two reads.
+        while True:
+            queued = rd_kafka_queue_length(self._wait_queue)
+            left = rd_kafka_outq_len(self._ptr) - <int64_t>queued
+            if rd_kafka_queue_length(self._wait_queue) == queued:
+                return left
 
     cdef int release(self) except -1:
         watch = self._watch
@@ -180,16 +186,22 @@ cdef class Producer(Publisher):
         outcomes. Nobody serves librdkafka after this: reports that did not come in time are made
         here; batches get their outcomes when the rd_kafka_t is destroyed, since it may still read
         their memory."""
-        cdef int64_t deadline = ck_runtime_now_ms() + PURGED_MS
+        # close() has purged and waited before; a callback may have produced since.
+        cdef int64_t deadline = max(self._purged_until, ck_runtime_now_ms()
+                                    + (SLICE if self._purged_until else PURGED_MS))
+        cdef int64_t left = self.undelivered()
         cdef rd_kafka_t *rk = self._ptr
         cdef ck_event_t *lost
         cdef ck_event_t *following
-        if runtime.ck_runtime_reports == 0 and not ck_delivery_any(self._events):
-            return
-        with nogil:
-            rd_kafka_purge(rk, PURGE_ALL)
-            while rd_kafka_outq_len(rk) > 0 and ck_runtime_now_ms() < deadline:
+        if left > 0:
+            with nogil:
+                rd_kafka_purge(rk, PURGE_ALL)
+            left = self.undelivered()
+        while left > 0 and ck_runtime_now_ms() < deadline:
+            with nogil:
                 ck_callback_poll(rk, 10)
+            left = self.undelivered()
+        self._unreported = left
         lost = ck_flight_lost(self._flight)
         while lost is not NULL:
             following = lost.next
@@ -456,13 +468,16 @@ cdef class Producer(Publisher):
                     ck_callback_flush(rk, ms)
                     ck_turn_leave(ck_queue_turn(self._events))
             self.leave()
-            self.dispatch(deadline)
+            # Not for longer: another thread's callback may wait for a Delivery, which this close()
+            # serves.
+            self.dispatch(slice_end(deadline))
             if self._ptr is NULL:
                 return 0  # a callback closed the producer, which flushed
             left = rd_kafka_outq_len(self._ptr)
             # In a delivery callback, the reports behind it come when it is over.
             if self._dispatcher != me:
-                left += ck_queue_length(self._events)
+                # And the one whose callback runs in another thread.
+                left += ck_queue_length(self._events) + (self._dispatcher != 0)
             if left == 0 or ms == 0:
                 return left
             PyErr_CheckSignals()
@@ -501,9 +516,11 @@ cdef class Producer(Publisher):
 
         A commit that ran out of time is resumed instead. Ctrl-C, and any other exception of a
         signal handler that is no ``Exception``, ends the wait for records and leaves the producer
-        open; the next transaction block first completes an abort that has begun. While
-        librdkafka's threads end, the producer is closed all the same. Closing again is harmless. A
-        callback may call it.
+        open; the next transaction block first completes an abort that has begun. If Ctrl-C comes
+        later, when ``close()`` has already failed the remaining records or waits for librdkafka's
+        threads, the producer is closed all the same. A callback may call it. ``close()`` waits for
+        callbacks that run in other threads. Two callbacks that close each other's producers need a
+        timeout.
 
         Parameters
         ----------
@@ -514,14 +531,15 @@ cdef class Producer(Publisher):
             callbacks and Deliveries report that; records with neither are counted in a logged
             warning. Callbacks are not interrupted. If one of librdkafka's threads is stalled, the
             records that it holds of a Delivery fail with ``_DESTROY`` when it has ended, and that
-            Delivery's callbacks then run in another thread.
+            Delivery's callbacks then run in another thread. If the interpreter ends first, they do
+            not run. ``close()`` logs how many records the stalled thread holds.
 
         Returns
         -------
         bool
             False if the time was up before every record had its outcome, or if the transaction
             could not be ended as above, which is logged. The producer is closed all the same.
-            librdkafka's threads may end later.
+            librdkafka's threads may end later. Closing again returns the same.
 
         Raises
         ------
@@ -531,73 +549,79 @@ cdef class Producer(Publisher):
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if not self.begin_close(deadline):
-            return True
+            return not self._gave_up
         raised = None
+        failures = {}
         self._gave_up = False
-        try:
-            self._finish(deadline)
-        except Exception as exception:
-            # A callback raised: the transaction still has to end, and the reports behind it have
-            # to be heard (by the parent alone, should it have forked). Each exception uses up a
-            # report.
-            raised = exception
-            while self._generation == ck_runtime_generation:
-                try:
-                    if self._gave_up:
-                        self._flush_or_purge(deadline)
-                    else:
-                        self._finish(deadline)
-                    break
-                except Exception as another:
-                    raised = chain(raised, another)
-                except BaseException:
-                    self.abandon_close()
-                    raise
-        except BaseException:
-            # Ctrl-C, or a SIGTERM's handler that exits: nothing is lost yet.
-            self.abandon_close()
-            raise
+        self._purged_until = 0
+        while self._generation == ck_runtime_generation:
+            try:
+                if self._purged_until:
+                    self._flush_or_purge(deadline)
+                else:
+                    self._finish(deadline, failures)
+                break
+            except Exception as exception:
+                # A callback raised: the transaction still has to end, and the reports behind it
+                # have to be heard (by the parent alone, should it have forked). Each exception
+                # uses up a report.
+                raised = chain(raised, exception)
+            except BaseException as exception:
+                # Ctrl-C, or a SIGTERM's handler that exits.
+                if not self._purged_until:
+                    self.abandon_close()  # nothing is lost yet
+                    raise chain(raised, exception)
+                raised = chain(raised, exception)
+                break
         # The close cannot be taken back any more: finish it, then raise.
-        try:
-            self._tell_untold()
-        except BaseException as exception:
-            raised = chain(raised, exception)
         raised = self.finish_close(0, deadline, raised)
+        if self._generation == ck_runtime_generation:
+            try:
+                self._log_failures(failures)
+            except BaseException as exception:
+                raised = chain(raised, exception)
         if raised is not None:
             raise raised
         return not self._gave_up
 
-    cdef int _finish(self, int64_t deadline) except -1:
-        cdef int64_t ms = self._transaction_ms
+    cdef int _finish(self, int64_t deadline, dict failures) except -1:
+        """End the transaction and flush. What fails is logged later, since a log may raise."""
+        cdef int64_t until = ck_runtime_now_ms() + self._transaction_ms
         if deadline >= 0:
-            ms = max(0, min(ms, deadline - ck_runtime_now_ms()))
+            until = min(until, deadline)
         # Not by the methods: a subclass may have its own.
         if self._pending == CALL_COMMIT:
             # It can only be completed.
-            error = self.finish_pending(ms)
+            error = self.resume(CALL_COMMIT, max(0, until - ck_runtime_now_ms()))
             if error is not None:
                 self._gave_up = True
-                _log.warning("%s: the commit of the transaction %s: %s", self._label,
-                             "did not end" if error.retriable() else "has failed", error.str())
-        elif self._begun:
-            error = self.resume(CALL_ABORT, ms)
+                failures["the commit of the transaction "
+                         + ("did not end" if error.retriable() else "has failed")] = error
+        if self._begun and self._pending != CALL_COMMIT:
+            error = self.resume(CALL_ABORT, max(0, until - ck_runtime_now_ms()))
             if error is not None:
                 self._gave_up = True
-                _log.warning("%s: the open transaction could not be aborted: %s", self._label,
-                             error.str())
+                failures["the open transaction could not be aborted"] = error
         return self._flush_or_purge(deadline)
 
     cdef int _flush_or_purge(self, int64_t deadline) except -1:
         """Flush until the deadline, then fail the remaining records."""
-        if self.flush_until(deadline) and self._ptr is not NULL:
-            self._gave_up = True
-            with nogil:
-                rd_kafka_purge(self._ptr, PURGE_ALL)
-            self.flush_until(ck_runtime_now_ms() + PURGED_MS)
+        # Reports that only wait for their callbacks, in another thread, are no remaining records.
+        if (self.flush_until(deadline) and self._ptr is not NULL
+                and self.undelivered() > 0):
+            if not self._purged_until:
+                self._gave_up = True
+                with nogil:
+                    rd_kafka_purge(self._ptr, PURGE_ALL)
+                self._purged_until = ck_runtime_now_ms() + PURGED_MS
+            self.flush_until(self._purged_until)
         return 0
 
-    cdef int _tell_untold(self) except -1:
+    cdef int _log_failures(self, dict failures) except -1:
+        """Log these failures, and the failed records that no callback and no Delivery reports."""
         cdef ck_event_t *first
+        for failure, error in failures.items():
+            _log.warning("%s: %s: %s", self._label, failure, error.str())
         cdef int64_t untold = ck_queue_take_untold(self._events, &first)
         if first is not NULL:
             topic = (<ck_notice_t *>first).text.decode()
@@ -606,6 +630,10 @@ cdef class Producer(Publisher):
             _log.warning("%s: %d record(s) were not delivered, and the program did not "
                          "check them; the first one to %s: %s",
                          self._label, untold, topic, error.str())
+        if self._unreported:
+            _log.warning("%s: %d record(s) have no delivery report, probably because a thread of "
+                         "librdkafka is stalled; they may have been delivered", self._label,
+                         self._unreported)
         return 0
 
     def __enter__(self):

@@ -30,6 +30,6 @@ cdef class Transactional(Client):
     cdef int check_complete(self) except -1
     cdef object resume(self, int call, int64_t ms)
     cdef object repeat(self, int call, int64_t deadline)
-    cdef object finish_pending(self, int64_t ms)
+    cdef object finish_pending(self, int64_t deadline)
     cdef object send_offsets(self, positions, group_metadata, int64_t ms)
     cdef object fatal_error(self)

@@ -26,7 +26,7 @@ from cykafka._csrc cimport (
 from cykafka._errors cimport check_error, take_error
 from cykafka._client cimport Client, new_call
 from cykafka._handle cimport chain
-from cykafka._util cimport NOW, SLICE, deadline_after, plain_str, timeout_ms
+from cykafka._util cimport NOW, SLICE, deadline_after, plain_str, slice_end, timeout_ms
 from cykafka._librdkafka cimport (
     RD_KAFKA_RESP_ERR__CONFLICT,
     RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
@@ -146,9 +146,10 @@ cdef class Transactional(Client):
 
     cdef object repeat(self, int call, int64_t deadline):
         cdef int64_t started
-        cdef rd_kafka_error_t *error
+        cdef rd_kafka_error_t *error = NULL
         cdef rd_kafka_t *rk
         cdef bint conflict = True
+        cdef bint called
         cdef bint begun = self._begun and call != CALL_INIT
         cdef int slice
         while True:
@@ -166,11 +167,14 @@ cdef class Transactional(Client):
             rk = self.enter()
             try:
                 with nogil:
-                    ck_turn_enter(ck_queue_turn(self._events), self._wait_queue, -1)
-                    error = make(call, rk, slice)
-                    ck_turn_leave(ck_queue_turn(self._events))
+                    called = ck_turn_enter(ck_queue_turn(self._events), self._wait_queue, -1)
+                    if called:
+                        error = make(call, rk, slice)
+                        ck_turn_leave(ck_queue_turn(self._events))
             finally:
                 self.leave()
+            if not called:
+                continue  # another thread closes the producer, or has tried to
             # Before any callback, which may raise.
             if error is NULL:
                 self._pending = CALL_NONE
@@ -197,7 +201,7 @@ cdef class Transactional(Client):
                 return failure
             if ck_runtime_now_ms() >= deadline:
                 return failure
-            self.dispatch(deadline)
+            self.dispatch(slice_end(deadline))
             if begun and not self._begun:
                 continue
             # A slice that ended early has an error that only time will mend.
@@ -210,18 +214,17 @@ cdef class Transactional(Client):
                 self.leave()
             PyErr_CheckSignals()
 
-    cdef object finish_pending(self, int64_t ms):
+    cdef object finish_pending(self, int64_t deadline):
         """Complete the commit or the abort that an earlier call could not complete. Returns its
         KafkaError, or None; a commit that fails is aborted if it can be."""
-        cdef object error
+        cdef object error = None
         if self._pending == CALL_COMMIT:
-            error = self.resume(CALL_COMMIT, ms)
+            error = self.resume(CALL_COMMIT, max(0, deadline - ck_runtime_now_ms()))
             if error is not None and error.txn_requires_abort():
-                self.resume(CALL_ABORT, ms)
-            return error
-        if self._pending == CALL_ABORT:
-            return self.resume(CALL_ABORT, ms)
-        return None
+                self.resume(CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
+        elif self._pending == CALL_ABORT:
+            error = self.resume(CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
+        return error
 
     cdef object fatal_error(self):
         """The KafkaError after which this producer can do no more, or None."""
@@ -510,7 +513,7 @@ class Transaction:
         producer.check_outside()
         if not producer._initialized:
             producer.init_transactions(self._limit)
-        error = producer.finish_pending(<int64_t>(self._timeout * 1e3))
+        error = producer.finish_pending(deadline_after(<int64_t>(self._timeout * 1e3)))
         if error is not None:
             raise KafkaException(error)
         if self._consumer is not None:

@@ -32,6 +32,12 @@ cdef int64_t deadline_after(int64_t ms) noexcept:
     return -1 if ms < 0 else ck_runtime_now_ms() + ms
 
 
+cdef int64_t slice_end(int64_t deadline) noexcept:
+    """The deadline of the next part of a wait: at most a slice from now (-1: no deadline)."""
+    cdef int64_t end = ck_runtime_now_ms() + SLICE
+    return end if deadline < 0 else min(deadline, end)
+
+
 cdef int int_ms(int64_t ms) noexcept:
     """For calls of librdkafka that wait all at once."""
     return <int>min(ms, INT_MAX)

@@ -122,7 +122,9 @@ cdef class Watch:
             try:
                 loop.call_soon_threadsafe(self._unread, loop)
             except RuntimeError:
-                pass
+                # Otherwise a signal handler that ran in the call has raised it.
+                if not loop.is_closed():
+                    raise
 
     def _unread(self, loop):
         # The pipe is closed with the watch, which this call has kept until now.

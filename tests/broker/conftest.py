@@ -42,6 +42,32 @@ def _make_coordinators(servers: str) -> None:
         producer.init_transactions(WAIT_S)
 
 
+@pytest.fixture
+def three(kafka_cluster_3: Any, wait_until: Callable[..., None]) -> Iterator[Any]:
+    """Three nodes. After the test they run, and all replicas are in sync.
+
+    If a test killed the only node in sync, many partitions would have no leader.
+    """
+    yield kafka_cluster_3
+    for node in kafka_cluster_3.nodes:
+        node.resume()
+        node.start(wait=False)
+    for node in kafka_cluster_3.nodes:
+        node.wait_ready()
+    from cykafka.admin import AdminClient
+
+    with AdminClient({"bootstrap.servers": kafka_cluster_3.bootstrap_servers}) as client:
+        wait_until(lambda: _in_sync(client.list_topics(timeout=WAIT_S)))
+
+
+def _in_sync(metadata: Any) -> bool:
+    return all(
+        set(partition.isrs) == set(partition.replicas)
+        for topic in metadata.topics.values()
+        for partition in topic.partitions.values()
+    )
+
+
 @pytest.fixture(scope="session")
 def own_brokers() -> None:
     """Brokers can be started here, by tests that do so in processes of their own."""

@@ -119,7 +119,16 @@ def test_credentials_refused_to_who_may_not_see_them(
         refused = [code_of(everybody), code_of(somebody)]
 
         assert refused == [kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED] * 2
-        client.describe_user_scram_credentials()  # its answer may come while it is being closed
+        assert everybody.exception().args[0].str() == "Broker: Cluster authorization failed"
+
+
+@pytest.mark.ours
+@pytest.mark.usefixtures("alice_alone_administers")
+def test_refusal_that_arrives_while_the_client_closes(api: ModuleType, secured: Any) -> None:
+    for _ in range(50):
+        with api.AdminClient(secured.client_config("sasl_plain", "bob")) as client:
+            client.describe_user_scram_credentials(["zoe"])["zoe"].exception(WAIT_S)
+            client.describe_user_scram_credentials()
 
 
 def test_credentials_of_nobody_are_nothing(admin: Any) -> None:

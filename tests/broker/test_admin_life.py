@@ -11,6 +11,7 @@ import ctypes
 import gc
 import resource
 import socket
+import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -140,10 +141,10 @@ def test_callback_closes_the_client_of_other_requests(kafka: ModuleType, waiting
 
 
 def test_new_controller_is_found_after_a_request_that_timed_out(
-    kafka: ModuleType, api: ModuleType, kafka_cluster_3: Any, unique: Any
+    kafka: ModuleType, api: ModuleType, three: Any, unique: Any
 ) -> None:
     new = api.NewTopic(unique("topic"), num_partitions=1)
-    with api.AdminClient({"bootstrap.servers": kafka_cluster_3.bootstrap_servers}) as client:
+    with api.AdminClient({"bootstrap.servers": three.bootstrap_servers}) as client:
 
         def ask() -> BaseException | None:
             answer = client.create_topics([new], validate_only=True, request_timeout=5)
@@ -151,14 +152,11 @@ def test_new_controller_is_found_after_a_request_that_timed_out(
             return failure
 
         known = client.list_topics(timeout=WAIT_S).controller_id
-        node = next(node for node in kafka_cluster_3.nodes if node.id == known)
+        node = next(node for node in three.nodes if node.id == known)
         node.kill()
-        try:
-            # The others may first name it still, while its session with the controllers lasts.
-            timed_out = any(ask() is not None for _ in range(3))
-            failure = ask() if timed_out else None
-        finally:
-            node.start()
+        # The others may first name it still, while its session with the controllers lasts.
+        timed_out = any(ask() is not None for _ in range(3))
+        failure = ask() if timed_out else None
 
     assert failure is None
 
@@ -171,9 +169,8 @@ def test_callback_of_a_closed_client_s_future_closes_again(
     future = client.describe_cluster()
     future.add_done_callback(lambda _: closed.append(client.close()))
 
-    client.close()
-
-    assert closed == [True]
+    assert client.close() is False
+    assert closed == [False]  # the same result
     assert code(kafka, future) == kafka.KafkaError._DESTROY
 
 
@@ -209,8 +206,10 @@ def test_callback_may_ask_synchronously(admin: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_callback_that_raises_keeps_nothing_from_the_others(
-    kafka: ModuleType, admin: Any, topic: str, unique: Any, caplog: Any
+    kafka: ModuleType, admin: Any, topic: str, unique: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: printed.append(raised.exc_type))
     names = [topic, unique("a"), unique("b")]
     futures = admin.describe_topics(kafka.TopicCollection(names))
 
@@ -224,6 +223,7 @@ def test_callback_that_raises_keeps_nothing_from_the_others(
     for name in names[1:]:
         assert code(kafka, futures[name]) == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
     assert admin.describe_cluster().result(WAIT_S).nodes
+    assert set(printed) == {SystemExit}
 
 
 def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -> None:
@@ -526,11 +526,16 @@ def test_requests_do_not_grow_the_process(
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * resource.getpagesize()
 
+    def growth() -> int:
+        before = in_memory()
+        ask(200)
+        return in_memory() - before
+
     ask(100)
-    handles, objects, memory = live_handles(), len(gc.get_objects()), in_memory()
-    ask(200)
+    handles, objects = live_handles(), len(gc.get_objects())
+    # 4400 requests: a leak of 500 bytes each would be 2.2 MB, each time. The process may grow by
+    # as much once, for a test before this one.
+    assert any(growth() < 2_000_000 for _ in range(3))
 
     assert live_handles() == handles
     assert abs(len(gc.get_objects()) - objects) < 500
-    # 4400 requests: a leak of 500 bytes each would be 2.2 MB.
-    assert in_memory() - memory < 2_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -183,13 +183,6 @@ def test_electing_for_no_partition_gives_nothing(
     kafka: ModuleType, admin: Any, result_of: Any
 ) -> None:
     assert result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions=[])) == {}
-
-
-@pytest.fixture
-def three(kafka_cluster_3: Any) -> Iterator[Any]:
-    yield kafka_cluster_3
-    for node in kafka_cluster_3.nodes:
-        node.start()
 
 
 def test_preferred_leader_is_elected_again_after_it_was_down(

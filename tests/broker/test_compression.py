@@ -14,6 +14,10 @@ from machine import WAIT_S
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]  # a batch names its codec by this position
 VALUES = [b'{"sensor": "temperature", "unit": "celsius", "value": %d}' % n for n in range(1000)]
 
+# flush() sends the gathered records. A batch of few records may not get smaller by compression.
+# It is then stored as it is.
+LINGER_MS = 60_000
+
 FETCH = 1
 
 
@@ -66,10 +70,11 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 def write(
     make_producer: Callable[..., Any], cluster: Any, topic: str
 ) -> Callable[..., list[Batch]]:
-    """Produce the values in few batches; return the batches that are then stored."""
+    """Produce the values in one batch if it can hold them; return the stored batches."""
 
     def write(config: dict[str, Any], name: str = topic) -> list[Batch]:
-        producer = make_producer({"linger.ms": 500, **config})
+        producer = make_producer({"linger.ms": LINGER_MS, **config})
+        producer.list_topics(name, WAIT_S)  # or the partition would get the records one by one
         for value in VALUES:
             producer.produce(name, value, partition=0)
         assert producer.flush(WAIT_S) == 0
@@ -157,7 +162,7 @@ def test_statistics_count_the_bytes_that_were_saved(
     producer = make_producer(
         {
             "compression.type": "zstd",
-            "linger.ms": 500,
+            "linger.ms": LINGER_MS,
             "statistics.interval.ms": 50,
             "stats_cb": lambda text: statistics.append(json.loads(text)),
         }

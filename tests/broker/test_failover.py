@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from machine import WAIT_S
 from relay import switch_to
-from replaced_brokers import clients_of, go_on_with_other_brokers, have_same_records
-
-
-@pytest.fixture
-def three(kafka_cluster_3: Any) -> Iterator[Any]:
-    """Three nodes; those a test downed are up again after it."""
-    yield kafka_cluster_3
-    for node in kafka_cluster_3.nodes:
-        node.resume()
-        node.start(wait=False)
-    for node in kafka_cluster_3.nodes:
-        node.wait_ready()
+from replaced_brokers import (
+    clients_of,
+    go_on_with_other_brokers,
+    group_commits_at_both_addresses,
+    have_same_records,
+    moving_broker,
+    transaction_commits_at_the_new_address,
+)
 
 
 @pytest.fixture
@@ -241,3 +237,16 @@ def test_clients_go_on_when_all_brokers_are_replaced(
         go_on_with_other_brokers(producer, consumer, topic)
         producer.close()
         consumer.close()
+
+
+def test_group_and_transactions_follow_their_coordinator_to_a_new_address(
+    kafka_cluster: Any,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    with moving_broker(kafka_cluster.bootstrap_servers) as moving:
+        group_commits_at_both_addresses(moving, topic, make_producer, make_consumer, wait_until)
+    with moving_broker(kafka_cluster.bootstrap_servers) as moving:
+        transaction_commits_at_the_new_address(moving, topic, make_producer)

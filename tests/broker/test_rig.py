@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,6 @@ from cykafka.testing import KafkaCluster, KafkaClusterError
 pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("own_brokers")]
 
 RECORDS = 3_000
-
-
-@pytest.fixture
-def three(kafka_cluster_3: KafkaCluster) -> Iterator[KafkaCluster]:
-    yield kafka_cluster_3
-    for node in kafka_cluster_3.nodes:
-        node.resume()
-        node.start()
 
 
 @pytest.fixture(scope="module")

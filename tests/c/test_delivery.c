@@ -296,6 +296,39 @@ static void test_turn_is_one_threads(void) {
         ck_turn_destroy(taker.turn);
 }
 
+typedef struct guest_s {
+        ck_turn_t *turn;
+        _Atomic bool waits;
+        _Atomic bool in;
+} guest_t;
+
+static void *guest_main(void *arg) {
+        guest_t *guest = arg;
+
+        guest->waits = true;
+        guest->in = ck_turn_enter(guest->turn, NULL, -1);
+        return NULL;
+}
+
+static void test_kick_sends_waiting_guests_away(void) {
+        guest_t guest = {.turn = ck_turn_new(), .in = true};
+        struct timespec moment = {.tv_nsec = 2000000};
+        pthread_t thread;
+
+        CHECK(ck_turn_enter(guest.turn, NULL, 0));
+        CHECK(pthread_create(&thread, NULL, guest_main, &guest) == 0);
+        while (!guest.waits)
+                nanosleep(&moment, NULL);
+        nanosleep(&moment, NULL); /* most often it waits by then */
+        while (guest.in) {
+                ck_turn_kick(guest.turn);
+                nanosleep(&moment, NULL);
+        }
+        pthread_join(thread, NULL);
+        ck_turn_leave(guest.turn);
+        ck_turn_destroy(guest.turn);
+}
+
 typedef struct looker_s {
         ck_turn_t *turn;
         _Atomic bool looks;
@@ -357,6 +390,7 @@ int main(void) {
         test_reports_of_many_threads_end_it_once();
         test_last_report_wakes_who_sleeps();
         test_turn_is_one_threads();
+        test_kick_sends_waiting_guests_away();
         test_publisher_that_was_forked_closes_its_delivery();
         return 0;
 }

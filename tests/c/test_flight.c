@@ -47,7 +47,7 @@ static void test_lost_ones_are_found_once(void) {
         ck_flight_t *flight = ck_flight_new(sizeof(sent_t));
         ck_event_t *lost, *next;
         static bool seen[MANY];
-        int i, cnt = 0;
+        int i, before = -1, cnt = 0;
 
         for (i = 0; i < MANY; i++) {
                 sent_t *sent = take(flight, i);
@@ -72,6 +72,9 @@ static void test_lost_ones_are_found_once(void) {
                 CHECK(number % 5 > 2 && !seen[number]);
                 seen[number] = true;
                 cnt++;
+                /* Number 2 of each five has given its memory to number 3. */
+                CHECK(number > before);
+                before = number;
                 ck_flight_give((ck_report_t *)lost);
         }
         CHECK(cnt == MANY / 5 * 2);

@@ -75,24 +75,48 @@ def in_poll(
 
 
 @pytest.fixture
-def stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Preload a C file of tests/shared, by its name, into the scripts that the test runs."""
+    compiler = shutil.which("cc")
+    assert compiler is not None, "no C compiler, which the build needs, too"
+
+    def preload(name: str) -> None:
+        library = tmp_path / f"{name}.so"
+        source = Path(__file__).parents[1] / "shared" / f"{name}.c"
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        # A sanitizer's library has to be the first.
+        earlier = os.environ.get("LD_PRELOAD", "").split()
+        monkeypatch.setenv("LD_PRELOAD", " ".join([*earlier, str(library)]))
+
+    return preload
+
+
+@pytest.fixture
+def stall(
+    preload: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
     """Let a thread of librdkafka, by its name, stall in the scripts that the test runs.
 
     It does as long as the script has the file STALLS (an environment variable) exist; STALLED
     exists once it does.
     """
-    compiler = shutil.which("cc")
-    assert compiler is not None, "no C compiler, which the build needs, too"
-    library = tmp_path / "stall.so"
-    source = Path(__file__).parents[1] / "shared/stall.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
 
     def stall(thread: str) -> None:
-        # A sanitizer's library has to be the first.
-        earlier = os.environ.get("LD_PRELOAD", "").split()
-        monkeypatch.setenv("LD_PRELOAD", " ".join([*earlier, str(library)]))
+        preload("stall")
         monkeypatch.setenv("STALL_THREAD", thread)
         monkeypatch.setenv("STALLS", str(tmp_path / "stalls"))
         monkeypatch.setenv("STALLED", str(tmp_path / "stalled"))
 
     return stall
+
+
+@pytest.fixture
+def no_threads(
+    preload: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the scripts that the test runs no thread of ours, or of Python's, can be started.
+
+    This holds as long as the script has the file NO_THREADS (an environment variable) exist.
+    """
+    preload("no_threads")
+    monkeypatch.setenv("NO_THREADS", str(tmp_path / "no-threads"))

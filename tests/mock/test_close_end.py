@@ -149,6 +149,39 @@ def test_commit_that_arrives_later_does_not_keep_the_consumer(
     none_left()
 
 
+@pytest.mark.parametrize("begun", ["before the close", "in the close"])
+def test_close_ends_with_a_commit_that_no_coordinator_takes(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    make_consumer: Callable[..., Any],
+    wait_until: Callable[..., None],
+    begun: str,
+) -> None:
+    def commit(*_: Any) -> None:
+        consumer.commit(offsets=[kafka.TopicPartition("t", 0, 1)])
+        mock_cluster.wait_for_requests("OffsetCommit", 1)
+        mock_cluster.broker_down()
+
+    mock_cluster.create_topic("t", 1)
+    config = {
+        "bootstrap.servers": mock_cluster.bootstrap_servers,
+        "session.timeout.ms": 3000,
+        "heartbeat.interval.ms": 500,
+        "socket.timeout.ms": 2000,
+        "log_level": 0,
+    }
+    consumer = make_consumer(config)
+    consumer.subscribe(["t"], **({"on_revoke": commit} if begun == "in the close" else {}))
+    wait_until(consumer.assignment, lambda: consumer.poll(0.05))
+    mock_cluster.set_rtt(60_000)
+    mock_cluster.start_request_tracking()
+    if begun == "before the close":
+        commit()
+
+    # The session's timeout, and a request's that waits for a coordinator by then.
+    assert consumer.close(timeout=5 + BOUND_S) is True
+
+
 def test_raising_callback_does_not_make_the_close_longer(
     mock_cluster: MockCluster, none_left: Callable[[], None], stranded: Callable[..., Any]
 ) -> None:
@@ -298,7 +331,7 @@ def test_close_of_an_admin_client_says_whether_all_had_answers(
     with pytest.raises(kafka.KafkaException) as caught:
         future.result(WAIT_S)
     assert caught.value.args[0] == kafka.KafkaError._DESTROY
-    assert client.close(timeout=0) is True
+    assert client.close(timeout=0) is False  # as before
     assert AdminClient({"bootstrap.servers": "127.0.0.1:1"}).close() is True
 
 

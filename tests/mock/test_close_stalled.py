@@ -9,67 +9,349 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-# Two records and a batch are in flight, in one request, when the thread stops.
-SCRIPT = """
-    import os, pathlib, threading, time
+PRODUCER = """
+    import logging, os, pathlib, signal, sys, threading, time
     from cykafka._handle import live_handles
     from cykafka.testing import MockCluster
 
     stalls = pathlib.Path(os.environ["STALLS"])
     stalled = pathlib.Path(os.environ["STALLED"])
-    reports, told = [], threading.Event()
+    reports = []
     cluster = MockCluster(1)
     cluster.create_topic("t", partitions=1)
-    producer = kafka.Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 500, "log_level": 0})
+
+    def make_producer(config={}, of=kafka.Producer):
+        return of({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 500,
+                   "log_level": 0} | config)
+
+    def reported(error, message):
+        reports.append((error and error.name(), message.value(), message.partition(),
+                        message.offset(), message.timestamp()[0], message.latency()))
+
+    def stall():
+        stalls.touch()
+        wait_until(stalled.exists)
+        global safety
+        safety = threading.Timer(20, resume)
+        safety.daemon = True
+        safety.start()
+
+    def resume():
+        stalls.unlink(missing_ok=True)
+
+    def wait_until(condition):
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def wait_until_nothing_lives():
+        wait_until(lambda: not any(live_handles().values()))
+"""
+
+# Three records and a batch are in flight, in one request, when the thread stops.
+IN_FLIGHT = (
+    PRODUCER
+    + """
+    producer = make_producer()
     producer.produce("t", b"first")
     assert producer.flush(30) == 0
     cluster.set_rtt(20_000)
     cluster.start_request_tracking()
-    for _ in range(2):
-        producer.produce("t", b"x", on_delivery=lambda error, message: reports.append(
-            (error.name(), message.value(), message.partition(), message.offset(),
-             message.timestamp()[0], message.latency())))
+    producer.produce("t", b"nobody asks for it")
+    for value in (b"x", b"y"):
+        producer.produce("t", value, on_delivery=reported)
     delivery = producer.publish("t", [b"a", b"b"])
-    delivery.add_done_callback(lambda _: told.set())
-    if forgotten:
-        del delivery
     cluster.wait_for_requests("Produce", 1)
-    stalls.touch()
-    deadline = time.monotonic() + 30
-    while not stalled.exists():
-        assert time.monotonic() < deadline
-        producer.poll(0.05)
-    safety = threading.Timer(20, stalls.unlink)
-    safety.start()
+    stall()
+    producer.poll(0)
     started = time.monotonic()
-
-    closed = producer.close(timeout=0.3)
-
-    print(closed, time.monotonic() - started < 10, reports, told.is_set())
-    safety.cancel()
-    stalls.unlink()
-    cluster.set_rtt(0)
-    print(told.wait(30), forgotten or [error.name() for error in delivery.errors.values()])
-    cluster.close()
-    delivery = None
-    deadline = time.monotonic() + 30
-    while any(live_handles().values()):
-        assert time.monotonic() < deadline, live_handles()
-        time.sleep(0.01)
 """
+)
+
+
+@pytest.fixture
+def run_stalled(
+    stall: Callable[[str], None], run_script: Callable[..., Any]
+) -> Callable[[str], Any]:
+    """Run a script in which stall() stops the thread of the first broker."""
+    stall("rdk:broker1")
+    return run_script
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outcome(
-    stall: Callable[[str], None], run_script: Callable[..., Any], forgotten: bool
+    run_stalled: Callable[[str], Any], forgotten: bool
 ) -> None:
-    stall("rdk:broker1")
+    done = run_stalled(
+        IN_FLIGHT
+        + f"""
+    forgotten = {forgotten}
+    told = threading.Event()
 
-    done = run_script(f"\n    forgotten = {forgotten}\n{SCRIPT}")
+    def tell(_):
+        told.set()
+        raise SystemExit  # is printed, and does not end the process
 
-    assert done.stderr == ""
-    first, second = done.stdout.splitlines()
-    lost = ("_PURGE_INFLIGHT", b"x", None, None, 0, None)
-    assert first == f"False True {[lost, lost]} False"
-    assert second == ("True True" if forgotten else "True ['_DESTROY', '_DESTROY']")
+    delivery.add_done_callback(tell)
+    unraisable = []
+    sys.unraisablehook = lambda args: unraisable.append(args.exc_type.__name__)
+    if forgotten:
+        del delivery
+
+    closed = producer.close(timeout=0.3)
+
+    print(closed, time.monotonic() - started < 10, reports, told.is_set())
+    resume()
+    cluster.set_rtt(0)
+    if not forgotten:
+        try:
+            delivery.wait(30)  # in the thread that has closed
+        except kafka.DeliveryError:
+            print([error.name() for error in delivery.errors.values()])
+    print(told.wait(30))
+    cluster.close()
+    delivery = None
+    wait_until_nothing_lives()
+    print(unraisable)
+"""
+    )
+
+    assert (
+        "5 record(s) have no delivery report, probably because a thread of librdkafka is stalled"
+        in done.stderr
+    )
+    first, *rest = done.stdout.splitlines()
+    lost = [("_PURGE_INFLIGHT", value, None, None, 0, None) for value in (b"x", b"y")]
+    assert first == f"False True {lost} False"
+    told = ["True", "['SystemExit']"]
+    assert rest == (told if forgotten else ["['_DESTROY', '_DESTROY']", *told])
+
+
+def test_log_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], Any]) -> None:
+    done = run_stalled(
+        IN_FLIGHT
+        + """
+    def refuse(record):
+        raise LookupError
+
+    logging.getLogger("cykafka").addFilter(refuse)
+    try:
+        producer.close(timeout=0.3)
+    except LookupError as error:
+        print(error.__context__, len(reports), time.monotonic() - started < 10, producer)
+"""
+    )
+
+    assert done.stdout.endswith(
+        "None 2 True <cykafka._producer.Producer rdkafka#producer-2 closed>\n"
+    ), done.stderr
+
+
+def test_answer_that_comes_during_an_interrupted_close_is_reported(
+    run_stalled: Callable[[str], Any],
+) -> None:
+    """One record fails at once, since it is not in flight yet. Its callback lets the thread go on,
+    which has the answer for the other ones, and ends the wait for them."""
+    done = run_stalled(
+        PRODUCER
+        + """
+    producer = make_producer({"linger.ms": 50})
+    producer.produce("t", b"first")
+    assert producer.flush(30) == 0
+    cluster.set_rtt(2000)
+    cluster.start_request_tracking()
+    producer.produce("t", b"in flight", on_delivery=reported)
+    cluster.wait_for_requests("Produce", 1)
+    stall()
+    producer.poll(0)
+    assert reports == []  # the answer is not there yet
+
+    def interrupted(error, message):
+        print(error.name())
+        resume()
+        raise KeyboardInterrupt
+
+    producer.produce("t", b"behind it", on_delivery=interrupted)
+    try:
+        producer.close(timeout=2.5)
+    except KeyboardInterrupt:
+        print([report[:4] for report in reports])
+"""
+    )
+
+    assert done.stdout.splitlines() == ["_PURGE_QUEUE", str([(None, b"in flight", 0, 1)])]
+
+
+@pytest.mark.parametrize("ends_by", ["its timeout", "Ctrl-C"])
+def test_close_of_a_transaction_does_not_wait_for_a_stalled_thread(
+    run_stalled: Callable[[str], Any], ends_by: str
+) -> None:
+    done = run_stalled(
+        PRODUCER
+        + f"""
+    producer = make_producer({{"transactional.id": "t", "linger.ms": 0}})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("t", b"first", on_delivery=reported)
+    assert producer.flush(30) == 0
+    cluster.set_rtt(20_000)
+    cluster.start_request_tracking()
+    producer.produce("t", b"second", on_delivery=reported)
+    cluster.wait_for_requests("Produce", 1)
+    stall()
+    in_time = {ends_by == "its timeout"}
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0 if in_time else 0.5)
+    started = time.monotonic()
+    try:
+        print(producer.close(timeout=0.3 if in_time else 30))
+    except KeyboardInterrupt:
+        print("Ctrl-C")
+    print(time.monotonic() - started < 5)
+    resume()
+    cluster.set_rtt(0)
+    producer.close(timeout=10)
+    print([report[:2] for report in reports])
+"""
+    )
+
+    reports = [
+        (None, b"first"),
+        ("_PURGE_INFLIGHT" if ends_by == "its timeout" else None, b"second"),
+    ]
+    ended = "False" if ends_by == "its timeout" else "Ctrl-C"
+    assert done.stdout.splitlines() == [ended, "True", str(reports)], done.stderr
+
+
+def test_abort_beside_a_stalled_thread_without_records_is_retriable(
+    stall: Callable[[str], None], run_script: Callable[..., Any]
+) -> None:
+    stall("rdk:broker2")
+    done = run_script(
+        PRODUCER.replace("MockCluster(1)", "MockCluster(2)")
+        + """
+    cluster.set_partition_leader("t", 0, 1)
+    cluster.set_coordinator("transaction", "t", 1)
+    producer = make_producer({"transactional.id": "t", "linger.ms": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("t", b"x")
+    assert producer.flush(30) == 0
+    stall()
+    started = time.monotonic()
+    try:
+        producer.abort_transaction(1)
+    except kafka.KafkaException as exception:
+        print(exception.args[0].name(), exception.args[0].retriable())
+    print(time.monotonic() - started < 5)
+    resume()
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce("t", b"y", on_delivery=reported)
+    producer.commit_transaction(30)
+    print([report[:2] for report in reports])
+    producer.close()
+"""
+    )
+
+    expected = ["_TIMED_OUT True", "True", str([(None, b"y")])]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+def test_client_whose_class_hides_its_end_does_not_wait_for_a_stalled_thread(
+    run_stalled: Callable[[str], Any],
+) -> None:
+    done = run_stalled(
+        PRODUCER
+        + """
+    class Hiding(kafka.Producer):
+        def __del__(self):
+            pass
+
+    producer = make_producer(of=Hiding)
+    producer.produce("t", b"first")
+    assert producer.flush(30) == 0
+    stall()
+    started = time.monotonic()
+
+    del producer
+
+    print(time.monotonic() - started < 10)
+    resume()
+    cluster.close()
+    wait_until_nothing_lives()
+"""
+    )
+
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_exceptions_of_all_callbacks_after_the_end_of_a_stalled_thread_are_printed(
+    run_stalled: Callable[[str], Any],
+) -> None:
+    done = run_stalled(
+        IN_FLIGHT
+        + """
+    def refuse(_):
+        raise LookupError("first")
+
+    def end(_):
+        ended.set()
+        raise ArithmeticError("second")
+
+    ended = threading.Event()
+    delivery.add_done_callback(refuse)
+    delivery.add_done_callback(end)
+    del delivery
+
+    closed = producer.close(timeout=0)
+
+    print(closed, time.monotonic() - started < 2)  # of which a second is for the reports
+    resume()
+    cluster.set_rtt(0)
+    print(ended.wait(30))
+    cluster.close()
+    wait_until_nothing_lives()
+"""
+    )
+
+    assert done.stdout.splitlines() == ["False True", "True"], done.stderr
+    printed = [line for line in done.stderr.splitlines() if "Error:" in line]
+    assert printed == ["LookupError: first", "ArithmeticError: second"]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_callback_after_the_end_of_a_stalled_thread_may_fork(
+    run_stalled: Callable[[str], Any], raises: bool
+) -> None:
+    """The child prints what its callback raises, and does nothing more for the client."""
+    done = run_stalled(
+        IN_FLIGHT
+        + f"\n    raises = {raises}"
+        + """
+    ended = threading.Event()
+
+    def fork(_):
+        child = os.fork()
+        if child:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if raises:
+            raise LookupError("of the parent" if child else "of the child")
+
+    delivery.add_done_callback(fork)
+    delivery.add_done_callback(lambda _: (print("second"), ended.set()))
+    del delivery
+    producer.close(timeout=0.3)
+    resume()
+    cluster.set_rtt(0)
+    print(ended.wait(30))
+    cluster.close()
+    wait_until_nothing_lives()
+"""
+    )
+
+    assert done.stdout.splitlines() == ["0", "second", "True"], done.stderr
+    printed = [line for line in done.stderr.splitlines() if "Error" in line]
+    told = ["LookupError: of the child", "LookupError: of the parent"]
+    assert printed == (told if raises else [])

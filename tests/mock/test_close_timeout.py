@@ -51,7 +51,7 @@ def test_producer_out_of_time_reports_what_was_not_delivered(
     assert "not delivered" in caplog.text
     with pytest.raises(RuntimeError, match=r"^Producer has been closed"):
         producer.poll(0)
-    assert producer.close() is True
+    assert producer.close() is False  # the result of the first close()
 
 
 def test_producer_out_of_time_reports_what_is_in_flight(
@@ -98,7 +98,169 @@ def test_callback_that_raises_leaves_no_report_untold(
     with pytest.raises(LookupError, match="3"):
         producer.close(timeout=0.1)
     assert len(reports) == 3
-    assert producer.close(timeout=0.1) is True
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_wait_for_records_lasts_until_their_callback_in_another_thread_is_over(
+    make_producer: Callable[..., Any], topic: str, call: str
+) -> None:
+    inside = threading.Event()
+    over = []
+
+    def told(*_: Any) -> None:
+        inside.set()
+        time.sleep(0.5)  # the other thread waits meanwhile
+        over.append(True)
+
+    producer = make_producer({"linger.ms": 0})
+    producer.produce(topic, b"x", on_delivery=told)
+    polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
+    polls.start()
+    assert inside.wait(WAIT_S)
+
+    getattr(producer, call)()
+
+    assert over == [True]
+    polls.join(WAIT_S)
+
+
+def test_interrupt_of_a_close_keeps_the_exception_of_a_callback_before_it(
+    make_producer: Callable[..., Any],
+) -> None:
+    raised: list[BaseException] = [LookupError("of a callback"), KeyboardInterrupt()]
+
+    def told(*_: Any) -> None:
+        raise raised.pop(0)
+
+    producer = make_producer(NO_BROKER)
+    for _ in range(2):
+        producer.produce("t", b"x", on_delivery=told)
+    producer.purge()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        producer.close()
+
+    assert isinstance(caught.value.__context__, LookupError)
+    assert "open" in repr(producer)
+
+
+@pytest.mark.parametrize("records", [1, 5])
+def test_reports_that_wait_for_a_callback_of_another_thread_are_no_lost_records(
+    make_producer: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture, records: int
+) -> None:
+    reports: list[Any] = []
+    inside, leave = threading.Event(), threading.Event()
+
+    def told(error: Any, _: Any) -> None:
+        reports.append(error)
+        inside.set()
+        leave.wait(WAIT_S)
+
+    producer = make_producer({"linger.ms": 50})
+    for _ in range(records):
+        producer.produce(topic, b"x", on_delivery=told)
+    polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
+    polls.start()
+    assert inside.wait(WAIT_S)
+    threading.Timer(1, leave.set).start()
+
+    assert producer.close(timeout=0.3) is True
+
+    polls.join(WAIT_S)
+    assert reports == [None] * records
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("timeout", [None, WAIT_S])
+def test_close_serves_the_delivery_that_a_callback_of_another_thread_waits_for(
+    make_producer: Callable[..., Any], mock_cluster: MockCluster, timeout: float | None
+) -> None:
+    inside, waits = threading.Event(), threading.Event()
+    waited = []
+
+    def told(error: Any, _: Any) -> None:
+        inside.set()
+        waits.wait(WAIT_S)
+        delivery.wait(WAIT_S)
+        waited.append(delivery.done)
+
+    config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "linger.ms": 0}
+    producer = make_producer(config)
+    producer.produce("t", b"x", on_delivery=told)
+    polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
+    polls.start()
+    assert inside.wait(WAIT_S)
+    mock_cluster.set_rtt(500)
+    delivery = producer.publish("t", [b"a", b"b"])
+    threading.Timer(0.2, waits.set).start()
+    started = time.monotonic()
+
+    assert producer.close(timeout=timeout) is True
+
+    polls.join(WAIT_S)
+    assert waited == [True]
+    assert time.monotonic() - started < WAIT_S / 2
+
+
+def test_events_that_wait_for_their_callbacks_are_no_lost_records(
+    make_producer: Callable[..., Any], topic: str
+) -> None:
+    producer = make_producer({"statistics.interval.ms": 1, "stats_cb": lambda _: None})
+    producer.produce(topic, b"x")
+    assert producer.flush(WAIT_S) == 0
+    while len(producer) < 3:
+        time.sleep(0.01)  # statistics come; only a call would end the wait for them
+
+    assert producer.close(timeout=0) is True
+
+
+def test_record_that_a_callback_of_the_close_produces_has_failed(
+    make_producer: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make_producer(NO_BROKER)
+    producer.produce("t", b"x", on_delivery=lambda *_: producer.produce("t", b"again"))
+
+    assert producer.close(timeout=0.1) is False
+
+    (warning,) = caplog.messages
+    assert "1 record(s) were not delivered" in warning
+
+
+def test_interpreter_that_ends_beside_a_close_warns(run_script: Callable[..., Any]) -> None:
+    done = run_script(
+        """
+        import threading, time
+        producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        producer.produce("t", b"x")
+        threading.Thread(target=producer.close, daemon=True).start()
+        while "closing" not in repr(producer):
+            time.sleep(0.01)
+        """
+    )
+
+    assert done.returncode == 0
+    assert "Producer rdkafka#producer-1: close() in another thread had not returned" in done.stderr
+
+
+def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
+    make_producer: Callable[..., Any], kafka: Any
+) -> None:
+    reports: list[Any] = []
+    producer = make_producer(NO_BROKER)
+
+    def told(error: Any, message: Any) -> None:
+        reports.append(error)
+        if len(reports) == 1:
+            raise KeyboardInterrupt
+
+    for _ in range(3):
+        producer.produce("t", b"x", on_delivery=told)
+
+    with pytest.raises(KeyboardInterrupt):
+        producer.close(timeout=0.1)
+    assert "closed" in repr(producer)
+    assert reports == [kafka.KafkaError._PURGE_QUEUE] * 3
+    assert producer.close(timeout=0.1) is False  # its timeout had failed records
 
 
 def test_consumer_that_leaves_in_time_says_so(
@@ -188,7 +350,7 @@ def test_another_thread_that_closes_is_waited_for_as_long_as_told(
         time.sleep(0.01)  # there is no event for it
     with pytest.raises(kafka.KafkaException, match="another thread is still closing it"):
         producer.close(timeout=0.1)
-    assert producer.close(timeout=WAIT_S) is True
+    assert producer.close(timeout=WAIT_S) is False  # the result of the first close()
     thread.join(WAIT_S)
 
 

@@ -349,33 +349,25 @@ def test_message_with_an_error_is_named_with_what_was_asked(
 
 
 @pytest.mark.ours
-def test_call_without_room_for_a_thread_is_retriable(
+@pytest.mark.usefixtures("no_threads")
+def test_call_that_can_start_no_thread_is_retriable(
     cluster: Any, topic: str, run_script: Callable[..., Any]
 ) -> None:
     done = run_script(
         """
-        import resource, sys, threading
+        import os, pathlib, sys
         servers, topic = sys.argv[1:]
         consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "threads"})
         partitions = [kafka.TopicPartition(topic, 0)]
         consumer.committed(partitions, 20)
 
-        # Less room than the stack of a thread takes.
-        with open("/proc/self/statm") as statm:
-            used = int(statm.read().split()[0]) * resource.getpagesize()
-        limits = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), limits[1]))
-        error = None
-        while error is None:
-            try:
-                consumer.committed(partitions, 20)
-            except kafka.KafkaException as exception:
-                error = exception.args[0]
-            try:  # take the stack that the call's thread has left
-                threading.Thread(target=threading.Event().wait, daemon=True).start()
-            except RuntimeError:
-                pass
-        resource.setrlimit(resource.RLIMIT_AS, limits)
+        no_threads = pathlib.Path(os.environ["NO_THREADS"])
+        no_threads.touch()
+        try:
+            consumer.committed(partitions, 20)
+        except kafka.KafkaException as exception:
+            error = exception.args[0]
+        no_threads.unlink()
         print(error.name(), error.retriable())
         print(len(consumer.committed(partitions, 20)))
         consumer.close()

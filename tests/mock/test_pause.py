@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -29,13 +30,16 @@ def left_over(
 ) -> Callable[..., Any]:
     """Make a consumer of two partitions with gathered messages of both left over by a call."""
 
-    def make(config: dict[str, Any] | None = None) -> Any:
+    def make(
+        config: dict[str, Any] | None = None, then: Callable[[str], None] = lambda _: None
+    ) -> Any:
         raising = threading.Event()
 
-        def stats(_: str) -> None:
+        def stats(text: str) -> None:
             if raising.is_set():
                 raising.clear()
                 raise Stop
+            then(text)
 
         for partition in (0, 1):
             fill(topic, COUNT, partition)
@@ -212,6 +216,54 @@ def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
     assert places(by_consume(consumer, 2)) == expected(0)
 
 
+@pytest.mark.parametrize("callback", ["pauses", "raises"])
+def test_callback_beside_resume_by_another_thread_keeps_the_order(
+    kafka: ModuleType,
+    left_over: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    read: Callable[..., list[Any]],
+    callback: str,
+) -> None:
+    steps: list[Callable[[], None]] = []
+
+    def stats(text: str) -> None:
+        gathering.set()
+        # These events come when the wait that has taken the new messages ends.
+        fetched = json.loads(text)["topics"][topic]["partitions"]["1"]["next_offset"]
+        if fetched == 2 * COUNT and steps:
+            steps.pop(0)()
+
+    def stop() -> None:
+        raise Stop
+
+    def gather() -> None:
+        with pytest.raises(Stop):
+            consumer.consume(1000, WAIT_S)
+
+    paused = [kafka.TopicPartition(topic, 0)]
+    other = [kafka.TopicPartition(topic, 1)]
+    gathering = threading.Event()
+    consumer = left_over(then=stats)
+    consumer.pause(paused)
+    steps[:] = [stop] if callback == "raises" else [lambda: consumer.pause(other), stop]
+    gathering.clear()
+    reader = threading.Thread(target=gather)
+    reader.start()  # it has those of `other`
+    assert gathering.wait(WAIT_S)
+
+    consumer.resume(paused)
+    fill(topic, COUNT, 1)
+    reader.join(WAIT_S)
+    assert not steps
+    consumer.resume(other)
+    messages = read(consumer, 3 * COUNT)
+
+    assert [place for place in places(messages) if place[0] == 1] == [
+        (1, offset) for offset in range(2 * COUNT)
+    ]
+
+
 def test_seek_drops_what_is_held_back(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Callable[..., list[Any]]
 ) -> None:
@@ -225,6 +277,49 @@ def test_seek_drops_what_is_held_back(
     consumer.resume(paused)
 
     assert places(read(consumer, COUNT - 5)) == expected(0, 5)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_seek_that_cannot_begin_drops_nothing(
+    cluster: Any, topic: str, fill: Callable[..., None], run_script: Callable[..., Any]
+) -> None:
+    fill(topic, COUNT, 0)
+    done = run_script(
+        """
+        import os, pathlib, sys, threading
+        servers, topic = sys.argv[1:]
+        partition = kafka.TopicPartition(topic, 0, 0)
+        raising = threading.Event()
+
+        def stats(_):
+            if raising.is_set():
+                raising.clear()
+                raise LookupError
+
+        consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "seeking",
+                                   "statistics.interval.ms": 20, "stats_cb": stats})
+        consumer.assign([partition])
+        while consumer.position([partition])[0].offset != 0:
+            raising.set()
+            try:
+                consumer.consume(1000, 20)
+            except LookupError:
+                pass
+
+        no_threads = pathlib.Path(os.environ["NO_THREADS"])
+        no_threads.touch()
+        try:
+            consumer.seek(kafka.TopicPartition(topic, 0, 5))
+        except kafka.KafkaException as exception:
+            print(exception.args[0].name())
+        no_threads.unlink()
+        print(*[message.offset() for message in consumer.consume(3, 20)])
+        consumer.close()
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert (done.returncode, done.stdout) == (0, "_CRIT_SYS_RESOURCE\n0 1 2\n"), done.stderr
 
 
 @pytest.mark.parametrize("call", ["assign", "incremental_unassign", "unassign"])

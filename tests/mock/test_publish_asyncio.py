@@ -158,7 +158,7 @@ def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> N
         await asyncio.sleep(0)
         thread.start()
         await asyncio.to_thread(waiting.wait)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # until the other loop waits; no event says so
         task.cancel()
 
     thread = threading.Thread(target=work)
@@ -351,6 +351,43 @@ def test_interrupt_in_the_loop_comes_out_of_close(
     run(main())
     assert "closed" in repr(producer)
     assert live_handles()["handles"] == handles - 1
+
+
+@pytest.mark.parametrize("call", ["produce", "poll"])
+def test_handler_in_the_last_part_of_close_finds_the_producer_closed(
+    make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Its reports in flight have their outcomes already: another one would never come."""
+    producer = make_producer({"linger.ms": 20_000})
+    reports: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        call_soon_threadsafe = loop.call_soon_threadsafe
+
+        def use(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            if callback.__name__ == "_unread":
+                if call == "produce":
+                    producer.produce(
+                        topic, b"x", on_delivery=lambda *report: reports.append(report)
+                    )
+                else:
+                    producer.poll(0)
+            return call_soon_threadsafe(callback, *args, **kwargs)
+
+        waiting = asyncio.ensure_future(producer.publish(topic, ["a"]))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", use)
+        with pytest.raises(RuntimeError, match=r"^Producer has been closed"):
+            producer.close(timeout=0)
+        monkeypatch.undo()
+        with pytest.raises(DeliveryError):
+            await waiting
+
+    before = live_handles()
+    run(main())
+    assert reports == []
+    assert live_handles()["reports"] == before["reports"]
 
 
 def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> None:

@@ -234,7 +234,7 @@ def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str)
     delivery = producer.publish(topic, ["a"])
     poller = Thread(lambda: producer.poll(60))
     poller.started_work.wait()
-    time.sleep(0.05)  # into its wait, which nothing tells of; too short does no harm
+    time.sleep(0.05)  # until it waits; no event says so, and too short a sleep does no harm
     started = time.monotonic()
 
     producer.flush()
@@ -388,7 +388,7 @@ INTERRUPTED = """
     })
 
     def interrupt():
-        time.sleep(0.5)
+        time.sleep(0.5)  # until it waits; no event says so
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()

@@ -144,7 +144,7 @@ sys.stdin.readline()
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "waiting\n"
-            time.sleep(0.3)
+            time.sleep(0.3)  # into the wait, as above
             start = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -289,7 +291,9 @@ def test_commit_that_fails_when_it_is_resumed_is_told(
     ):
         pytest.fail("it has begun")
 
-    assert "timed out" in caught.value.args[0].str()
+    # The broker's thread finds the record first, or the main one, which scans all topics.
+    assert caught.value.args[0].txn_requires_abort()
+    assert re.search("message.*(timed out|failed delivery)", caught.value.args[0].str())
     with producer.transaction(timeout=WAIT_S):
         producer.produce("any", b"third")
 
@@ -313,6 +317,69 @@ def test_commit_that_fails_in_close_is_told(
 
     assert producer.close(timeout=WAIT_S) is False
     assert "the commit of the transaction has failed" in caplog.text
+
+
+def test_commit_that_fails_in_close_is_logged_if_callbacks_raise(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    make_transactional: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    raising = threading.Event()
+
+    def stats(_: str) -> None:
+        if raising.is_set():
+            raise LookupError
+
+    servers = mock_cluster.bootstrap_servers
+    producer = make_transactional(
+        **{"bootstrap.servers": servers, "statistics.interval.ms": 1, "stats_cb": stats}
+    )
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("any", b"x")
+    assert producer.flush(WAIT_S) == 0
+    busy(kafka, mock_cluster, 1000)
+    with pytest.raises(kafka.KafkaException):
+        producer.commit_transaction(0.3)
+    mock_cluster.clear_request_errors("EndTxn")
+    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.POLICY_VIOLATION])
+    raising.set()
+
+    with pytest.raises(LookupError):
+        producer.close(timeout=WAIT_S)
+
+    assert "the commit of the transaction has failed" in caplog.text
+    assert producer.close() is False
+
+
+def test_close_has_one_timeout_for_a_commit_and_the_abort_after_it(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        mock_cluster.clear_request_errors("EndTxn")
+        error = kafka.KafkaError.POLICY_VIOLATION
+        mock_cluster.push_request_errors("EndTxn", [error])
+        busy(kafka, mock_cluster, 1000)
+
+    broken.init_transactions(WAIT_S)
+    broken.begin_transaction()
+    broken.produce("any", b"x")
+    assert broken.flush(WAIT_S) == 0
+    busy(kafka, mock_cluster, 1000)
+    with pytest.raises(kafka.KafkaException):
+        broken.commit_transaction(0.3)
+    refusal = threading.Timer(3, refuse)
+    refusal.start()
+    started = time.monotonic()
+
+    assert broken.close(timeout=6) is False
+
+    assert time.monotonic() - started < 8  # with two timeouts it takes 9
+    refusal.join()
+    failed, stuck, *_ = caplog.messages
+    assert "the commit of the transaction has failed" in failed
+    assert "the open transaction could not be aborted" in stuck
 
 
 def test_transaction_that_close_cannot_abort_is_told(

@@ -5,6 +5,9 @@ The mock answers the requests but neither hides aborted messages nor applies the
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -322,3 +325,33 @@ def test_commit_of_a_batch_that_nobody_knows_to_be_incomplete_is_refused(
     delivery = ready.publish(topic, ["a", "b"], partitions=[0, 99])
     assert list(delivery.errors) == [1]
     ready.commit_transaction(WAIT_S)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+def test_call_beside_a_flush_keeps_its_timeout(
+    kafka: Any, mock_cluster: Any, make_transactional: Callable[..., Any], call: str
+) -> None:
+    mock_cluster.create_topic("slow", 1)
+    producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    mock_cluster.set_rtt(8000)
+    producer.produce("slow", b"x")
+
+    def flush() -> None:
+        with contextlib.suppress(RuntimeError):  # closed
+            producer.flush()
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    time.sleep(0.2)  # until it waits; no event says so
+    started = time.monotonic()
+
+    with contextlib.suppress(kafka.KafkaException):  # in time or not
+        getattr(producer, call)(0.3)
+
+    assert time.monotonic() - started < 5
+    assert flushing.is_alive() or call == "abort_transaction"
+    producer.close(timeout=0)
+    flushing.join()

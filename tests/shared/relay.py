@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedIOBase
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["Relay", "Switch", "relay_before", "switch_to"]
 
 AnySwitch = TypeVar("AnySwitch", bound="Switch")
 
-METADATA = 3  # the request's number in Kafka's protocol
+# The numbers of requests in Kafka's protocol.
+METADATA, FIND_COORDINATOR = 3, 10
 
 
 class Switch(socketserver.ThreadingTCPServer):
@@ -33,14 +34,16 @@ class Switch(socketserver.ThreadingTCPServer):
         host, port = bootstrap_servers.split(":")
         self.broker = host, int(port)
 
-    def metadata(self, answer: bytes) -> bytes:
-        """The answer that clients get for the broker's answer to a metadata request."""
+    def answer(self, request: int, answer: bytes) -> bytes:
+        """The answer that clients get for the broker's answer to a request of that number."""
         return answer
 
 
 class Relay(Switch):
-    """The address of a cluster's only broker, for clients; on demand its answers name no
-    broker."""
+    """Another address of a cluster's only broker, the only one that clients learn from it.
+
+    On demand its answers name no broker, or the address is gone.
+    """
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
@@ -49,16 +52,38 @@ class Relay(Switch):
         self.none_named = threading.Event()
         self._theirs = self.broker[0].encode() + struct.pack(">i", self.broker[1])
         self._ours = host.encode() + struct.pack(">i", own_port)
+        self._connections: set[socket.socket] = set()
 
-    def metadata(self, answer: bytes) -> bytes:
-        """The broker's answer, of version 9 or newer, with this address or without brokers."""
-        if not self.names_none:
+    def answer(self, request: int, answer: bytes) -> bytes:
+        """The broker's answer with this address; that to a metadata request, of version 9 or
+        newer, without brokers on demand."""
+        if request not in {METADATA, FIND_COORDINATOR}:
+            return answer
+        if request != METADATA or not self.names_none:
             return answer.replace(self._theirs, self._ours)
         before = 4 + 1 + 4  # the number of the request, no tags, the time to wait
         behind = answer.index(self._theirs) + len(self._theirs)
         behind += max(answer[behind], 1) + 1  # the rack, or that there is none, and no tags
         self.none_named.set()
         return answer[:before] + b"\x01" + answer[behind:]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a new connection."""
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection that was served."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def end(self) -> None:
+        """Refuse new connections, and end those that are there."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._connections):
+            with suppress(OSError):  # it has ended itself
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Connection(socketserver.StreamRequestHandler):
@@ -77,9 +102,8 @@ class _Connection(socketserver.StreamRequestHandler):
                 answer = _read(answers)
                 if not answer:
                     return
-                if request[:2] == struct.pack(">h", METADATA):
-                    answer = self.server.metadata(answer)
-                _write(self.connection, answer)
+                (number,) = struct.unpack_from(">h", request)
+                _write(self.connection, self.server.answer(number, answer))
 
 
 def _read(stream: BufferedIOBase) -> bytes:

@@ -1,14 +1,26 @@
-"""Clients that continue after all their brokers were replaced behind one bootstrap address."""
+"""Clients that continue after all their brokers were replaced behind one bootstrap address, or
+after their broker has moved to another address."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
-from relay import Switch
+from machine import WAIT_S
+from relay import Switch, relay_before, switch_to
 
-__all__ = ["clients_of", "go_on_with_other_brokers", "have_same_records"]
+__all__ = [
+    "LONGEST_S",
+    "MovingBroker",
+    "clients_of",
+    "go_on_with_other_brokers",
+    "group_commits_at_both_addresses",
+    "have_same_records",
+    "moving_broker",
+    "transaction_commits_at_the_new_address",
+]
 
 # A client with default settings needs about 2.5 s; without a new bootstrap it never continues.
 LONGEST_S = 10.0
@@ -57,3 +69,78 @@ def go_on_with_other_brokers(producer: Any, consumer: Any, topic: str) -> None:
         if message is not None and not message.error():
             read.append(message.value())
     assert outcomes == [None]
+
+
+class MovingBroker(NamedTuple):
+    """A broker that keeps its id and its data when it gets another address."""
+
+    bootstrap_servers: str  # stays the same
+    move: Callable[[], None]
+
+
+@contextmanager
+def moving_broker(bootstrap_servers: str) -> Iterator[MovingBroker]:
+    """A cluster's only broker behind an address that `move()` takes away, for another one."""
+    with (
+        relay_before(bootstrap_servers) as old,
+        relay_before(bootstrap_servers) as new,
+        switch_to(old.bootstrap_servers) as switch,
+    ):
+
+        def move() -> None:
+            switch.turn_to(new.bootstrap_servers)
+            old.end()
+
+        yield MovingBroker(switch.bootstrap_servers, move)
+
+
+def group_commits_at_both_addresses(
+    moving: MovingBroker,
+    topic: str,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    """A member of a group commits a record's offset, the broker moves, and it commits the next."""
+    group = {"group.id": f"moved-{topic}"}
+    producer, observer = make_producer(), make_consumer(group)
+    consumer = make_consumer(
+        {
+            **group,
+            "bootstrap.servers": moving.bootstrap_servers,
+            "enable.auto.commit": True,
+            "auto.commit.interval.ms": 100,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+
+    def committed() -> int:
+        partitions = observer.committed(consumer.assignment(), WAIT_S)
+        return int(partitions[0].offset) if partitions else 0
+
+    producer.produce(topic, b"before", partition=0)
+    wait_until(lambda: committed() == 1, lambda: consumer.poll(0.1), WAIT_S)
+    moving.move()
+    producer.produce(topic, b"behind", partition=0)
+    wait_until(lambda: committed() == 2, lambda: consumer.poll(0.1), LONGEST_S)
+    consumer.close()
+
+
+def transaction_commits_at_the_new_address(
+    moving: MovingBroker, topic: str, make_producer: Callable[..., Any]
+) -> None:
+    """A transactional producer has its id, the broker moves, and a transaction is committed."""
+    producer = make_producer(
+        {
+            "bootstrap.servers": moving.bootstrap_servers,
+            "transactional.id": f"moved-{topic}",
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(WAIT_S)
+    moving.move()
+    producer.begin_transaction()
+    producer.produce(topic, b"behind")
+    producer.commit_transaction(LONGEST_S)
+    producer.close()

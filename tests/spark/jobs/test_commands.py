@@ -192,6 +192,7 @@ def test_a_spark_that_does_not_start_says_which_java(
 def test_records_that_are_lost_are_told(
     bench: Bench, topic: str, tmp_path: Path, delete_before: Any
 ) -> None:
+    """In a process of its own: the command looks for warnings in what its Spark writes."""
     places = {"path": str(tmp_path / "a"), "checkpoint": str(tmp_path / "c")}
     bench.fill(topic, 5)
     bench.run("archive", topics=topic, **places)

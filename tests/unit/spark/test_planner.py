@@ -91,7 +91,8 @@ class Key(SimpleNamespace):
 @pytest.fixture(autouse=True)
 def no_sleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", slept.append)
+    # Not for all: py4j has a thread that sleeps, too.
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=slept.append))
     return slept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,14 +18,8 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def cluster(kafka_cluster_3: Any) -> Iterator[Any]:
-    """Three nodes; those a test downed are up again after it."""
-    yield kafka_cluster_3
-    for node in kafka_cluster_3.nodes:
-        node.resume()
-        node.start(wait=False)
-    for node in kafka_cluster_3.nodes:
-        node.wait_ready()
+def cluster(three: Any) -> Any:
+    return three
 
 
 def restart_one_by_one(nodes: list[Any]) -> None:

@@ -290,7 +290,7 @@ def test_a_subscription_whose_thread_does_not_start_leaves_no_consumer(
     make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue()
-    before = live_handles()
+    before = live_handles()["handles"]
 
     def refuse(_: Any) -> None:
         raise RuntimeError("can't start new thread")
@@ -299,7 +299,7 @@ def test_a_subscription_whose_thread_does_not_start_leaves_no_consumer(
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(ApplicationException, match="can't start new thread"):
             queue.peek(None)
-    assert live_handles() == before
+    assert live_handles()["handles"] == before
     assert queue._connection._subscriptions == []
     assert queue.peek(None) is None
 
