@@ -23,6 +23,16 @@ def made_anew(eventually: Callable[..., Any]) -> Callable[..., None]:
     return make
 
 
+def send_in_order(queue: Any, envelopes: list[Any]) -> None:
+    """Send the first message alone.
+
+    A broker is named as the leader of a new partition a little before it takes records for it.
+    Requests that it refuses are sent again, behind those that it has taken meanwhile.
+    """
+    queue.send_batch(None, envelopes[:1])
+    queue.send_batch(None, envelopes[1:])
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
     make_queue: Callable[..., Any],
@@ -45,7 +55,7 @@ def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
     receiver.wait(50)
     made_anew(queue, topic)
     # Fewer than before: else librdkafka reads on where it was.
-    queue.send_batch(None, bodies(30, 100))
+    send_in_order(queue, bodies(30, 100))
     assert receiver.wait(80)[50:] == [str(n) for n in range(100, 130)]
 
 
@@ -73,9 +83,9 @@ def test_a_topic_made_anew_between_two_openings_is_read_from_its_beginning(
     queue.close(None)
     made_anew(sender, topic)
     if from_beginning:
-        sender.send_batch(None, bodies(20, 100))
+        send_in_order(sender, bodies(20, 100))
         queue.open(None)
     else:
         queue.open(None)
-        sender.send_batch(None, bodies(20, 100))
+        send_in_order(sender, bodies(20, 100))
     assert received(queue, 20) == [str(n) for n in range(100, 120)]
