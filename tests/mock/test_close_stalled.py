@@ -224,29 +224,34 @@ def test_close_of_a_transaction_does_not_wait_for_a_stalled_thread(
     assert done.stdout.splitlines() == [ended, "True", str(reports)], done.stderr
 
 
-def test_abort_beside_a_stalled_thread_without_records_is_retriable(
-    stall: Callable[[str], None], run_script: Callable[..., Any]
+@pytest.mark.parametrize("records", [0, 1])
+def test_abort_waits_for_a_stalled_thread_only_within_its_timeout_and_for_records(
+    stall: Callable[[str], None], run_script: Callable[..., Any], records: int
 ) -> None:
     stall("rdk:broker2")
     done = run_script(
         PRODUCER.replace("MockCluster(1)", "MockCluster(2)")
-        + """
+        + f"""
     cluster.set_partition_leader("t", 0, 1)
     cluster.set_coordinator("transaction", "t", 1)
-    producer = make_producer({"transactional.id": "t", "linger.ms": 0})
+    producer = make_producer({{"transactional.id": "t", "linger.ms": 30_000}})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("t", b"x")
     assert producer.flush(30) == 0
+    for _ in range({records}):
+        producer.produce("t", b"queued", on_delivery=reported)
     stall()
     started = time.monotonic()
     try:
-        producer.abort_transaction(1)
+        producer.abort_transaction(2)
+        print("aborted")
     except kafka.KafkaException as exception:
         print(exception.args[0].name(), exception.args[0].retriable())
     print(time.monotonic() - started < 5)
     resume()
-    producer.abort_transaction(30)
+    if {records}:
+        producer.abort_transaction(30)
     producer.begin_transaction()
     producer.produce("t", b"y", on_delivery=reported)
     producer.commit_transaction(30)
@@ -255,8 +260,9 @@ def test_abort_beside_a_stalled_thread_without_records_is_retriable(
 """
     )
 
-    expected = ["_TIMED_OUT True", "True", str([(None, b"y")])]
-    assert done.stdout.splitlines() == expected, done.stderr
+    reports = [("_PURGE_QUEUE", b"queued")] * records + [(None, b"y")]
+    ended = "_TIMED_OUT True" if records else "aborted"
+    assert done.stdout.splitlines() == [ended, "True", str(reports)], done.stderr
 
 
 def test_client_whose_class_hides_its_end_does_not_wait_for_a_stalled_thread(

@@ -6,12 +6,14 @@ new one. Brokers that replace others here have their ids, but other addresses: p
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from machine import WAIT_S
-from relay import switch_to
+from relay import FIND_COORDINATOR, METADATA, Relay, serving, switch_to
 from replaced_brokers import (
     LONGEST_S,
     MovingBroker,
@@ -95,3 +97,115 @@ def test_transactions_follow_their_coordinator_to_a_new_address(
     moving: MovingBroker, make_producer: Callable[..., Any], topic: str
 ) -> None:
     transaction_commits_at_the_new_address(moving, topic, make_producer)
+
+
+class Renaming(Relay):
+    """A relay before one of a cluster's brokers. `addresses` has, for each broker, what the
+    answers to a request call it, or both names for one that each answer calls differently."""
+
+    def __init__(self, broker: str, addresses: dict[int, dict[str, list[str]]]) -> None:
+        super().__init__(broker)
+        self.addresses = addresses
+        self.accepted = 0
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        for broker, names in self.addresses.get(request, {}).items():
+            answer = answer.replace(_packed(broker), _packed(names[0]))
+            names.append(names.pop(0))
+        return answer
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.accepted += 1
+        super().process_request(request, client_address)
+
+
+def _packed(address: str) -> bytes:
+    host, port = address.split(":")
+    return host.encode() + struct.pack(">i", int(port))
+
+
+class TwoNames(NamedTuple):
+    """Two brokers behind relays; the second one leads the topic, the first one has two relays."""
+
+    addresses: dict[int, dict[str, list[str]]]
+    first: str
+    old: Renaming
+    new: Renaming
+    bootstrap_servers: str
+
+
+@pytest.fixture
+def two_names(mock_cluster_factory: Callable[..., Any], topic: str) -> Iterator[TwoNames]:
+    cluster = mock_cluster_factory(brokers=2)
+    cluster.create_topic(topic, 2)
+    cluster.set_coordinator("transaction", topic, 1)
+    first, second = cluster.bootstrap_servers.split(",")
+    addresses: dict[int, dict[str, list[str]]] = {}
+    with (
+        serving(Renaming(first, addresses)) as old,
+        serving(Renaming(first, addresses)) as new,
+        serving(Renaming(second, addresses)) as other,
+    ):
+        for request in (METADATA, FIND_COORDINATOR):
+            addresses[request] = {
+                first: [old.bootstrap_servers],
+                second: [other.bootstrap_servers],
+            }
+        for partition, leader in ((0, 1), (1, 2)):
+            cluster.set_partition_leader(topic, partition, leader)
+        yield TwoNames(addresses, first, old, new, other.bootstrap_servers)
+
+
+def test_transaction_coordinator_is_where_it_was_found_if_metadata_is_old(
+    two_names: TwoNames, make_producer: Callable[..., Any], topic: str
+) -> None:
+    producer = make_producer(
+        {
+            "bootstrap.servers": two_names.bootstrap_servers,
+            "transactional.id": topic,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(WAIT_S)
+
+    def commit_one() -> None:
+        producer.begin_transaction()
+        producer.produce(topic, b"x", partition=1)
+        producer.commit_transaction(LONGEST_S)
+
+    commit_one()
+    two_names.addresses[FIND_COORDINATOR][two_names.first] = [two_names.new.bootstrap_servers]
+    two_names.old.end()
+    commit_one()
+    producer.close()
+
+
+def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
+    two_names: TwoNames,
+    make_producer: Callable[..., Any],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    relays = (two_names.old, two_names.new)
+    two_names.addresses[METADATA][two_names.first] = [relay.bootstrap_servers for relay in relays]
+    refresh_s, connections = 0.2, 20
+    producer = make_producer(
+        {
+            "bootstrap.servers": two_names.bootstrap_servers,
+            "topic.metadata.refresh.interval.ms": int(refresh_s * 1000),
+            "reconnect.backoff.ms": 500,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+
+    def produce() -> None:
+        for partition in (0, 1):
+            producer.produce(topic, b"x", partition=partition)
+        producer.poll(0.005)
+
+    started = time.monotonic()
+    wait_until(lambda: sum(relay.accepted for relay in relays) >= connections, produce, WAIT_S)
+    # Each refresh, and the one that follows a closed connection, may change the address once.
+    assert time.monotonic() - started > connections / 4 * refresh_s
+    producer.close(0)

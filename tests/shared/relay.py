@@ -11,7 +11,15 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BufferedIOBase
 from typing import Any, TypeVar
 
-__all__ = ["Relay", "Switch", "relay_before", "switch_to"]
+__all__ = [
+    "FIND_COORDINATOR",
+    "METADATA",
+    "Relay",
+    "Switch",
+    "relay_before",
+    "serving",
+    "switch_to",
+]
 
 AnySwitch = TypeVar("AnySwitch", bound="Switch")
 
@@ -117,22 +125,23 @@ def _write(to: socket.socket, frame: bytes) -> None:
 
 
 @contextmanager
-def _serving(switch: AnySwitch) -> Iterator[AnySwitch]:
+def serving(switch: AnySwitch) -> Iterator[AnySwitch]:
+    """The switch while it takes connections."""
     with switch:
-        serving = threading.Thread(target=switch.serve_forever, args=(0.02,))
-        serving.start()
+        thread = threading.Thread(target=switch.serve_forever, args=(0.02,))
+        thread.start()
         try:
             yield switch
         finally:
             switch.shutdown()
-            serving.join()
+            thread.join()
 
 
 def relay_before(bootstrap_servers: str) -> AbstractContextManager[Relay]:
     """A relay in front of that broker; close its clients before the relay ends."""
-    return _serving(Relay(bootstrap_servers))
+    return serving(Relay(bootstrap_servers))
 
 
 def switch_to(bootstrap_servers: str) -> AbstractContextManager[Switch]:
     """A switch that begins with that broker."""
-    return _serving(Switch(bootstrap_servers))
+    return serving(Switch(bootstrap_servers))
