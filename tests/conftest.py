@@ -120,7 +120,7 @@ def no_handle_left(kafka: ModuleType) -> Iterator[None]:
     if kafka.__name__ != "cykafka":
         yield
         return
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     yield

@@ -2,40 +2,40 @@
 
 import importlib
 
-from cykafka._consumer import Consumer
-from cykafka._delivery import Delivery, DeliveryError
-from cykafka._errors import (
+from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.client.handle import ThrottleEvent, __version__
+from cykafka._core.common.errors import (
     ConcurrentModificationException,
     IllegalStateException,
     KafkaError,
     KafkaException,
 )
-from cykafka._handle import ThrottleEvent, __version__
-from cykafka._lag import Watermarks
-from cykafka._message import (
+from cykafka._core.common.library import Uuid, consistent, fnv1a, is_patched, libversion, murmur2
+from cykafka._core.common.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     Message,
 )
-from cykafka._message_batch import MessageBatch
-from cykafka._module import Uuid, consistent, fnv1a, is_patched, libversion, murmur2
-from cykafka._partition import (
+from cykafka._core.common.partition import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
     TopicPartition,
 )
-from cykafka._producer import Producer
+from cykafka._core.consume.consumer import Consumer
+from cykafka._core.consume.lag import Watermarks
+from cykafka._core.produce.delivery import Delivery, DeliveryError
+from cykafka._core.produce.producer import Producer
 
 # What a program that only produces or consumes has no use for is imported when it is asked for:
 # it is half of the time that the import takes. (`typing` is a part of that.)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cykafka import admin, error, serialization
-    from cykafka._build_info import build_info
-    from cykafka._model import (
+    from cykafka._core.build_info import build_info
+    from cykafka._core.model import (
         AcknowledgeType,
         ConsumerGroupState,
         ConsumerGroupTopicPartitions,
@@ -57,7 +57,7 @@ _MODULE_OF = {
     "DeserializingConsumer": "deserializing_consumer",
     "DeserializingShareConsumer": "deserializing_share_consumer",
     "SerializingProducer": "serializing_producer",
-    "build_info": "_build_info",
+    "build_info": "_core.build_info",
     **dict.fromkeys(
         (
             "AcknowledgeType",
@@ -72,7 +72,7 @@ _MODULE_OF = {
             "TopicCollection",
             "TopicPartitionInfo",
         ),
-        "_model",
+        "_core.model",
     ),
 }
 
@@ -97,7 +97,7 @@ def version() -> str:
 
 
 if not is_patched():
-    from cykafka._build_info import warn_unless_patched
+    from cykafka._core.build_info import warn_unless_patched
 
     warn_unless_patched()
 del is_patched

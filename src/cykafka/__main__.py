@@ -2,7 +2,7 @@
 
 import sys
 
-from cykafka.cli import main
+from cykafka.cli.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

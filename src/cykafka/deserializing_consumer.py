@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from cykafka._consumer import Consumer
-from cykafka._errors import KafkaError
-from cykafka._message import Message
-from cykafka._message_batch import MessageBatch
+from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.message import Message
+from cykafka._core.consume.consumer import Consumer
 from cykafka._serdes import Serdes
 from cykafka.error import ConsumeError, KeyDeserializationError, ValueDeserializationError
 from cykafka.serialization import MessageField, SerializationContext

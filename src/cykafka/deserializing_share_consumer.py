@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cykafka._model import ShareConsumer
+from cykafka._core.model import ShareConsumer
 
 __all__ = ["DeserializingShareConsumer"]
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from cykafka._errors import (
+from cykafka._core.common.errors import (
+    ClosedError,
     ConcurrentModificationException,
+    ForkedError,
     IllegalStateException,
     KafkaError,
     KafkaException,
 )
-from cykafka._message import Message
+from cykafka._core.common.message import Message
 from cykafka.serialization import SerializationError
 
 __all__ = [
+    "ClosedError",
     "ConcurrentModificationException",
     "ConsumeError",
+    "ForkedError",
     "IllegalStateException",
     "KafkaError",
     "KafkaException",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from cykafka._errors import KafkaException
+from cykafka._core.common.errors import KafkaException
 
 __all__ = [
     "Deserializer",

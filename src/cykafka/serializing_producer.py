@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
-from cykafka._producer import Producer
+from cykafka._core.produce.producer import Producer
 from cykafka._serdes import Serdes
 from cykafka.error import KeySerializationError, ValueSerializationError
 from cykafka.serialization import Headers, MessageField, SerializationContext
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from cykafka._errors import KafkaError
-    from cykafka._message import Message
+    from cykafka._core.common.errors import KafkaError
+    from cykafka._core.common.message import Message
 
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)

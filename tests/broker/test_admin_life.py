@@ -326,7 +326,7 @@ def test_broker_that_does_not_answer_times_out(
 PRELUDE = """
     import os, sys, threading, gc
     from kafka.admin import AdminClient, NewTopic
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
     config = {"bootstrap.servers": sys.argv[1], "log_level": 0}
 
     def end_of_threads():
@@ -508,7 +508,7 @@ def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[st
 def test_requests_do_not_grow_the_process(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     calls = kinds(kafka, api, topic, unique("group"))
 

@@ -225,7 +225,7 @@ def test_script_runs_with_its_arguments_and_its_folder(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stderr) == (3, "")
-    assert done.stdout == "['a', '--help'] cykafka._producer 2.16.1\n"
+    assert done.stdout == "['a', '--help'] cykafka 2.16.1\n"
 
 
 def test_module_runs_with_its_arguments(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_module_runs_with_its_arguments(tmp_path: Path) -> None:
         [*COMMAND, "-m", "tool", "x"], capture_output=True, text=True, timeout=30, cwd=tmp_path
     )
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "['x'] cykafka._producer\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['x'] cykafka\n", "")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 from cykafka.testing import KafkaCluster
 
 # By the file a frame's code lies in: our modules, our core, or the library under it.
-OURS = re.compile(r"/cykafka/[^/]+\.so|/librdkafka\.so")
+OURS = re.compile(r"/cykafka/.+\.so|/librdkafka\.so")
 ALLOCATOR = re.compile(r"/lib[alu]+san\.so")
 PIDS = "pids"
 FRAME_FORMAT = "    #%n %f %S (%m)"

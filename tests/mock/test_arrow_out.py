@@ -19,8 +19,8 @@ from machine import WAIT_S
 from repeated import examples
 
 import cykafka
-from cykafka._arrow import ArrowData
-from cykafka._arrow_export import ArrowColumns, ArrowExport, set_max_bytes
+from cykafka._core.arrow.export import ArrowColumns, ArrowExport, set_max_bytes
+from cykafka._core.arrow.read import ArrowData
 
 pytestmark = pytest.mark.ours
 

@@ -107,7 +107,9 @@ def test_init_of_an_admin_client_that_failed_can_be_repeated(cluster: Any) -> No
 
 
 def test_private_parts_refuse_none(kafka: ModuleType, cluster: Any) -> None:
-    from cykafka import _admin, _delivery, _transaction
+    from cykafka._core.admin import client as _admin
+    from cykafka._core.produce import delivery as _delivery
+    from cykafka._core.produce import transaction as _transaction
     from cykafka.admin import AdminClient
 
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
@@ -125,7 +127,7 @@ def test_private_parts_refuse_none(kafka: ModuleType, cluster: Any) -> None:
 def test_produce_with_odd_arguments_queues_or_raises(
     make_producer: Callable[..., Any], topic: str, argument: str
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     reports: list[Any] = []
     producer = make_producer()
@@ -245,7 +247,7 @@ def test_subclass_of_str_is_taken_as_its_text(
     make_consumer: Callable[..., Any],
     topic: str,
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     producer = make_producer({Name("client.id"): Name("name")})
     topics_before = live_handles()["topics"]
@@ -276,7 +278,7 @@ def test_client_id_that_librdkafka_cuts_within_a_character(
 
 
 def test_init_within_init_is_refused(kafka: ModuleType, cluster: Any) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
@@ -318,7 +320,7 @@ def test_partition_made_again_while_its_watermarks_are_asked_for(
 
 
 def test_pickle_of_a_partition_refuses_another_class() -> None:
-    from cykafka import _partition
+    from cykafka._core.common import partition as _partition
 
     with pytest.raises(TypeError):
         _partition._rebuild(lambda *_: None, "t", 0, 0, None, None, None)

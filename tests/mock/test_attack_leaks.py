@@ -28,7 +28,7 @@ class Callback:
 
 
 def until_gone(before: dict[str, int], *refs: weakref.ref[Any]) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     deadline = time.monotonic() + WAIT_S
     while live_handles() != before or any(ref() is not None for ref in refs):
@@ -41,7 +41,7 @@ def until_gone(before: dict[str, int], *refs: weakref.ref[Any]) -> None:
 def test_records_in_flight_are_given_back_though_purging_takes_long(
     kafka: ModuleType, cluster: Any, topic: str, hidden: bool
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     class Hiding(kafka.Producer):  # type: ignore[misc, name-defined]
         def __del__(self) -> None: ...
@@ -84,7 +84,7 @@ def test_records_in_flight_are_given_back_though_purging_takes_long(
 def test_records_in_flight_are_given_back_by_a_producer_in_a_cycle(
     kafka: ModuleType, topic: str
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
@@ -137,7 +137,7 @@ def dropped_by_oauth_cb(
 def test_producer_dropped_on_the_background_thread_gives_everything_back(
     kafka: ModuleType, cluster: Any, topic: str, hidden: bool
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     class Hiding(kafka.Producer):  # type: ignore[misc, name-defined]
         def __del__(self) -> None: ...
@@ -164,7 +164,7 @@ def test_producer_dropped_on_the_background_thread_gives_everything_back(
 
 
 def test_tokens_are_given_back_by_the_background_thread(kafka: ModuleType, cluster: Any) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     gc.collect()
     before = live_handles()

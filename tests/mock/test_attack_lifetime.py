@@ -180,7 +180,7 @@ def test_topic_of_an_impossible_length_is_refused(
 def test_cycle_with_a_bound_method_gives_everything_back(
     kafka: ModuleType, cluster: Any, topic: str
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     class Owning(kafka.Producer):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -203,7 +203,7 @@ def test_cycle_with_a_bound_method_gives_everything_back(
 
 
 def test_closed_by_another_thread_while_it_warns_is_freed_once(kafka: ModuleType) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     closers = []

@@ -36,7 +36,7 @@ def none_left(
     kafka: Any, cluster: Any, wait_until: Callable[..., None]
 ) -> Iterator[Callable[[], None]]:
     """Wait until the clients made since are destroyed, and their threads have ended."""
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     def left() -> tuple[int, int]:
         return live_handles()["handles"], len(os.listdir("/proc/self/task"))
@@ -270,7 +270,7 @@ def stuck(kafka: Any) -> Iterator[Callable[[str], Any]]:
 def test_close_does_not_wait_longer_for_librdkafka_than_told(
     none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     client = stuck(kind)
     alive = live_handles()["handles"]
@@ -290,7 +290,7 @@ def test_close_does_not_wait_longer_for_librdkafka_than_told(
 def test_dropped_client_does_not_wait_long_for_librdkafka(
     none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     client = stuck(kind)
     alive = live_handles()["handles"]

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.ours
 
 PRODUCER = """
     import logging, os, pathlib, signal, sys, threading, time
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
     from cykafka.testing import MockCluster
 
     stalls = pathlib.Path(os.environ["STALLS"])
@@ -143,9 +143,9 @@ def test_log_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], 
 """
     )
 
-    assert done.stdout.endswith(
-        "None 2 True <cykafka._producer.Producer rdkafka#producer-2 closed>\n"
-    ), done.stderr
+    assert done.stdout.endswith("None 2 True <cykafka.Producer rdkafka#producer-2 closed>\n"), (
+        done.stderr
+    )
 
 
 def test_answer_that_comes_during_an_interrupted_close_is_reported(

@@ -287,7 +287,7 @@ def test_consumer_out_of_time_is_closed_and_says_so(
     wait_until: Callable[..., None],
 ) -> None:
     """Without a timeout its commit would wait for the dead brokers until the session times out."""
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()["handles"]
     mock_cluster.create_topic("t", 1)

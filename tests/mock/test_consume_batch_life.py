@@ -19,7 +19,7 @@ COUNT = 200
 
 
 def fetched() -> int:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     count: int = live_handles()["fetched"]
     return count

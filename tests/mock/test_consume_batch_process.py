@@ -89,7 +89,7 @@ def test_forked_child_reads_what_it_inherits_and_frees_nothing_of_the_parent(
         del views
         consumer.close()
         assert [batch.values() for batch in batches] == wanted
-        from cykafka._handle import live_handles
+        from cykafka.testing import live_handles
         print(status, live_handles()["fetched"])
         """,
         cluster.bootstrap_servers,
@@ -179,7 +179,7 @@ def test_batches_do_not_grow_the_process(
         grown = resident_kb() - before
         assert grown < 4000, f"{grown} kB"
         kept.clear()
-        from cykafka._handle import live_handles
+        from cykafka.testing import live_handles
         assert live_handles()["fetched"] == 0, live_handles()
         consumer.close()
         """,
@@ -205,7 +205,7 @@ def test_batch_stays_where_it_is_when_a_copy_would_have_to_grow_the_process(
     done = run_script(
         """
         import resource, sys, time
-        from cykafka._handle import live_handles
+        from cykafka.testing import live_handles
         servers, topic = sys.argv[1:]
         consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "memory"})
         consumer.assign([kafka.TopicPartition(topic, n, 0) for n in range(20)])

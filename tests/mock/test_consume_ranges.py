@@ -22,7 +22,7 @@ def reader(make_consumer: Callable[..., Any], topic: str) -> Any:
 @pytest.fixture
 def ranges(reader: Any, kafka: Any) -> Callable[..., Any]:
     """Make Ranges and assign their partitions."""
-    from cykafka._ranges import Ranges
+    from cykafka.internal import Ranges
 
     def make(*each: tuple[str, int, int, int]) -> Any:
         made = Ranges(each)
@@ -113,7 +113,7 @@ def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fil
 def test_what_an_exception_leaves_comes_with_the_next_call(
     make_consumer: Any, topic: str, fill: Any, kafka: Any, wait_until: Any
 ) -> None:
-    from cykafka._ranges import Ranges
+    from cykafka.internal import Ranges
 
     def angry(_: str) -> None:
         nonlocal raised
@@ -188,14 +188,14 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
     ],
 )
 def test_ranges_that_cannot_be_are_refused(given: Any, error: type[Exception], text: str) -> None:
-    from cykafka._ranges import Ranges
+    from cykafka.internal import Ranges
 
     with pytest.raises(error, match=text):
         Ranges(given)
 
 
 def test_arguments_are_checked(reader: Any, ranges: Any, topic: str) -> None:
-    from cykafka._ranges import Ranges
+    from cykafka.internal import Ranges
 
     wanted = ranges((topic, 0, 0, 1))
     with pytest.raises(TypeError, match="ranges: expected Ranges, got list"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-from cykafka._envelope import EnvelopeCodec, EnvelopeError
+from cykafka.internal import EnvelopeCodec, EnvelopeError
 
 pytestmark = pytest.mark.ours
 

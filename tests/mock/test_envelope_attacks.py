@@ -13,7 +13,7 @@ import pytest
 from machine import WAIT_S
 
 import cykafka
-from cykafka._envelope import EnvelopeCodec, EnvelopeError
+from cykafka.internal import EnvelopeCodec, EnvelopeError
 
 pytestmark = pytest.mark.ours
 
@@ -384,7 +384,9 @@ def test_messages_of_the_user_are_read(codec: EnvelopeCodec) -> None:
 
 
 def test_hidden_classes_do_no_harm() -> None:
-    from cykafka import _envelope_columns, _envelope_rows, _message
+    from cykafka._core.common import message as _message
+    from cykafka._core.envelope import decode as _envelope_rows
+    from cykafka._core.envelope import encode as _envelope_columns
 
     for hidden in (
         _envelope_columns.Kept,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cykafka import Message
-from cykafka._envelope import EnvelopeCodec
+from cykafka.internal import EnvelopeCodec
 
 pytestmark = pytest.mark.ours
 

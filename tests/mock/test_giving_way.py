@@ -48,7 +48,7 @@ EARLY = {"cluster_id": lambda kafka, client, topic: client.cluster_id(TIMEOUT_S)
 
 def await_questions(before: dict[str, int]) -> None:
     """Wait for abandoned requests, which continue until the brokers answer and are then freed."""
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     deadline = time.monotonic() + TIMEOUT_S + SLOW_S + WAIT_S
     while live_handles() != before:
@@ -59,7 +59,7 @@ def await_questions(before: dict[str, int]) -> None:
 
 @pytest.fixture
 def slow() -> Iterator[MockCluster]:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     with MockCluster() as cluster:
         before = live_handles()
@@ -70,7 +70,7 @@ def slow() -> Iterator[MockCluster]:
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a broker that accepts connections and never answers."""
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -445,7 +445,7 @@ def test_interrupted_offsets_of_a_transaction(
 producer.close()
 consumer.close()
 cluster.close()
-from cykafka._handle import live_handles
+from cykafka.testing import live_handles
 deadline = time.monotonic() + 10
 del producer
 while any(live_handles().values()):

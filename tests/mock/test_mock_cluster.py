@@ -335,6 +335,6 @@ def test_plugin_import_loads_no_client() -> None:
         """
         import sys
         import cykafka.testing.plugin
-        assert "cykafka._mock" not in sys.modules
+        assert "cykafka._core.mock" not in sys.modules
         """
     )

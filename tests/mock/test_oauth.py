@@ -156,7 +156,7 @@ def test_callback_may_drop_the_last_reference_to_its_client(
     done = run_script(
         """
 import threading, time, warnings
-from cykafka._handle import live_handles
+from cykafka.testing import live_handles
 warnings.simplefilter("ignore", ResourceWarning)
 clients, dropped = [], threading.Event()
 

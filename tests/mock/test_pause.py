@@ -330,7 +330,7 @@ def test_what_is_held_back_goes_with_its_partition(
     read: Callable[..., list[Any]],
     call: str,
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     consumer = left_over()
     paused = [kafka.TopicPartition(topic, 0)]
@@ -403,7 +403,7 @@ def test_rebalance_drops_what_is_held_back(
 def test_close_gives_back_what_is_held_back(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str
 ) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     consumer = left_over()
     consumer.pause([kafka.TopicPartition(topic, 0)])

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cykafka._handle import ClosedError, live_handles
+from cykafka.error import ClosedError
+from cykafka.testing import live_handles
 
 pytestmark = pytest.mark.ours
 

@@ -15,7 +15,7 @@ from machine import WAIT_S
 
 import cykafka
 from cykafka import Delivery, DeliveryError, KafkaError
-from cykafka._handle import live_handles
+from cykafka.testing import live_handles
 
 pytestmark = pytest.mark.ours
 

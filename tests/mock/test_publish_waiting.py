@@ -318,7 +318,7 @@ def test_outcome_that_never_came_is_an_error_after_close(make_producer: Any, top
 
 
 def test_dropped_producer_gives_everything_back(kafka: Any, cluster: Any, topic: str) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})

@@ -353,7 +353,7 @@ def test_cycle_never_closed_is_collected_with_a_warning(kafka: ModuleType, clust
 
 
 def test_handles_are_counted(kafka: ModuleType, make_producer: Callable[..., Any]) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = sum(live_handles().values())
     producer = make_producer()
@@ -366,7 +366,7 @@ def test_handles_are_counted(kafka: ModuleType, make_producer: Callable[..., Any
 
 @pytest.mark.parametrize("failing", ["no.such.key", "linger.ms"])
 def test_constructor_that_fails_leaves_nothing(kafka: ModuleType, failing: str) -> None:
-    from cykafka._handle import live_handles
+    from cykafka.testing import live_handles
 
     before = live_handles()
     for _ in range(50):

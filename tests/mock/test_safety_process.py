@@ -27,7 +27,7 @@ def test_thousand_open_and_close_cycles_do_not_grow_the_process(
     done = run_script(
         """
         import gc, os, sys, time
-        from cykafka._handle import live_handles
+        from cykafka.testing import live_handles
 
         config = {
             "bootstrap.servers": sys.argv[1], "group.id": "cycles", "log_level": 0,
@@ -304,7 +304,7 @@ SUBINTERPRETER = """
 import {interpreters} as interpreters
 first, code = {first!r}, {code!r}
 if first == "main":
-    import cykafka._mock
+    import cykafka._core.mock
 one = interpreters.create()
 interpreters.run_string(one, code)
 interpreters.destroy(one)

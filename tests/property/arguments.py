@@ -30,8 +30,8 @@ from hypothesis import strategies as st
 import cykafka
 import cykafka.admin
 import cykafka.error
-from cykafka._handle import Handle, live_handles
-from cykafka.testing import MockCluster
+from cykafka._core.client.handle import Handle
+from cykafka.testing import MockCluster, live_handles
 
 # A call that takes longer than this is said to hang; s.
 PATIENCE_S = 10.0
@@ -320,11 +320,11 @@ def call_values(caller: Caller, count: int, number: int) -> None:
 
 def call_configurations(caller: Caller, count: int, number: int) -> None:
     """Make clients of odd configurations; they are closed again at once."""
-    from cykafka import _config
+    from cykafka._core.common import config as _config
 
     # The former loads code; the latter is a signal to the process when a client ends.
     unwanted = {"plugin.library.paths", "internal.termination.signal"}
-    names = sorted(set(_config._property_names()) - unwanted) + list(_config._OWN)
+    names = sorted(set(_config.known_properties()) - unwanted) + list(_config.OWN_KEYS)
     fair = {**servers, "group.id": "group"}
 
     @given(st.data())

@@ -17,7 +17,7 @@ from machine import WAIT_S
 from repeated import examples
 
 import cykafka
-from cykafka._envelope import EnvelopeCodec, EnvelopeError
+from cykafka.internal import EnvelopeCodec, EnvelopeError
 from cykafka.testing import MockCluster
 
 BASE64 = re.compile("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")

@@ -11,7 +11,8 @@ import pyspark
 import pytest
 from pyspark.sql import types as t
 
-from cykafka.spark.sink import Written, stream_writer
+from cykafka.spark.sink import stream_writer
+from cykafka.spark.writing import Written
 
 QUERY = "query"
 COLUMNS = t.StructType(

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from cykafka.spark import producers
-from cykafka.spark.sink import KafkaWriteError, Written, batch_writer
+from cykafka.spark.sink import batch_writer
+from cykafka.spark.writing import KafkaWriteError, Written
 
 
 @pytest.fixture(autouse=True)

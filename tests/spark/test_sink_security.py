@@ -26,7 +26,8 @@ from cykafka.admin import (
     ResourceType,
 )
 from cykafka.spark import producers
-from cykafka.spark.sink import KafkaWriteError, batch_writer
+from cykafka.spark.sink import batch_writer
+from cykafka.spark.writing import KafkaWriteError
 from cykafka.testing import KafkaCluster
 
 

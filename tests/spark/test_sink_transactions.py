@@ -17,7 +17,7 @@ from spark_tasks import QUERY, rows, write_task
 
 import cykafka
 from cykafka.spark import producers, transactions
-from cykafka.spark.sink import KafkaWriteError, Written
+from cykafka.spark.writing import KafkaWriteError, Written
 
 
 @pytest.fixture(autouse=True)

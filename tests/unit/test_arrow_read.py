@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cykafka._arrow import ArrowData
+from cykafka._core.arrow.read import ArrowData
 
 BYTES = [pa.binary(), pa.large_binary(), pa.binary_view()]
 STRINGS = [pa.string(), pa.large_string(), pa.string_view()]

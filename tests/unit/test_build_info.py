@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cykafka
-from cykafka import _build_info
+from cykafka._core import build_info as _build_info
 
 pytestmark = pytest.mark.ours
 PACKAGE = Path(cykafka.__file__).parent
@@ -35,7 +35,7 @@ def test_build_info_names_versions_and_the_library() -> None:
 def test_import_of_a_patched_build_is_silent_and_reads_no_facts(
     run_script: Callable[..., CompletedProcess[str]],
 ) -> None:
-    done = run_script("import sys; print('cykafka._build_info' in sys.modules)")
+    done = run_script("import sys; print('cykafka._core.build_info' in sys.modules)")
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repeated import examples
 
-from cykafka._checksum import checksum
+from cykafka.internal import checksum
 
 PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 NAMES = ("key", "topic", "partition", "headers", "timestamp")

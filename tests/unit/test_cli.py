@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cykafka.cli import main
+from cykafka.cli.command import main
 from cykafka.cli.source import Record, SourceError, open_source
 from cykafka.cli.verify import Verifier, digest, sequence_of
 
@@ -97,7 +97,10 @@ def test_main_wrong_arguments_exit_2(
 
 
 def test_demo_without_rich_says_what_to_install() -> None:
-    code = "import sys; sys.modules['rich'] = None; from cykafka.cli import main; sys.exit(main())"
+    code = (
+        "import sys; sys.modules['rich'] = None\n"
+        "from cykafka.cli.command import main; sys.exit(main())"
+    )
     run = subprocess.run(
         [sys.executable, "-c", code, "demo"], capture_output=True, text=True, timeout=30
     )
@@ -107,8 +110,8 @@ def test_demo_without_rich_says_what_to_install() -> None:
 
 def test_main_help_needs_neither_client_nor_rich() -> None:
     code = (
-        "import sys; sys.modules['rich'] = None; sys.modules['cykafka._mock'] = None\n"
-        "from cykafka.cli import main; main(['--help'])"
+        "import sys; sys.modules['rich'] = None; sys.modules['cykafka._core.mock'] = None\n"
+        "from cykafka.cli.command import main; main(['--help'])"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=30)
 

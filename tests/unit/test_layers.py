@@ -1,7 +1,13 @@
-"""The architecture's rules that can be read off the sources, so that nobody has to remember them.
+"""The rules of the architecture that can be read off the sources.
 
-Dependencies point down only: applications (spark, cli, compat, pip_services4_kafka) on the public
-modules, those on the compiled ones, those on csrc, and csrc on librdkafka.
+Imports point down only, from each layer to those below it:
+
+- applications: spark, cli, compat, pip_services4_kafka
+- public modules: cykafka, cykafka.admin, cykafka.testing, ...
+- the packages of cykafka._core, in the order of PACKAGES
+- csrc, which is C and knows nothing of Python
+
+No modules import each other in a circle.
 """
 
 from __future__ import annotations
@@ -18,17 +24,28 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 CSRC = ROOT / "csrc"
 
-EXTERN, COMPILED, PUBLIC, APPLICATION = range(4)
+# The packages and modules of cykafka._core, from the bottom to the top.
+PACKAGES = (
+    "clib",
+    "common",
+    "model",
+    "client",
+    "build_info",
+    "mock",
+    "arrow",
+    "batch",
+    "consume",
+    "produce",
+    "envelope",
+    "admin",
+)
+CORE = "cykafka._core"
+PUBLIC, APPLICATION = len(PACKAGES), len(PACKAGES) + 1
 OURS = ("cykafka", "pip_services4_kafka", "pyspark_cykafka")
 APPLICATIONS = ("spark", "cli", "compat", "__main__")
 
-# The files that declare what is C's, and nothing else.
-DECLARATIONS = ("_librdkafka", "_librdkafka_admin", "_csrc")
-
-MAX_LINES = 500
-LONGER = re.compile(r"longer than|over 500 lines|more than 500 lines", re.IGNORECASE)
-HEAD_LINES = 20
-LANGUAGES = ("*.py", "*.pyx", "*.pxd", "*.pyi", "*.c", "*.h", "CMakeLists.txt", "*.cmake", "*.sh")
+# The folder of the files that declare what is C's, and nothing else.
+DECLARATIONS = SRC / "cykafka" / "_core" / "clib"
 
 IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?c?import\s+\(?([\w., ]*)", re.MULTILINE)
 
@@ -43,11 +60,9 @@ def layer(module: str) -> int:
     package, *rest = module.split(".")
     if package != "cykafka" or (rest and rest[0] in APPLICATIONS):
         return APPLICATION
-    if rest and rest[0] in DECLARATIONS:
-        return EXTERN
-    if rest and rest[0].startswith("_"):
-        return COMPILED
-    return PUBLIC
+    if rest[:1] != ["_core"]:
+        return PUBLIC
+    return PACKAGES.index(rest[1]) if len(rest) > 1 else 0
 
 
 def application(module: str) -> str:
@@ -183,29 +198,60 @@ def test_client_knows_nothing_of_pip_services() -> None:
     assert offenders == []
 
 
-def test_compiled_modules_do_not_import_in_a_circle() -> None:
+def test_applications_use_only_the_public_modules_of_the_client() -> None:
+    # cykafka.internal has what they need and other programs do not.
+    offenders = {
+        (name_of(path), name)
+        for path in sources("*.py")
+        if layer(module_of(path)) == APPLICATION
+        for name in imports(path)
+        if layer(name) < PUBLIC or name.startswith("cykafka._")
+    }
+
+    assert offenders == set()
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that import each other, directly or not."""
+    reached: dict[str, set[str]] = {}
+    for module in graph:
+        seen: set[str] = set()
+        waiting = list(graph[module])
+        while waiting:
+            name = waiting.pop()
+            if name in graph and name not in seen:
+                seen.add(name)
+                waiting.extend(graph[name])
+        reached[module] = seen
+    found = {
+        tuple(sorted(name for name in seen if module in reached[name]))
+        for module, seen in reached.items()
+        if module in seen
+    }
+    return [list(group) for group in sorted(found)]
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"x"}}) == [["a", "b", "c"]]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_modules_do_not_import_in_a_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for path in sources("*.pyx", "*.pxd"):
+    for path in sources("*.py", "*.pyx", "*.pxd"):
         graph.setdefault(module_of(path), set()).update(imports(path))
 
-    def walk(module: str, above: tuple[str, ...]) -> None:
-        assert module not in above, " -> ".join((*above, module))
-        for name in graph.get(module, ()):
-            walk(name, (*above, module))
-
-    for module in graph:
-        walk(module, ())
+    assert circles(graph) == []
 
 
 def test_only_the_declaration_files_are_extern() -> None:
-    allowed = {SRC / "cykafka" / f"{name}.pxd" for name in DECLARATIONS}
     saying = {
         path
         for path in sources("*.pyx", "*.pxd", "*.pxi")
         if re.search(r"^\s*cdef\s+extern\b", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
 
-    assert saying == allowed
+    assert saying == {path for path in DECLARATIONS.iterdir() if path.suffix == ".pxd"}
 
 
 def test_csrc_knows_nothing_of_python() -> None:
@@ -225,16 +271,3 @@ def test_cython_keeps_to_the_conventions(path: Path) -> None:
     # `except *` looks for an exception after every call; the other three are on their way out.
     for pattern in (r"\bexcept\s*\*", r"^include\b", r"^DEF\b", r"^\s*(IF|ELIF)\b.*:$"):
         assert not re.search(pattern, source, re.MULTILINE), pattern
-
-
-def test_long_files_say_why() -> None:
-    folders = ("csrc", "src", "tests", "benchmarks", "vendor", "docs")
-    silent = []
-    for folder in folders:
-        for pattern in LANGUAGES:
-            for path in sorted((ROOT / folder).rglob(pattern)):
-                lines = path.read_text(encoding="utf-8").splitlines()
-                if len(lines) > MAX_LINES and not LONGER.search("\n".join(lines[:HEAD_LINES])):
-                    silent.append(f"{name_of(path)}: {len(lines)} lines")
-
-    assert silent == []

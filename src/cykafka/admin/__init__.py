@@ -1,21 +1,23 @@
 """The administrative client, with confluent_kafka's interface."""
 
-from cykafka._errors import KafkaError, KafkaException
-from cykafka._metadata import (
+from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.metadata import (
     BrokerMetadata,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
+from cykafka._core.common.partition import OFFSET_INVALID
+from cykafka._core.common.partition import TopicPartition as _TopicPartition  # noqa: F401
 
 # With the underscore too, because programs import these names from confluent_kafka.admin.
-from cykafka._model import ConsumerGroupState as _ConsumerGroupState  # noqa: F401
-from cykafka._model import ConsumerGroupTopicPartitions as _ConsumerGroupTopicPartitions  # noqa: F401
-from cykafka._model import ConsumerGroupType as _ConsumerGroupType  # noqa: F401
-from cykafka._model import ElectionType as _ElectionType  # noqa: F401
-from cykafka._model import IsolationLevel as _IsolationLevel  # noqa: F401
-from cykafka._model import TopicCollection as _TopicCollection  # noqa: F401
-from cykafka._model.acl import (
+from cykafka._core.model import ConsumerGroupState as _ConsumerGroupState  # noqa: F401
+from cykafka._core.model import ConsumerGroupTopicPartitions as _ConsumerGroupTopicPartitions  # noqa: F401
+from cykafka._core.model import ConsumerGroupType as _ConsumerGroupType  # noqa: F401
+from cykafka._core.model import ElectionType as _ElectionType  # noqa: F401
+from cykafka._core.model import IsolationLevel as _IsolationLevel  # noqa: F401
+from cykafka._core.model import TopicCollection as _TopicCollection  # noqa: F401
+from cykafka._core.model.acl import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -23,8 +25,8 @@ from cykafka._model.acl import (
     ResourcePatternType,
     ResourceType,
 )
-from cykafka._model.config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
-from cykafka._model.group import (
+from cykafka._core.model.config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from cykafka._core.model.group import (
     ConsumerGroupDescription,
     ConsumerGroupListing,
     GroupMember,
@@ -33,8 +35,8 @@ from cykafka._model.group import (
     MemberAssignment,
     MemberDescription,
 )
-from cykafka._model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
-from cykafka._model.scram import (
+from cykafka._core.model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
+from cykafka._core.model.scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
@@ -42,9 +44,12 @@ from cykafka._model.scram import (
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
-from cykafka._model.topic import DescribeClusterResult, NewPartitions, NewTopic, TopicDescription
-from cykafka._partition import OFFSET_INVALID
-from cykafka._partition import TopicPartition as _TopicPartition  # noqa: F401
+from cykafka._core.model.topic import (
+    DescribeClusterResult,
+    NewPartitions,
+    NewTopic,
+    TopicDescription,
+)
 from cykafka.admin._access import AccessAdmin
 from cykafka.admin._cluster import ClusterAdmin
 from cykafka.admin._configs import ConfigAdmin

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from cykafka._admin import Admin
-from cykafka._admin_acls import CreateAcls, DeleteAcls, DescribeAcls
-from cykafka._model.acl import AclBinding, AclBindingFilter
-from cykafka._model.check import expect_list, refuse_duplicates
+from cykafka._core.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
+from cykafka._core.admin.client import Admin
+from cykafka._core.model.acl import AclBinding, AclBindingFilter
+from cykafka._core.model.check import expect_list, refuse_duplicates
 
 
 class AccessAdmin(Admin):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import overload
 
-from cykafka._admin import Admin
-from cykafka._admin_cluster import (
+from cykafka._core.admin.client import Admin
+from cykafka._core.admin.cluster import (
     AlterUserScramCredentials,
     DescribeCluster,
     DescribeUserScramCredentials,
 )
-from cykafka._model.check import expect_bool, expect_int, expect_list, expect_names
-from cykafka._model.scram import (
+from cykafka._core.model.check import expect_bool, expect_int, expect_list, expect_names
+from cykafka._core.model.scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
@@ -20,7 +20,7 @@ from cykafka._model.scram import (
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
-from cykafka._model.topic import DescribeClusterResult
+from cykafka._core.model.topic import DescribeClusterResult
 
 
 class ClusterAdmin(Admin):

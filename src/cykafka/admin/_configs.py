@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from concurrent.futures import Future
 
-from cykafka._admin import Admin
-from cykafka._admin_configs import AlterConfigs, DescribeConfigs, IncrementalAlterConfigs
-from cykafka._model.check import expect_bool, expect_list
-from cykafka._model.config import ConfigEntry, ConfigResource
+from cykafka._core.admin.client import Admin
+from cykafka._core.admin.configs import AlterConfigs, DescribeConfigs, IncrementalAlterConfigs
+from cykafka._core.model.check import expect_bool, expect_list
+from cykafka._core.model.config import ConfigEntry, ConfigResource
 
 
 class ConfigAdmin(Admin):

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import Any
 
-from cykafka._admin import Admin
-from cykafka._admin_groups import (
+from cykafka._core.admin.client import Admin
+from cykafka._core.admin.groups import (
     AlterConsumerGroupOffsets,
     DeleteConsumerGroupOffsets,
     DeleteConsumerGroups,
@@ -16,14 +16,14 @@ from cykafka._admin_groups import (
     ListConsumerGroupOffsets,
     ListConsumerGroups,
 )
-from cykafka._model import (
+from cykafka._core.common.partition import OFFSET_INVALID, TopicPartition
+from cykafka._core.model import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
 )
-from cykafka._model.check import expect_bool, expect_list, expect_names
-from cykafka._model.group import ConsumerGroupDescription, ListConsumerGroupsResult
-from cykafka._partition import OFFSET_INVALID, TopicPartition
+from cykafka._core.model.check import expect_bool, expect_list, expect_names
+from cykafka._core.model.group import ConsumerGroupDescription, ListConsumerGroupsResult
 
 
 class GroupAdmin(Admin):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from cykafka._admin import Admin
-from cykafka._admin_partitions import DeleteRecords, ElectLeaders, ListOffsets
-from cykafka._errors import KafkaError
-from cykafka._model import ElectionType, IsolationLevel
-from cykafka._model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
-from cykafka._partition import TopicPartition
+from cykafka._core.admin.client import Admin
+from cykafka._core.admin.partitions import DeleteRecords, ElectLeaders, ListOffsets
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.partition import TopicPartition
+from cykafka._core.model import ElectionType, IsolationLevel
+from cykafka._core.model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 
 
 class PartitionAdmin(Admin):

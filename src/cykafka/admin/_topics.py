@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from cykafka._admin import Admin
-from cykafka._admin_topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeTopics
-from cykafka._model import TopicCollection
-from cykafka._model.check import expect_bool, expect_list, expect_names
-from cykafka._model.topic import NewPartitions, NewTopic, TopicDescription
+from cykafka._core.admin.client import Admin
+from cykafka._core.admin.topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeTopics
+from cykafka._core.model import TopicCollection
+from cykafka._core.model.check import expect_bool, expect_list, expect_names
+from cykafka._core.model.topic import NewPartitions, NewTopic, TopicDescription
 
 
 class TopicAdmin(Admin):

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from cykafka._config import _property_names
+from cykafka.internal import known_properties
 from cykafka.spark.redaction import is_secret
 from cykafka.spark.security import security_properties
 
@@ -269,7 +269,7 @@ def _properties() -> frozenset[str]:
     if not _known:
         _known = frozenset(
             name
-            for name in _property_names()
+            for name in known_properties()
             if not name.endswith(("_cb", "_callback_data")) and name not in _NO_TEXT
         )
     return _known

@@ -1,65 +1,21 @@
-"""The sink: writers that take Arrow batches and hand them to librdkafka in one call each."""
+"""The sink: what Spark calls to write a DataFrame or a stream."""
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import RecordBatch
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from cykafka import Delivery, DeliveryError, KafkaError, KafkaException, Producer
-from cykafka.spark.producers import Borrowed, keeping, take
+from cykafka.spark.transactions import write_in_transaction
 from cykafka.spark.write_options import WriteOptions, write_options
+from cykafka.spark.writing import Written, write_task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["KafkaWriteError", "Written", "batch_writer", "stream_writer", "write_batches"]
-
-# What librdkafka's words do not say.
-_HINTS = {
-    KafkaError._UNKNOWN_TOPIC: "there is no such topic, and the brokers make none",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "there is no such topic, and the brokers make none",
-    KafkaError._UNKNOWN_PARTITION: "the topic has no such partition",
-    KafkaError.MSG_SIZE_TOO_LARGE: "larger than kafka.message.max.bytes or the brokers allow",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user may not write to the topic",
-    KafkaError._MSG_TIMED_OUT: "no broker has acknowledged it within kafka.delivery.timeout.ms",
-    KafkaError._QUEUE_FULL: "larger than kafka.queue.buffering.max.kbytes",
-}
-# Of so many different places and errors an error tells.
-_TOLD = 5
-
-
-class KafkaWriteError(RuntimeError):
-    """Records of a task could not be written; those before and between them may have been."""
-
-
-@dataclass
-class Written(WriterCommitMessage):
-    """What a task has written.
-
-    Attributes
-    ----------
-    task : int
-        The number of the task's partition in Spark.
-    records : int
-    skipped : bool
-        An earlier run of the same batch had written them, in a transaction.
-    """
-
-    task: int
-    records: int
-    skipped: bool = False
+__all__ = ["batch_writer", "stream_writer"]
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
@@ -69,7 +25,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
-        return _write_task(self._options, iterator)
+        return write_task(self._options, iterator)
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -81,9 +37,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
         if self._options.transaction is None:
-            return _write_task(self._options, iterator)
-        from cykafka.spark.transactions import write_in_transaction
-
+            return write_task(self._options, iterator)
         return write_in_transaction(self._options, iterator)
 
 
@@ -119,162 +73,3 @@ def stream_writer(
         See `write_options`.
     """
     return KafkaStreamWriter(write_options(options, schema, stream=True))
-
-
-def _write_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Written:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    task = context.partitionId() if context is not None else 0
-    borrowed = take(options.config)
-    with keeping(options.config, borrowed):
-        return Written(task, write_batches(borrowed, options, batches))
-
-
-def write_batches(
-    borrowed: Borrowed, options: WriteOptions, batches: Iterable[RecordBatch]
-) -> int:
-    """Write Arrow batches, and wait until the brokers have acknowledged every record.
-
-    Parameters
-    ----------
-    borrowed : Borrowed
-        The producer.
-    options : WriteOptions
-    batches : iterable of pyarrow.RecordBatch
-
-    Returns
-    -------
-    int
-        How many records were written.
-
-    Raises
-    ------
-    KafkaWriteError
-        Records failed; it tells how many, where, and why.
-    """
-    producer = borrowed.producer
-    pending: deque[_Sent] = deque()
-    rows = in_flight = 0
-    # The next batch goes when half of the room is free: one that goes whenever there is room for
-    # some of its records is sent in many small requests.
-    half = int(options.config["queue.buffering.max.messages"]) // 2 or sys.maxsize
-    try:
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            while pending and (in_flight > half or pending[0].delivery.done):
-                pending[0].delivery.wait()
-                in_flight -= pending.popleft().batch.num_rows
-            pending.append(_Sent(_publish(producer, options, batch, rows), batch, rows))
-            rows += batch.num_rows
-            in_flight += batch.num_rows
-        # Unlike waiting for a delivery, this sends what lingers.
-        producer.flush()
-    except DeliveryError:
-        raise _failure(borrowed, options, pending) from None
-    except KafkaException as error:
-        raise _gone(borrowed, error) from error
-    if any(sent.delivery.failed for sent in pending):
-        raise _failure(borrowed, options, pending)
-    return rows
-
-
-@dataclass
-class _Sent:
-    """A batch on its way."""
-
-    delivery: Delivery
-    batch: RecordBatch
-    first: int  # the number of its first row in the task
-
-
-def _publish(
-    producer: Producer, options: WriteOptions, batch: RecordBatch, first: int
-) -> Delivery:
-    if options.topic is None and batch.column("topic").null_count:
-        row = first + pc.index(pc.is_null(batch.column("topic")), True).as_py()
-        raise KafkaWriteError(
-            f"the topic of row {row} of the task is null: give the option topic, or leave such "
-            "rows out"
-        )
-    try:
-        return producer.publish_arrow(
-            options.topic,
-            batch,
-            key=options.key,
-            headers=options.headers,
-            timestamp=options.timestamp,
-            partition=options.partition,
-        )
-    except ValueError as error:
-        raise _unfit(options, batch, first, error) from error
-
-
-# -- what went wrong
-
-
-def _failure(
-    borrowed: Borrowed, options: WriteOptions, pending: Iterable[_Sent]
-) -> KafkaWriteError:
-    """Of the records that have failed by now: how many, and the first of each place and kind."""
-    counts: Counter[tuple[str, int, int]] = Counter()
-    firsts: dict[tuple[str, int, int], tuple[int, KafkaError]] = {}
-    rows = 0
-    for sent in pending:
-        rows += sent.batch.num_rows
-        partitions = sent.delivery.partitions
-        for index, error in sent.delivery.errors.items():
-            topic = options.topic or sent.batch.column("topic")[index].as_py()
-            key = (topic, partitions[index], error.code())
-            counts[key] += 1
-            firsts.setdefault(key, (sent.first + index, error))
-    lines = [
-        f"{_place(*key[:2])}: {_words(error)}: {counts[key]} record(s), the first in row {row} "
-        "of the task"
-        for key, (row, error) in list(firsts.items())[:_TOLD]
-    ]
-    if len(firsts) > _TOLD:
-        lines.append(f"and {len(firsts) - _TOLD} more places and errors")
-    if borrowed.complaint is not None:
-        lines.append(f"the connection's last error: {borrowed.complaint.str()}")
-    return KafkaWriteError(
-        f"{sum(counts.values())} of the last {rows} records could not be written to Kafka: "
-        + "; ".join(lines)
-    )
-
-
-def _unfit(
-    options: WriteOptions, batch: RecordBatch, first: int, error: ValueError
-) -> KafkaWriteError:
-    """What is no partition, or no time: which row has it, and what to do."""
-    for name, words in (
-        (options.partition, "expected 0 or more; null and -1 leave the choice to the partitioner"),
-        (options.timestamp, "expected a time after 1970-01-01; null is now"),
-    ):
-        column = None if name is None else batch.column(name)
-        low = 0 if name == options.timestamp else -1
-        if column is not None and pa.types.is_timestamp(column.type):
-            column = column.cast(pa.int64())
-        bad = None if column is None else pc.index(pc.less(column, low), True).as_py()
-        if bad is not None and bad >= 0:
-            found = batch.column(name)[bad].as_py()
-            return KafkaWriteError(
-                f"the {name} of row {first + bad} of the task is {found}: {words}"
-            )
-    return KafkaWriteError(f"rows {first} and later of the task cannot be written: {error}")
-
-
-def _place(topic: str, partition: int) -> str:
-    return f'topic "{topic}"' if partition < 0 else f'topic "{topic}" partition {partition}'
-
-
-def _words(error: KafkaError) -> str:
-    hint = _HINTS.get(error.code())
-    return f"{error.str()} ({error.name()})" + (f", {hint}" if hint else "")
-
-
-def _gone(borrowed: Borrowed, error: KafkaException) -> KafkaWriteError:
-    told = error.args[0]
-    words = f"{told.str()} ({told.name()})" if isinstance(told, KafkaError) else str(error)
-    return KafkaWriteError(f"nothing can be written to Kafka: {words}")

@@ -22,11 +22,11 @@ from itertools import chain
 from pyarrow import RecordBatch
 
 from cykafka import Consumer, KafkaError, KafkaException, TopicPartition
-from cykafka._checksum import checksum
+from cykafka.internal import checksum
 from cykafka.spark.client import ClientConfig
 from cykafka.spark.producers import Borrowed, keeping, take
-from cykafka.spark.sink import KafkaWriteError, Written, write_batches
 from cykafka.spark.write_options import WriteOptions
+from cykafka.spark.writing import KafkaWriteError, Written, write_batches
 
 __all__ = ["Mark", "Place", "write_in_transaction"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cykafka import KafkaError, KafkaException, Message, MessageBatch, TopicPartition
-from cykafka._ranges import Range, Ranges
+from cykafka.internal import Range, Ranges
 from cykafka.spark.consumers import OpenConsumer, borrowed, consumer_config
 from cykafka.spark.loss import ADVICE, GONE, DataLossError
 from cykafka.spark.offsets import PartitionRange

@@ -7,7 +7,7 @@ import operator
 import re
 from typing import Any, SupportsIndex
 
-from cykafka._errors import KafkaError, KafkaException
+from cykafka._core.common.errors import KafkaError, KafkaException
 
 # What the mock brokers answer: Kafka's name -> (key, lowest version, highest version). librdkafka
 # does not check a version against what it implements, so the limits of 2.14.2 are kept here.

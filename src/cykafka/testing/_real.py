@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from cykafka._errors import KafkaException
-from cykafka._partition import TopicPartition
-from cykafka._producer import Producer
+from cykafka._core.common.errors import KafkaException
+from cykafka._core.common.partition import TopicPartition
+from cykafka._core.produce.producer import Producer
 from cykafka.admin import AdminClient, NewTopic, OffsetSpec
 from cykafka.testing._checks import check_int, check_topic
 from cykafka.testing._errors import KafkaClusterError

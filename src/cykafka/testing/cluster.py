@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from cykafka._errors import KafkaError
-from cykafka._mock import Cluster
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.mock import Cluster
 from cykafka.testing._checks import (
     API_NAMES,
     APIS,

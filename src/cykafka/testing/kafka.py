@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cykafka._consumer import Consumer
-from cykafka._errors import KafkaException
-from cykafka._producer import Producer
+from cykafka._core.common.errors import KafkaException
+from cykafka._core.consume.consumer import Consumer
+from cykafka._core.produce.producer import Producer
 from cykafka.testing._artifacts import KAFKA, java
 from cykafka.testing._checks import check_int
 from cykafka.testing._classes import archived_classes

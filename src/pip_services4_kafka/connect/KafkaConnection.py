@@ -22,7 +22,7 @@ from pip_services4_kafka._errors import typed
 from pip_services4_kafka.connect._clients import Clients, connect
 from pip_services4_kafka.connect._columns import columns_of
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
-from pip_services4_kafka.connect._reader import Reader
+from pip_services4_kafka.connect._reader import Reader, reader_of
 from pip_services4_kafka.connect._secrets import HiddenParams
 from pip_services4_kafka.connect._sending import send, settle
 from pip_services4_kafka.connect._settings import Settings, acks_of
@@ -155,8 +155,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         """
         known = to_context(context)
         while not self.__open(known):
-            mine = (each._reader is not None and each._reader.is_mine() for each in self.__ending)
-            if self.__closing.is_mine() or any(mine):
+            readers = map(reader_of, self.__ending)
+            mine = any(reader is not None and reader.is_mine() for reader in readers)
+            if self.__closing.is_mine() or mine:
                 told = "the connection is being closed by the caller, or waits for it"
                 raise InvalidStateException(trace_id_of(known), "NOT_OPEN", told)
             self.__closing.wait()
@@ -497,4 +498,4 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     ) -> Reader | None:
         self._check_open()
         subscription = self.__readers.find(topic, group_id, listener)
-        return subscription._reader if subscription is not None else None
+        return reader_of(subscription) if subscription is not None else None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cykafka import Consumer
 from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
-
-if TYPE_CHECKING:
-    from pip_services4_kafka.connect._reader import Reader
 
 
 class KafkaSubscription:
@@ -39,7 +36,7 @@ class KafkaSubscription:
         self.options = options
         self.handler = handler
         self.listener = listener
-        self._reader: Reader | None = None
+        self._reader: object = None  # see reader_of()
 
     def __repr__(self) -> str:
         return f"<KafkaSubscription topic={self.topic!r} group_id={self.group_id!r}>"

@@ -57,6 +57,11 @@ _Error = Callable[[KafkaError], object]
 _DEADLY = frozenset((KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID))
 
 
+def reader_of(subscription: KafkaSubscription) -> Reader | None:
+    """The reader of a subscription, or None before it has begun to read."""
+    return cast("Reader | None", subscription._reader)
+
+
 class _Dead(Exception):
     """The consumer will not read any more; its argument says why."""
 

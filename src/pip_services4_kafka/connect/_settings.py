@@ -10,7 +10,7 @@ from typing import Any
 
 from pip_services4_components.config import ConfigParams
 
-from cykafka._config import _OWN, _property_names
+from cykafka.internal import OWN_KEYS, known_properties
 from pip_services4_kafka._errors import misconfigured
 from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
 from pip_services4_kafka.connect._security import security_properties
@@ -91,7 +91,7 @@ _FOREIGN = ("dependencies", "context")
 
 @functools.cache
 def _known_properties() -> tuple[str, ...]:
-    return tuple(sorted(_property_names()))
+    return tuple(sorted(known_properties()))
 
 
 class Settings:
@@ -190,7 +190,7 @@ class Settings:
         """The properties of a consumer; `options` are what its subscriber wants."""
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
         wanted.pop("from_beginning", None)
-        check_properties((key for key in wanted if key not in _OWN), "")
+        check_properties((key for key in wanted if key not in OWN_KEYS), "")
         given = {**self.properties, **wanted}
         properties = {
             **self._common(resolved),

@@ -8,7 +8,7 @@ from typing import Any
 
 from cykafka import Consumer, KafkaError
 from pip_services4_kafka.connect._logs import RareLog
-from pip_services4_kafka.connect._reader import Reader
+from pip_services4_kafka.connect._reader import Reader, reader_of
 from pip_services4_kafka.connect._settings import DEFAULT_GROUP
 from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
 from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
@@ -70,7 +70,7 @@ class Subscriptions:
     def end(self, subscriptions: list[KafkaSubscription], timeout: float) -> None:
         """Have readers end and wait for them, so long (s) for all of them; without a lock."""
         deadline = time.monotonic() + timeout
-        readers = [each._reader for each in subscriptions if each._reader is not None]
+        readers = [reader for reader in map(reader_of, subscriptions) if reader is not None]
         for reader in readers:
             reader.stop(0)
         for reader in readers:

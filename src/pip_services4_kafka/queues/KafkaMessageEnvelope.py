@@ -8,7 +8,7 @@ from typing import Any
 from pip_services4_messaging.queues import MessageEnvelope
 
 from cykafka import Message
-from cykafka._envelope import EnvelopeCodec, EnvelopeError
+from cykafka.internal import EnvelopeCodec, EnvelopeError
 
 from .._context import AnyContext, to_context
 

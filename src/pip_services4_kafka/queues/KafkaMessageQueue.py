@@ -13,7 +13,7 @@ from pip_services4_components.run import ICleanable
 from pip_services4_messaging.queues import IMessageReceiver, MessageEnvelope
 
 from cykafka import KafkaException, Message, MessageBatch
-from cykafka._envelope import EnvelopeError
+from cykafka.internal import EnvelopeError
 
 from .._context import AnyContext, to_context
 from .._errors import typed

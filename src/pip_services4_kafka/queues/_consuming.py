@@ -21,9 +21,9 @@ from pip_services4_commons.errors import ApplicationException, BadRequestExcepti
 from pip_services4_components.context import Context
 
 from cykafka import Message, MessageBatch
-from cykafka._envelope import EnvelopeError
+from cykafka.internal import EnvelopeError
 
-from ..connect._reader import Reader
+from ..connect._reader import Reader, reader_of
 from ..connect.KafkaSubscription import KafkaSubscription
 from ._buffer import Buffer
 from ._counting import count_all, count_assigned, known_lag
@@ -137,7 +137,7 @@ class Consuming:
 
     def poll(self, subscription: KafkaSubscription) -> None:
         """What is to be done now and then."""
-        reader = subscription._reader
+        reader = reader_of(subscription)
         if reader is None:
             return
         self._store(reader)
@@ -179,8 +179,9 @@ class Consuming:
 
     def _make_room(self, subscription: KafkaSubscription) -> None:
         full = self.buffer.wait_for_room(_ROOM_S)
-        if full and subscription._reader is not None:
-            subscription._reader.pause([partition.number for partition in full])
+        reader = reader_of(subscription)
+        if full and reader is not None:
+            reader.pause([partition.number for partition in full])
             for partition in full:
                 if not partition.buffered:
                     self._measures.warn(
@@ -194,9 +195,10 @@ class Consuming:
         first: dict[int, int] = {}
         for number, offset in zip(batch.partitions, batch.offsets, strict=True):
             first.setdefault(number, offset)
-        for number, offset in first.items():
-            if subscription._reader is not None:
-                subscription._reader.seek(number, offset)
+        reader = reader_of(subscription)
+        if reader is not None:
+            for number, offset in first.items():
+                reader.seek(number, offset)
 
     def _hand_to_subclass(self, subscription: KafkaSubscription, message: Message) -> None:
         assert self._each is not None

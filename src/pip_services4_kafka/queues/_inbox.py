@@ -12,6 +12,7 @@ from typing import Any
 from pip_services4_commons.errors import InvalidStateException
 
 from .._errors import not_opened
+from ..connect._reader import reader_of
 from ..connect.KafkaConnection import KafkaConnection
 from ..connect.KafkaSubscription import KafkaSubscription
 from ._beginning import ensure_topic
@@ -74,7 +75,7 @@ class Inbox:
             text = f"Queue {self._queue.get_name()} receives from its first subscription only"
             self._measures.warn(None, text)
             return None
-        consuming.subscription, consuming.reader = subscription, subscription._reader
+        consuming.subscription, consuming.reader = subscription, reader_of(subscription)
         self._known.append(consuming)
         self._consuming = consuming
         return consuming

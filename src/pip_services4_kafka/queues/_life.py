@@ -26,7 +26,7 @@ from pip_services4_messaging.queues import (
 )
 
 from cykafka import MessageBatch
-from cykafka._envelope import EnvelopeCodec
+from cykafka.internal import EnvelopeCodec
 
 from .._closing import Closing
 from .._context import AnyContext, to_context, trace_id_of

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from cykafka._envelope import EnvelopeError
+from cykafka.internal import EnvelopeError
 
 from ._dead_letters import DeadLetters
 from ._measures import Measures

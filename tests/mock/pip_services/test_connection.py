@@ -83,7 +83,7 @@ def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
     connection = new_connection(
         connection__host="127.0.0.1", connection__port=dead_port, options__connect_timeout=300
     )
-    before = cykafka._handle.live_handles()["handles"]
+    before = cykafka.testing.live_handles()["handles"]
     began = time.monotonic()
     with pytest.raises(ConnectionException) as caught:
         connection.open("trace-1")
@@ -95,7 +95,7 @@ def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
     assert "Connection refused" in caught.value.message
     assert f":{dead_port}" in caught.value.message
     assert connection.is_open() is False
-    assert cykafka._handle.live_handles()["handles"] == before
+    assert cykafka.testing.live_handles()["handles"] == before
 
 
 @pytest.mark.parametrize("secured", [False, True])
@@ -146,7 +146,7 @@ def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
     new_connection: Callable[..., Any], cluster: Any, topic: str
 ) -> None:
     connection = new_connection(connection__uri=cluster.bootstrap_servers)
-    before = cykafka._handle.live_handles()["handles"]
+    before = cykafka.testing.live_handles()["handles"]
     together = threading.Barrier(8)
 
     def use(number: int) -> tuple[Any, ...]:
@@ -161,7 +161,7 @@ def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
 
     assert len(clients) == 1
     # Producers for -1 (the configured), 0 and 1, and the administrative client.
-    assert cykafka._handle.live_handles()["handles"] == before + 4
+    assert cykafka.testing.live_handles()["handles"] == before + 4
 
 
 def test_close_waits_for_the_messages_on_their_way_and_no_longer(

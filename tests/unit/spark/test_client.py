@@ -470,12 +470,12 @@ def test_parts_of_an_unsecured_token_are_as_librdkafka_reads_them() -> None:
 
 def test_another_client_of_the_same_user_gets_all_that_logging_in_takes() -> None:
     # Who adds a property of TLS or SASL to librdkafka finds it here.
-    from cykafka._config import _property_names
+    from cykafka.internal import known_properties
     from cykafka.spark.client import _properties
     from cykafka.spark.transactions import _shared
 
     names = {name for name in _properties() if any(w in name for w in ("ssl", "sasl", "https"))}
     assert len(names) > 30
-    assert names < set(_property_names())
+    assert names < set(known_properties())
     found = _shared(dict.fromkeys([*names, "linger.ms", "transactional.id", "acks"], "x"))
     assert found.keys() == names

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cykafka._config import _property_names
+from cykafka.internal import known_properties
 from cykafka.spark.client import ClientConfig, client_config
 from cykafka.spark.redaction import REDACTED, is_secret
 
@@ -68,7 +68,7 @@ def test_others_are_shown(name: str) -> None:
 def test_every_property_of_librdkafka_with_a_password_is_one() -> None:
     # Whoever adds a property with a secret in it finds it hidden.
     words = re.compile(r"password|secret|passphrase|\bpem$")
-    shown = {name for name in _property_names() if words.search(name) and not is_secret(name)}
+    shown = {name for name in known_properties() if words.search(name) and not is_secret(name)}
     assert shown == {"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem"}
 
 

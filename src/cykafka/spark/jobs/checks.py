@@ -10,13 +10,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.keys import near_miss
+from cykafka.spark.jobs.settings import Config
 from cykafka.spark.offsets import parse_partitions
-
-if TYPE_CHECKING:
-    from cykafka.spark.jobs.config import Config
 
 __all__ = ["check"]
 

@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from cykafka._console import run_command
-from cykafka._handle import __version__
+from cykafka import __version__
+from cykafka.internal import run_command
 from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config import Config, ConfigError, load
 from cykafka.spark.jobs.errors import explained

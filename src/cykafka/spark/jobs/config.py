@@ -10,100 +10,21 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cykafka.spark.jobs import checks
-from cykafka.spark.jobs.keys import COMMON, TABLES, Job, Key, near_miss
+from cykafka.spark.jobs.keys import TABLES, Job, near_miss
+from cykafka.spark.jobs.settings import HIDDEN, Config, ConfigError, keys_of
 from cykafka.spark.redaction import is_secret
 
 __all__ = ["Config", "ConfigError", "load"]
-
-HIDDEN = "********"
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _VARIABLE = re.compile(r"\$(\$?)\{(" + _NAME + r")\}")
 _WHOLE = re.compile(r"env:(" + _NAME + r")")
 _NAMED = re.compile(r'keys? "([\w.-]+)"')
 _SHORTEST_SECRET = 4
-
-
-class ConfigError(Exception):
-    """A configuration a job cannot run with.
-
-    Parameters
-    ----------
-    problems : list of str
-        All that is wrong with it, a sentence each.
-    """
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-
-@dataclass
-class Config:
-    """A job's checked configuration.
-
-    ``config["topics"]`` is a key's value; `tables` has the options for the clients and for Spark;
-    `written` what was written where the value is another one.
-    """
-
-    job: Job
-    values: dict[str, Any] = field(default_factory=dict)
-    tables: dict[str, dict[str, str]] = field(default_factory=dict)
-    secrets: frozenset[str] = frozenset()
-    written: dict[str, Any] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values[name]
-
-    def source_options(self) -> dict[str, str]:
-        """The options of the data source, the topics among them."""
-        options = self._options("source")
-        if self.values.get("topics"):
-            options["subscribe"] = ",".join(self["topics"])
-        elif self.values.get("topic_pattern"):
-            options["subscribePattern"] = self["topic_pattern"]
-        return options
-
-    def sink_options(self) -> dict[str, str]:
-        """The options of the sink."""
-        return self._options("sink")
-
-    def spark_options(self) -> dict[str, str]:
-        """Spark's own configuration, by its full names."""
-        return {f"spark.{name}": value for name, value in self.tables.get("spark", {}).items()}
-
-    def _options(self, table: str) -> dict[str, str]:
-        common = {f"kafka.{name}": value for name, value in self.tables.get("kafka", {}).items()}
-        return {**common, **self.tables.get(table, {})}
-
-    def redact(self, words: str) -> str:
-        """`words` without the secrets of this configuration."""
-        # The longest first: one secret may be part of another.
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            words = words.replace(secret, HIDDEN)
-        return words
-
-    def toml(self) -> str:
-        """The configuration as TOML, defaults included, secrets hidden."""
-        lines = [f'job = "{self.job.name}"']
-        for key in _keys(self.job):
-            value = self.written.get(key.name, self.values[key.name])
-            if value is None:
-                lines.append(f"# {key.name}: {key.help}")
-            else:
-                lines.append(f"{key.name} = {_toml(value)}")
-        for table in self.job.tables:
-            lines += ["", f"[{table}] # {TABLES[table]}"]
-            for name, value in self.tables.get(table, {}).items():
-                full = f"{table}.{name}"
-                shown = HIDDEN if is_secret(full) else self.written.get(full, value)
-                lines.append(f'"{name}" = {_toml(shown)}')
-        return "\n".join(lines) + "\n"
 
 
 def load(
@@ -141,7 +62,7 @@ def load(
             filled[name] = _filled(value, environment)
         except ValueError as error:
             problems.append(f'key "{name}": {error}')
-    config = Config(job, {key.name: key.default for key in _keys(job)})
+    config = Config(job, {key.name: key.default for key in keys_of(job)})
     config.secrets = frozenset(
         value
         for name, value in filled.items()
@@ -161,10 +82,6 @@ def load(
     if problems:
         raise ConfigError(problems)
     return config
-
-
-def _keys(job: Job) -> tuple[Key, ...]:
-    return (*job.keys, *COMMON)
 
 
 def _read(file: str | None, job: Job, problems: list[str]) -> dict[str, Any]:
@@ -206,7 +123,7 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _near_keys(entries: dict[str, Any], job: Job, problems: list[str]) -> dict[str, Any]:
     """The entries this job knows; the others are problems."""
-    known = {key.name for key in _keys(job)}
+    known = {key.name for key in keys_of(job)}
     taken = {}
     for name, value in entries.items():
         table, dot, rest = name.partition(".")
@@ -257,7 +174,7 @@ def _jaas_passwords(entries: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _take(config: Config, entries: Mapping[str, Any], problems: list[str]) -> None:
-    keys = {key.name: key for key in _keys(config.job)}
+    keys = {key.name: key for key in keys_of(config.job)}
     for name, value in entries.items():
         key = keys.get(name)
         table, _, option = name.partition(".")
@@ -280,16 +197,3 @@ def _option(value: Any) -> str:
     if isinstance(value, int | float | str):
         return str(value)
     raise ValueError("expected a text, a number, true or false")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(part) for part in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f'"{name}" = {_toml(part)}' for name, part in value.items()) + "}"
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
-    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r") + '"'

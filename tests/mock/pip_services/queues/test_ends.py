@@ -18,7 +18,7 @@ from pip_services4_commons.errors import (
 from pip_services_rig import in_thread
 
 from cykafka import TopicPartition
-from cykafka._handle import live_handles
+from cykafka.testing import live_handles
 from pip_services4_kafka.connect._clients import Clients
 from pip_services4_kafka.connect._reader import Reader
 from pip_services4_kafka.queues import _counting

@@ -20,7 +20,7 @@ from pip_services4_messaging.queues import MessageEnvelope
 from pip_services_rig import in_thread
 
 from cykafka import KafkaException
-from cykafka._handle import live_handles
+from cykafka.testing import live_handles
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours

@@ -1,0 +1,36 @@
+from collections.abc import Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from typing_extensions import disjoint_base
+
+from cykafka._core.admin.request import Request
+from cykafka._core.client.client import Client
+from cykafka._core.model.group import GroupMetadata
+
+_K = TypeVar("_K")
+
+@disjoint_base
+class Admin(Client):
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @overload
+    def _ask(self, request: Request, keys: None, **options: Any) -> Future[Any]: ...
+    @overload
+    def _ask(
+        self, request: Request, keys: Iterable[_K], **options: Any
+    ) -> dict[_K, Future[Any]]: ...
+    def poll(self, timeout: float | None = None) -> int: ...
+    def list_groups(
+        self, group: str | None = None, timeout: float | None = -1
+    ) -> list[GroupMetadata]: ...
+    def close(self, timeout: float | None = None) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...

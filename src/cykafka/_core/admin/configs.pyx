@@ -1,0 +1,216 @@
+"""Requests about the configuration of topics, brokers and groups."""
+from cykafka._core.admin.request cimport Request, c_text, text_or_none
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_error_t,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+)
+from cykafka._core.clib.librdkafka_admin cimport (
+    RD_KAFKA_ADMIN_OP_ALTERCONFIGS,
+    RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS,
+    RD_KAFKA_ADMIN_OP_INCREMENTALALTERCONFIGS,
+    rd_kafka_AdminOptions_t,
+    rd_kafka_AlterConfigOpType_t,
+    rd_kafka_AlterConfigs,
+    rd_kafka_AlterConfigs_result_resources,
+    rd_kafka_ConfigEntry_is_default,
+    rd_kafka_ConfigEntry_is_read_only,
+    rd_kafka_ConfigEntry_is_sensitive,
+    rd_kafka_ConfigEntry_is_synonym,
+    rd_kafka_ConfigEntry_name,
+    rd_kafka_ConfigEntry_source,
+    rd_kafka_ConfigEntry_synonyms,
+    rd_kafka_ConfigEntry_t,
+    rd_kafka_ConfigEntry_value,
+    rd_kafka_ConfigResource_add_incremental_config,
+    rd_kafka_ConfigResource_configs,
+    rd_kafka_ConfigResource_destroy,
+    rd_kafka_ConfigResource_error,
+    rd_kafka_ConfigResource_error_string,
+    rd_kafka_ConfigResource_name,
+    rd_kafka_ConfigResource_new,
+    rd_kafka_ConfigResource_set_config,
+    rd_kafka_ConfigResource_t,
+    rd_kafka_ConfigResource_type,
+    rd_kafka_DescribeConfigs,
+    rd_kafka_DescribeConfigs_result_resources,
+    rd_kafka_IncrementalAlterConfigs,
+    rd_kafka_IncrementalAlterConfigs_result_resources,
+    rd_kafka_ResourceType_t,
+    rd_kafka_event_t,
+)
+from cykafka._core.common.errors cimport error_from, take_error
+
+from cykafka._core.model.config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+
+cdef class ConfigRequest(Request):
+    """What the three have in common: a list of ConfigResource."""
+
+    def __dealloc__(self):
+        cdef size_t i
+        for i in range(self._cnt):
+            rd_kafka_ConfigResource_destroy(<rd_kafka_ConfigResource_t *>self._objects[i])
+
+    cdef int take(self, resources) except -1:
+        cdef rd_kafka_ConfigResource_t *c_resource
+        cdef int kind
+        self.reserve(len(resources))
+        for resource in resources:
+            kind = resource.restype.value
+            name = resource.name
+            c_resource = rd_kafka_ConfigResource_new(<rd_kafka_ResourceType_t>kind,
+                                                     c_text(name, "resources: name"))
+            if c_resource is NULL:
+                raise ValueError(f"resources: {resource!r} has an empty name")
+            self.add(c_resource)
+            self.fill(c_resource, resource)
+        return 0
+
+    cdef int fill(self, rd_kafka_ConfigResource_t *c_resource, resource) except -1:
+        """Add what shall be changed."""
+        return 0
+
+
+cdef class DescribeConfigs(ConfigRequest):
+    """To describe configurations."""
+
+    def __cinit__(self, resources):
+        self._op = RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS
+        self.take(resources)
+
+    cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
+                     rd_kafka_queue_t *results) noexcept nogil:
+        rd_kafka_DescribeConfigs(rk, <rd_kafka_ConfigResource_t **>self._objects, self._cnt,
+                                 options, results)
+
+    cdef object decode(self, rd_kafka_event_t *event):
+        cdef size_t cnt = 0
+        cdef const rd_kafka_ConfigResource_t **resources
+        resources = rd_kafka_DescribeConfigs_result_resources(event, &cnt)
+        return _outcomes(resources, cnt, True)
+
+
+cdef class AlterConfigs(ConfigRequest):
+    """To replace configurations by each resource's `set_config_dict`."""
+
+    def __cinit__(self, resources):
+        self._op = RD_KAFKA_ADMIN_OP_ALTERCONFIGS
+        self.take(resources)
+
+    cdef int fill(self, rd_kafka_ConfigResource_t *c_resource, resource) except -1:
+        for name, value in list(resource.set_config_dict.items()):
+            if value is None:
+                raise TypeError(f"set_config: expected a str for {name!r}, got None")
+            value = str(value)
+            rd_kafka_ConfigResource_set_config(c_resource, c_text(name, "set_config"),
+                                               c_text(value, f"set_config: {name}"))
+        return 0
+
+    cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
+                     rd_kafka_queue_t *results) noexcept nogil:
+        rd_kafka_AlterConfigs(rk, <rd_kafka_ConfigResource_t **>self._objects, self._cnt, options,
+                              results)
+
+    cdef object decode(self, rd_kafka_event_t *event):
+        cdef size_t cnt = 0
+        cdef const rd_kafka_ConfigResource_t **resources
+        resources = rd_kafka_AlterConfigs_result_resources(event, &cnt)
+        return _outcomes(resources, cnt, False)
+
+
+cdef class IncrementalAlterConfigs(ConfigRequest):
+    """To change configurations by each resource's `incremental_configs`."""
+
+    def __cinit__(self, resources):
+        self._op = RD_KAFKA_ADMIN_OP_INCREMENTALALTERCONFIGS
+        self.take(resources)
+
+    cdef int fill(self, rd_kafka_ConfigResource_t *c_resource, resource) except -1:
+        cdef rd_kafka_error_t *error
+        cdef int operation
+        entries = resource.incremental_configs
+        if not isinstance(entries, (list, tuple)):
+            raise TypeError("incremental_configs: expected a list of ConfigEntry, "
+                            f"got {type(entries).__name__}")
+        entries = list(entries)
+        if not entries:
+            raise ValueError(f"incremental_configs: {resource!r} has nothing to be changed")
+        for entry in entries:
+            if not isinstance(entry, ConfigEntry):
+                raise TypeError("incremental_configs: expected a list of ConfigEntry, "
+                                f"found a {type(entry).__name__} in it")
+            wanted = entry.incremental_operation
+            if not isinstance(wanted, AlterConfigOpType):
+                raise TypeError(f"incremental_operation: expected {entry.name!r} to have an "
+                                f"AlterConfigOpType, got {type(wanted).__name__}")
+            name, value = entry.name, entry.value
+            operation = wanted.value
+            if wanted is AlterConfigOpType.DELETE:
+                error = rd_kafka_ConfigResource_add_incremental_config(
+                    c_resource, c_text(name, "incremental_configs: name"),
+                    <rd_kafka_AlterConfigOpType_t>operation, NULL)
+            elif value is None:
+                raise TypeError(
+                    f"incremental_configs: expected a value of {entry.name!r}, got None")
+            else:
+                value = str(value)
+                error = rd_kafka_ConfigResource_add_incremental_config(
+                    c_resource, c_text(name, "incremental_configs: name"),
+                    <rd_kafka_AlterConfigOpType_t>operation,
+                    c_text(value, f"incremental_configs: {name}"))
+            if error is not NULL:
+                raise ValueError(f"incremental_configs: {name!r}: {take_error(error).str()}")
+        return 0
+
+    cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
+                     rd_kafka_queue_t *results) noexcept nogil:
+        rd_kafka_IncrementalAlterConfigs(rk, <rd_kafka_ConfigResource_t **>self._objects,
+                                         self._cnt, options, results)
+
+    cdef object decode(self, rd_kafka_event_t *event):
+        cdef size_t cnt = 0
+        cdef const rd_kafka_ConfigResource_t **resources
+        resources = rd_kafka_IncrementalAlterConfigs_result_resources(event, &cnt)
+        return _outcomes(resources, cnt, False)
+
+
+cdef dict _outcomes(const rd_kafka_ConfigResource_t **resources, size_t cnt, bint described):
+    """By resource: the entries by name, or None, or a KafkaError."""
+    cdef size_t i
+    cdef size_t entry_cnt = 0
+    cdef rd_kafka_resp_err_t err
+    cdef const rd_kafka_ConfigEntry_t **entries
+    outcomes = {}
+    for i in range(cnt):
+        err = rd_kafka_ConfigResource_error(resources[i])
+        if err:
+            outcome = error_from(err, rd_kafka_ConfigResource_error_string(resources[i]))
+        elif described:
+            entries = rd_kafka_ConfigResource_configs(resources[i], &entry_cnt)
+            outcome = _entries_from(entries, entry_cnt)
+        else:
+            outcome = None
+        key = ConfigResource(<int>rd_kafka_ConfigResource_type(resources[i]),
+                             rd_kafka_ConfigResource_name(resources[i]).decode())
+        outcomes[key] = outcome
+    return outcomes
+
+
+cdef dict _entries_from(const rd_kafka_ConfigEntry_t **entries, size_t cnt):
+    cdef size_t i
+    cdef size_t synonym_cnt = 0
+    cdef const rd_kafka_ConfigEntry_t *entry
+    cdef const rd_kafka_ConfigEntry_t **synonyms
+    result = {}
+    for i in range(cnt):
+        entry = entries[i]
+        synonyms = rd_kafka_ConfigEntry_synonyms(entry, &synonym_cnt)
+        name = rd_kafka_ConfigEntry_name(entry).decode()
+        result[name] = ConfigEntry(
+            name, text_or_none(rd_kafka_ConfigEntry_value(entry)),
+            rd_kafka_ConfigEntry_source(entry), rd_kafka_ConfigEntry_is_read_only(entry),
+            rd_kafka_ConfigEntry_is_default(entry), rd_kafka_ConfigEntry_is_sensitive(entry),
+            rd_kafka_ConfigEntry_is_synonym(entry), _entries_from(synonyms, synonym_cnt))
+    return result

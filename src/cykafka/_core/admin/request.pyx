@@ -1,0 +1,281 @@
+"""What an administrative request is: librdkafka's objects, its options, and its futures."""
+from concurrent.futures import Future, InvalidStateError
+
+from libc.limits cimport INT_MAX, INT_MIN
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport strncpy
+
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR__BAD_MSG,
+    rd_kafka_error_code,
+    rd_kafka_error_destroy,
+    rd_kafka_error_is_fatal,
+    rd_kafka_error_string,
+    rd_kafka_resp_err_t,
+)
+from cykafka._core.clib.librdkafka_admin cimport (
+    RD_KAFKA_ADMIN_OP_DELETERECORDS,
+    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
+    rd_kafka_AdminOptions_destroy,
+    rd_kafka_AdminOptions_new,
+    rd_kafka_AdminOptions_set_broker,
+    rd_kafka_AdminOptions_set_include_authorized_operations,
+    rd_kafka_AdminOptions_set_isolation_level,
+    rd_kafka_AdminOptions_set_match_consumer_group_states,
+    rd_kafka_AdminOptions_set_match_consumer_group_types,
+    rd_kafka_AdminOptions_set_opaque,
+    rd_kafka_AdminOptions_set_operation_timeout,
+    rd_kafka_AdminOptions_set_request_timeout,
+    rd_kafka_AdminOptions_set_require_stable_offsets,
+    rd_kafka_AdminOptions_set_validate_only,
+    rd_kafka_IsolationLevel_t,
+    rd_kafka_Node_host,
+    rd_kafka_Node_id,
+    rd_kafka_Node_port,
+    rd_kafka_Node_rack,
+    rd_kafka_consumer_group_state_t,
+    rd_kafka_consumer_group_type_t,
+    rd_kafka_group_result_error,
+    rd_kafka_group_result_name,
+    rd_kafka_group_result_partitions,
+)
+from cykafka._core.client.handle cimport write_unraisable
+from cykafka._core.common.arguments cimport (
+    MAX_REQUEST_MS,
+    MIN_LEADERS_MS,
+    int_argument,
+    timeout_ms,
+    utf8,
+)
+from cykafka._core.common.partition cimport partitions_from
+
+from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.model import ConsumerGroupTopicPartitions, Node
+
+cdef enum:
+    UNSET = INT_MIN
+    # Kafka's strings carry their length in 16 bits, and librdkafka does not look.
+    MAX_TEXT = 32767
+
+
+cdef class Request:
+    """What is asked of the cluster, and the futures that wait for the answer.
+
+    A subclass makes librdkafka's objects in __cinit__, frees them in __dealloc__, and knows how to
+    hand them over and how to read the answer.
+    """
+
+    def __dealloc__(self):
+        free(self._objects)
+
+    cdef int reserve(self, Py_ssize_t cnt) except -1:
+        self._objects = <void **>calloc(cnt + 1, sizeof(void *))
+        if self._objects is NULL:
+            raise MemoryError
+        return 0
+
+    cdef void add(self, void *object) noexcept:
+        self._objects[self._cnt] = object
+        self._cnt += 1
+
+    cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
+                     rd_kafka_queue_t *results) noexcept nogil:
+        """Hand it to librdkafka, which copies it."""
+
+    cdef object decode(self, rd_kafka_event_t *event):
+        """What a lone future gets; or, for a dict of futures, a dict of what each gets.
+
+        A KafkaError there becomes the future's exception.
+        """
+        raise NotImplementedError
+
+    cdef int settle(self, outcome) except -1:
+        """Give every future its outcome; an exception (or KafkaError) is everybody's."""
+        if isinstance(self._futures, Future):
+            _settle(self._futures, outcome)
+            return 0
+        shared = isinstance(outcome, (KafkaError, BaseException))
+        for key, future in self._futures.items():
+            if shared:
+                _settle(future, outcome)
+            elif key in outcome:
+                _settle(future, outcome[key])
+            else:
+                _settle(future, KafkaError(<int>RD_KAFKA_RESP_ERR__BAD_MSG,
+                                           f"The cluster's answer says nothing of {key!r}"))
+        return 0
+
+
+cdef int _settle(future, outcome) except -1:
+    # The future's callbacks run in here. An exception of theirs must not keep the other futures
+    # from their outcomes. Only Ctrl-C can come before the future is done: retry then.
+    for _ in range(3):
+        try:
+            if isinstance(outcome, KafkaError):
+                future.set_exception(KafkaException(outcome))
+            elif isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+        except InvalidStateError:
+            return 0  # somebody else has set it
+        except BaseException as exception:
+            write_unraisable(exception, future)
+        if future.done():
+            return 0
+    return 0
+
+
+# -- options
+
+cdef int choose_options(options_t *chosen, dict options) except -1:
+    """Check the options and write them down where librdkafka's are made without Python."""
+    chosen.request_timeout = _milliseconds(options, "request_timeout", 0)
+    chosen.operation_timeout = _milliseconds(options, "operation_timeout", -1)
+    chosen.validate_only = _number(options, "validate_only")
+    chosen.broker = _number(options, "broker")
+    chosen.require_stable = _number(options, "require_stable")
+    chosen.include_authorized_operations = _number(options, "include_authorized_operations")
+    chosen.isolation_level = _number(options, "isolation_level")
+    chosen.state_cnt = _numbers(chosen.states, options, "states")
+    chosen.type_cnt = _numbers(chosen.types, options, "types")
+    if options:
+        raise TypeError(f"unexpected options: {', '.join(options)}")
+    return 0
+
+
+cdef int _milliseconds(dict options, str name, int least) except? -2:
+    cdef int64_t ms
+    seconds = options.pop(name, None)
+    if seconds is None:
+        return UNSET
+    ms = timeout_ms(seconds, name)
+    if not least <= ms <= MAX_REQUEST_MS:
+        raise ValueError(f"{name}: expected 0 to {MAX_REQUEST_MS // 1000} seconds, "
+                         f"got {seconds!r}")
+    return <int>ms
+
+
+cdef int _number(dict options, str name) except? -2:
+    number = options.pop(name, None)
+    return UNSET if number is None else <int>int_argument(number, name, INT_MIN + 1, INT_MAX)
+
+
+cdef Py_ssize_t _numbers(int *chosen, dict options, str name) except -1:
+    cdef Py_ssize_t i
+    numbers = options.pop(name, None) or ()
+    if len(numbers) > MAX_CHOICES:
+        raise ValueError(f"{name}: expected at most {MAX_CHOICES} of them")
+    for i, number in enumerate(numbers):
+        chosen[i] = <int>int_argument(number, name, 0, INT_MAX)
+    return len(numbers)
+
+
+cdef rd_kafka_AdminOptions_t *new_options(
+        rd_kafka_t *rk, rd_kafka_admin_op_t op, const options_t *chosen, void *opaque,
+        char *errstr, size_t errstr_size) noexcept nogil:
+    """librdkafka's options, or NULL and why not."""
+    cdef rd_kafka_AdminOptions_t *made = rd_kafka_AdminOptions_new(rk, op)
+    cdef rd_kafka_error_t *error = NULL
+    cdef rd_kafka_resp_err_t err = <rd_kafka_resp_err_t>0
+    cdef int timeout
+    if made is NULL:
+        strncpy(errstr, "this librdkafka does not know the request", errstr_size)
+        return NULL
+    rd_kafka_AdminOptions_set_opaque(made, opaque)
+    if chosen.request_timeout != UNSET:
+        timeout = chosen.request_timeout
+        if op == RD_KAFKA_ADMIN_OP_LISTOFFSETS or op == RD_KAFKA_ADMIN_OP_DELETERECORDS:
+            timeout = max(timeout, MIN_LEADERS_MS)
+        err = rd_kafka_AdminOptions_set_request_timeout(made, timeout, errstr, errstr_size)
+    if not err and chosen.operation_timeout != UNSET:
+        err = rd_kafka_AdminOptions_set_operation_timeout(made, chosen.operation_timeout, errstr,
+                                                          errstr_size)
+    if not err and chosen.validate_only != UNSET:
+        err = rd_kafka_AdminOptions_set_validate_only(made, chosen.validate_only, errstr,
+                                                      errstr_size)
+    if not err and chosen.broker != UNSET:
+        err = rd_kafka_AdminOptions_set_broker(made, chosen.broker, errstr, errstr_size)
+    if not err and chosen.require_stable != UNSET:
+        error = rd_kafka_AdminOptions_set_require_stable_offsets(made, chosen.require_stable)
+    if not err and error is NULL and chosen.include_authorized_operations != UNSET:
+        error = rd_kafka_AdminOptions_set_include_authorized_operations(
+            made, chosen.include_authorized_operations)
+    if not err and error is NULL and chosen.isolation_level != UNSET:
+        error = rd_kafka_AdminOptions_set_isolation_level(
+            made, <rd_kafka_IsolationLevel_t>chosen.isolation_level)
+    if not err and error is NULL and chosen.state_cnt:
+        error = rd_kafka_AdminOptions_set_match_consumer_group_states(
+            made, <const rd_kafka_consumer_group_state_t *>chosen.states, chosen.state_cnt)
+    if not err and error is NULL and chosen.type_cnt:
+        error = rd_kafka_AdminOptions_set_match_consumer_group_types(
+            made, <const rd_kafka_consumer_group_type_t *>chosen.types, chosen.type_cnt)
+    if error is not NULL:
+        strncpy(errstr, rd_kafka_error_string(error), errstr_size - 1)
+        errstr[errstr_size - 1] = 0
+        rd_kafka_error_destroy(error)
+    elif not err:
+        return made
+    rd_kafka_AdminOptions_destroy(made)
+    return NULL
+
+
+# -- what the requests share
+
+cdef const char *c_text(object text, str argument) except NULL:
+    """The UTF-8 form of a text for Kafka, which lives as long as the str."""
+    cdef Py_ssize_t size
+    cdef const char *encoded
+    if not isinstance(text, str):
+        raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
+    encoded = utf8(text, &size, argument)
+    # The text is not quoted: it may be a password.
+    if "\0" in text:
+        raise ValueError(f"{argument}: it has a NUL character at {text.index(chr(0))}")
+    if size > MAX_TEXT:
+        raise ValueError(f"{argument}: it has {size} bytes, more than the {MAX_TEXT} of a string "
+                         "in Kafka's protocol")
+    return encoded
+
+
+cdef object text_or_none(const char *text):
+    return None if text is NULL else text.decode("utf-8", "replace")
+
+
+cdef object outcome_of(const rd_kafka_error_t *error, object result):
+    """The result, or the KafkaError that came instead, of which librdkafka stays the owner."""
+    if error is NULL or not rd_kafka_error_code(error):
+        return result
+    # Of the text of some errors librdkafka takes a byte too many out of its buffer.
+    words = rd_kafka_error_string(error).decode("utf-8", "replace").rstrip("\x00\x01")
+    return KafkaError(<int>rd_kafka_error_code(error), words,
+                      rd_kafka_error_is_fatal(error) != 0)
+
+
+cdef object node_from(const rd_kafka_Node_t *node):
+    """A copy; None for NULL, as for a partition without a leader."""
+    if node is NULL:
+        return None
+    return Node(rd_kafka_Node_id(node), text_or_none(rd_kafka_Node_host(node)),
+                rd_kafka_Node_port(node), text_or_none(rd_kafka_Node_rack(node)))
+
+
+cdef list nodes_from(const rd_kafka_Node_t **nodes, size_t cnt):
+    cdef size_t i
+    return [node_from(nodes[i]) for i in range(cnt)]
+
+
+cdef object operations_from(const rd_kafka_AclOperation_t *operations, size_t cnt):
+    """Numbers; None if they were not asked for."""
+    cdef size_t i
+    if operations is NULL:
+        return None
+    return [<int>operations[i] for i in range(cnt)]
+
+
+cdef object group_outcome(const rd_kafka_group_result_t *result):
+    partitions = rd_kafka_group_result_partitions(result)
+    return outcome_of(rd_kafka_group_result_error(result), ConsumerGroupTopicPartitions(
+        rd_kafka_group_result_name(result).decode(),
+        None if partitions is NULL else partitions_from(partitions)))

@@ -1,0 +1,1 @@
+"""Arrow data in and out, by the C data interface."""

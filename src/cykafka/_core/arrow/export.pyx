@@ -1,0 +1,290 @@
+"""Consumed records as Arrow arrays: the base class that gives MessageBatch Arrow's PyCapsule
+interface.
+
+The columns are those of Spark's Kafka source, so that Spark takes an array unchanged. They are
+copied, without the GIL, into memory that C frees. The copy therefore needs neither the batch, nor
+the consumer, nor a thread with the GIL.
+"""
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+cimport cython
+from libc.errno cimport EOVERFLOW
+from libc.stdlib cimport calloc, free
+
+from cykafka._core.clib.csrc cimport (
+    ArrowArray,
+    ArrowArrayStream,
+    ArrowSchema,
+    CK_ARROW_HEADERS,
+    CK_ARROW_MAX_BYTES,
+    ck_arrow_build,
+    ck_arrow_name,
+    ck_arrow_schema,
+    ck_arrow_stream,
+    ck_batch_ref,
+    ck_batch_unref,
+)
+from cykafka._core.common.arguments cimport plain_str
+
+_NAMES = {ck_arrow_name(<ck_arrow_name_t>i).decode(): i for i in range(CK_ARROW_NAME__CNT)}
+
+# All but the headers, which come last.
+cdef ck_arrow_name_t _DEFAULT[CK_ARROW_HEADERS]
+cdef size_t _i
+for _i in range(CK_ARROW_HEADERS):
+    _DEFAULT[_i] = <ck_arrow_name_t>_i
+
+cdef size_t _max_bytes = CK_ARROW_MAX_BYTES
+
+
+cdef class ArrowExport:
+    """The Arrow side of a batch."""
+
+    cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL:
+        raise TypeError("there are no records in this object")
+
+    def __arrow_c_schema__(self):
+        """The type of the arrays, as a capsule of Arrow's PyCapsule interface.
+
+        It is that of Spark's Kafka source: a struct of ``key: binary``, ``value: binary``,
+        ``topic: string``, ``partition: int32``, ``offset: int64``, ``timestamp: timestamp[us,
+        tz=UTC]`` and ``timestampType: int32`` (-1: none, 0: the producer's, 1: the broker's), all
+        of them nullable. :meth:`select` returns other columns, among them the headers.
+        """
+        return _schema(_DEFAULT, CK_ARROW_HEADERS)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """A copy of the records as one Arrow array: the capsules of its type and of itself.
+
+        ``pyarrow.record_batch(batch)`` and ``polars.DataFrame(batch)`` call it.
+
+        Parameters
+        ----------
+        requested_schema : capsule, optional
+            Not heeded: the array is of the type that it has.
+
+        Returns
+        -------
+        tuple of two capsules
+
+        Raises
+        ------
+        OverflowError
+            A column would hold more than 2 GiB: slice the batch, or read it as a stream.
+        ValueError
+            The batch was released.
+        """
+        return _array(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """A copy of the records as a stream of Arrow arrays: a single one, unless a column would
+        hold more than 2 GiB.
+
+        ``pyarrow.table(batch)``, nanoarrow and DuckDB call it.
+
+        Parameters
+        ----------
+        requested_schema : capsule, optional
+            Ignored: the arrays keep their own type.
+
+        Returns
+        -------
+        capsule
+
+        Raises
+        ------
+        ValueError
+            The batch was released.
+        """
+        return _stream(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
+
+    def select(self, *columns):
+        """Some of the columns, in this order, for a reader of Arrow data.
+
+        Parameters
+        ----------
+        *columns : str, or one iterable of str
+            One or more of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
+            ``timestampType`` and ``headers`` (``list<element: struct<key: string, value:
+            binary>>``, null for a record without headers). Only these are copied.
+
+        Returns
+        -------
+        ArrowColumns
+
+        Raises
+        ------
+        ValueError
+            There is no such column, or it is named twice.
+
+        Examples
+        --------
+        >>> pyarrow.table(batch.select("key", "value", "headers"))  # doctest: +SKIP
+        """
+        cdef ArrowColumns selected = ArrowColumns.__new__(ArrowColumns)
+        if len(columns) == 1 and not isinstance(columns[0], str):
+            columns = tuple(columns[0])
+        names = []
+        for name in columns:
+            if not isinstance(name, str):
+                raise TypeError(f"columns: expected str, got {type(name).__name__}")
+            name = plain_str(name)
+            if name not in _NAMES:
+                raise ValueError(f"columns: there is no column {name!r}, but {', '.join(_NAMES)}")
+            if name in names:
+                raise ValueError(f"columns: {name!r} is named twice")
+            names.append(name)
+            selected._names[selected._cnt] = <ck_arrow_name_t><int>_NAMES[name]
+            selected._cnt += 1
+        selected._batch = self
+        return selected
+
+
+@cython.final
+cdef class ArrowColumns:
+    """Some columns of a batch, for readers of Arrow data; comes from ``MessageBatch.select()``.
+
+    It holds the batch, and copies nothing before somebody reads it.
+    """
+
+    def __init__(self):
+        raise TypeError("ArrowColumns come from MessageBatch.select()")
+
+    @property
+    def columns(self):
+        """The names of the columns: a tuple of str."""
+        cdef size_t i
+        return tuple([ck_arrow_name(self._names[i]).decode() for i in range(self._cnt)])
+
+    def __arrow_c_schema__(self):
+        """The type of the arrays: a struct of the columns, as a capsule."""
+        return _schema(self._names, self._cnt)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """As ``MessageBatch.__arrow_c_array__()``, with these columns."""
+        return _array(self._batch, self._names, self._cnt, requested_schema)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """As ``MessageBatch.__arrow_c_stream__()``, with these columns."""
+        return _stream(self._batch, self._names, self._cnt, requested_schema)
+
+    def __repr__(self):
+        return f"<cykafka.ArrowColumns {', '.join(self.columns)}>"
+
+
+def set_max_bytes(size_t size=CK_ARROW_MAX_BYTES):
+    """How many bytes a column may hold; tests make it small."""
+    global _max_bytes
+    _max_bytes = min(size, CK_ARROW_MAX_BYTES)
+
+
+cdef int _check_request(object schema) except -1:
+    if schema is not None and not PyCapsule_IsValid(schema, "arrow_schema"):
+        raise TypeError("requested_schema: expected a capsule named arrow_schema or None, "
+                        f"got {type(schema).__name__}")
+    return 0
+
+
+cdef object _schema(const ck_arrow_name_t *names, size_t cnt):
+    cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+    if schema is NULL:
+        raise MemoryError
+    try:
+        capsule = PyCapsule_New(schema, "arrow_schema", _destroy_schema)
+    except:
+        free(schema)
+        raise
+    if ck_arrow_schema(names, cnt, schema):
+        raise MemoryError
+    return capsule
+
+
+cdef tuple _array(ArrowExport batch, const ck_arrow_name_t *names, size_t names_cnt,
+                  object requested_schema):
+    cdef ArrowArray *array
+    cdef ck_batch_t *rows
+    cdef size_t start, cnt
+    cdef size_t built = 0
+    cdef size_t most = _max_bytes
+    cdef ptrdiff_t step
+    cdef int error
+    if batch is None:
+        raise TypeError("there are no records in this object")
+    _check_request(requested_schema)
+    schema = _schema(names, names_cnt)
+    array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+    if array is NULL:
+        raise MemoryError
+    try:
+        capsule = PyCapsule_New(array, "arrow_array", _destroy_array)
+    except:
+        free(array)
+        raise
+    # Last, since all before it may run foreign code, which may release the batch.
+    rows = batch.arrow_rows(&start, &step, &cnt)
+    ck_batch_ref(rows)
+    with nogil:
+        error = ck_arrow_build(rows, start, step, cnt, names, names_cnt, most, &built, array)
+        ck_batch_unref(rows)
+    if error:
+        raise MemoryError("not enough memory for the records as an Arrow array")
+    if built < cnt:
+        raise OverflowError(f"only {built} of {cnt} records fit into one Arrow array, whose "
+                            f"columns hold {most} bytes each: slice the batch, or read it as a "
+                            "stream")
+    return schema, capsule
+
+
+cdef object _stream(ArrowExport batch, const ck_arrow_name_t *names, size_t names_cnt,
+                    object requested_schema):
+    cdef ArrowArrayStream *stream
+    cdef ck_batch_t *rows
+    cdef size_t start, cnt
+    cdef size_t most = _max_bytes
+    cdef ptrdiff_t step
+    cdef int error
+    if batch is None:
+        raise TypeError("there are no records in this object")
+    _check_request(requested_schema)
+    stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
+    if stream is NULL:
+        raise MemoryError
+    try:
+        capsule = PyCapsule_New(stream, "arrow_array_stream", _destroy_stream)
+    except:
+        free(stream)
+        raise
+    rows = batch.arrow_rows(&start, &step, &cnt)
+    ck_batch_ref(rows)
+    with nogil:
+        error = ck_arrow_stream(rows, start, step, cnt, names, names_cnt, most, stream)
+        ck_batch_unref(rows)
+    if error == EOVERFLOW:
+        raise OverflowError(
+            f"a record alone is beyond the {most} bytes that an Arrow column holds")
+    if error:
+        raise MemoryError("not enough memory for the records as Arrow arrays")
+    return capsule
+
+
+# Capsules release what nobody has moved out of them.
+
+cdef void _destroy_schema(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release is not NULL:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void _destroy_array(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release is not NULL:
+        array.release(array)
+    free(array)
+
+
+cdef void _destroy_stream(object capsule) noexcept:
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(
+        capsule, "arrow_array_stream")
+    if stream.release is not NULL:
+        stream.release(stream)
+    free(stream)

@@ -1,0 +1,1 @@
+"""Consumed messages as one object."""

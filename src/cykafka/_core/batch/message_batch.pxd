@@ -1,0 +1,31 @@
+from cykafka._core.arrow.export cimport ArrowExport
+from cykafka._core.batch.storage cimport Storage
+from cykafka._core.clib.csrc cimport ck_batch_t, ck_loans_t, ck_number_t
+from cykafka._core.clib.librdkafka cimport rd_kafka_topic_partition_list_t
+from cykafka._core.common.message cimport Message
+
+cdef class MessageBatch(ArrowExport):
+    cdef object __weakref__
+    cdef Storage _storage
+    # The rows: _cnt records of the storage from _start on, _step apart.
+    cdef Py_ssize_t _start
+    cdef Py_ssize_t _step
+    cdef Py_ssize_t _cnt
+    cdef tuple _errors
+    # The columns of numbers made so far, by ck_number_t.
+    cdef dict _columns
+    # The name of the topic last seen.
+    cdef bytes _last_name
+    cdef object _last_topic
+
+    cdef ck_batch_t *opened(self) except NULL
+    cdef object name_of(self, const char *name)
+    cdef Message row(self, Py_ssize_t i)
+    cdef list copies(self, bint of_keys)
+    cdef list views(self, bint of_keys)
+    cdef int _parse_headers(self) except -1
+    cdef object column(self, ck_number_t number)
+    cdef rd_kafka_topic_partition_list_t *c_positions(self) except NULL
+
+cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
+                             tuple errors)

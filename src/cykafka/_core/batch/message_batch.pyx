@@ -1,0 +1,501 @@
+"""MessageBatch: records in librdkafka's buffers, seen as rows and as columns.
+
+_batch_storage has the rules for reading them: either with the GIL, or with a reference that is
+given back before the GIL is taken again. In both cases no foreign code may run.
+"""
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.ref cimport Py_INCREF
+from cpython.slice cimport PySlice_GetIndicesEx
+cimport cython
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memchr, strcmp
+
+from cykafka._core.batch.storage cimport Column, Payloads, Storage
+from cykafka._core.clib.csrc cimport (
+    CK_NUMBER_LEADER_EPOCH,
+    CK_NUMBER_OFFSET,
+    CK_NUMBER_PARTITION,
+    CK_NUMBER_TIMESTAMP,
+    CK_NUMBER_TIMESTAMP_TYPE,
+    PyGC_Disable,
+    PyGC_Enable,
+    PyUnicode_InternFromString,
+    ck_batch_headers,
+    ck_batch_key,
+    ck_batch_numbers,
+    ck_batch_parse_headers,
+    ck_batch_positions,
+    ck_batch_ref,
+    ck_batch_row,
+    ck_batch_t,
+    ck_batch_take,
+    ck_batch_topic,
+    ck_batch_unref,
+    ck_batch_value,
+    ck_loans_t,
+    ck_number_t,
+    ck_row_t,
+)
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_header_get_last,
+    rd_kafka_headers_copy,
+    rd_kafka_headers_t,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._core.common.arguments cimport plain_str, utf8
+from cykafka._core.common.message cimport Message, headers_from, message_from_row
+from cykafka._core.common.partition cimport partitions_from
+
+from cykafka._core.common.naming import public
+
+
+@cython.final
+cdef class Rows:
+    """The iterator of a batch."""
+
+    cdef MessageBatch _batch
+    cdef Py_ssize_t _next
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._batch is None or self._next >= self._batch._cnt:
+            raise StopIteration
+        self._next += 1
+        return self._batch.row(self._next - 1)
+
+    def __length_hint__(self):
+        return 0 if self._batch is None else self._batch._cnt - self._next
+
+
+# The garbage collector does not clear it: its methods rely on the attributes, and other objects
+# can break every cycle.
+@cython.final
+@cython.no_gc_clear
+cdef class MessageBatch(ArrowExport):
+    """Records as one object: a sequence of Messages, and columns.
+
+    Comes from ``Consumer.consume_batch()`` and ``Consumer.batches()``. The records stay in
+    librdkafka's fetch buffers until the batch and its slices are gone, or until :meth:`release`.
+    They pin these buffers (often 1 MB each, with other records in them too). If you keep a batch
+    for long, call :meth:`detach`. Closing the consumer detaches all its batches. A batch is
+    read-only, and many threads may use it.
+
+    ``batch[i]`` and iteration make Messages on demand. They own their data, so keeping one pins
+    nothing. ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts
+    records only; a batch is true if it has records or errors.
+
+    It is Arrow data too: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB copy its
+    columns: those named in :meth:`select` or, without it, all except the headers.
+
+    Raises
+    ------
+    ValueError
+        On every use after the batch was released.
+    """
+
+    def __init__(self):
+        raise TypeError("a MessageBatch comes from Consumer.consume_batch() or Consumer.batches()")
+
+    cdef ck_batch_t *opened(self) except NULL:
+        """The current records; valid until the GIL is released or foreign code runs."""
+        if self._storage is None or self._storage._ptr is NULL:
+            raise ValueError("the batch was released")
+        return self._storage._ptr
+
+    cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL:
+        start[0] = self._start
+        step[0] = self._step
+        cnt[0] = self._cnt
+        return self.opened()
+
+    cdef object name_of(self, const char *name):
+        """The str of a topic's name; equal names are one str."""
+        if self._last_name is None or strcmp(name, self._last_name) != 0:
+            self._last_topic = PyUnicode_InternFromString(name)
+            self._last_name = name
+        return self._last_topic
+
+    # -- rows
+
+    def __len__(self):
+        self.opened()
+        return self._cnt
+
+    def __bool__(self):
+        self.opened()
+        return self._cnt > 0 or len(self._errors) > 0
+
+    def __iter__(self):
+        cdef Rows rows
+        self.opened()
+        rows = Rows.__new__(Rows)
+        rows._batch = self
+        return rows
+
+    def __getitem__(self, key):
+        cdef Py_ssize_t start, stop, step, cnt, i
+        cdef MessageBatch part
+        if isinstance(key, slice):
+            PySlice_GetIndicesEx(key, self._cnt, &start, &stop, &step, &cnt)
+            part = MessageBatch.__new__(MessageBatch)
+            self.opened()  # now: both may have run foreign code
+            part._storage = self._storage
+            part._errors = ()
+            part._cnt = cnt
+            # A step beyond the rows counts for nothing, and could overflow.
+            part._step = self._step * step if cnt > 1 else 1
+            part._start = self._start + start * self._step if cnt else 0
+            return part
+        try:
+            i = key
+        except OverflowError:
+            raise IndexError("MessageBatch index out of range") from None
+        except TypeError:
+            raise TypeError("MessageBatch indices are integers or slices, "
+                            f"not {type(key).__name__}") from None
+        if i < 0:
+            i += self._cnt
+        if not 0 <= i < self._cnt:
+            self.opened()
+            raise IndexError("MessageBatch index out of range")
+        return self.row(i)
+
+    cdef Message row(self, Py_ssize_t i):
+        cdef ck_batch_t *batch
+        cdef rd_kafka_headers_t *headers
+        cdef ck_row_t row
+        cdef bint collecting
+        i = self._start + i * self._step
+        # No collection, and so no foreign code, while the row points into the batch.
+        collecting = PyGC_Disable()
+        try:
+            batch = self.opened()
+            ck_batch_row(batch, i, &row)
+            message = message_from_row(&row, self.name_of(row.topic))
+            headers = ck_batch_headers(batch, i)
+            if headers is not NULL:
+                message._c_headers = rd_kafka_headers_copy(headers)
+            return message
+        finally:
+            if collecting:
+                PyGC_Enable()
+
+    @property
+    def errors(self):
+        """Events and errors that came instead of records: a list of Messages whose ``error()`` is
+        not None.
+
+        Includes events such as ``_PARTITION_EOF``. Slices have none, nor do batches of
+        ``Consumer.batches()``, which raises them.
+        """
+        return [] if self._errors is None else list(self._errors)
+
+    # -- columns of bytes
+
+    def values(self, copy=True):
+        """The values, all at once.
+
+        Parameters
+        ----------
+        copy : bool
+            False: read-only memoryviews of the records in place, instead of bytes. A view keeps
+            the batch's records alive, even after :meth:`release` and after the consumer's
+            ``close()``. A thread then completes the close when the last view is gone.
+
+        Returns
+        -------
+        list of bytes (or memoryview) and None
+            None for a tombstone.
+        """
+        return self.copies(False) if copy else self.views(False)
+
+    def keys(self, copy=True):
+        """The keys, all at once.
+
+        Parameters
+        ----------
+        copy : bool
+            As for :meth:`values`.
+
+        Returns
+        -------
+        list of bytes (or memoryview) and None
+            None for a record without a key.
+        """
+        return self.copies(True) if copy else self.views(True)
+
+    cdef list copies(self, bint of_keys):
+        # The list first: its allocation may run foreign code, that of bytes does not.
+        cdef list column = PyList_New(self._cnt)
+        cdef ck_batch_t *batch = self.opened()
+        cdef Py_ssize_t i
+        cdef size_t at = self._start, size = 0
+        cdef const void *data
+        for i in range(self._cnt):
+            data = ck_batch_key(batch, at, &size) if of_keys else ck_batch_value(batch, at, &size)
+            item = None if data is NULL else PyBytes_FromStringAndSize(<const char *>data, size)
+            Py_INCREF(item)
+            PyList_SET_ITEM(column, i, item)
+            at += self._step
+        return column
+
+    cdef list views(self, bint of_keys):
+        cdef Payloads payloads = Payloads.__new__(Payloads)
+        cdef list column = []
+        cdef ck_batch_t *batch = self.opened()
+        cdef Py_ssize_t _i
+        cdef size_t at = self._start, size = 0
+        cdef const void *data
+        payloads.pin(batch)
+        for _i in range(self._cnt):
+            data = ck_batch_key(batch, at, &size) if of_keys else ck_batch_value(batch, at, &size)
+            payloads._bytes = data
+            payloads._size = size
+            column.append(None if data is NULL else PyMemoryView_FromObject(payloads))
+            at += self._step
+        payloads._bytes = NULL
+        return column
+
+    # -- headers
+
+    def header(self, name):
+        """The values of one header.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        list of bytes and None
+            The last value of that name in each record; None without such a header or without a
+            value.
+        """
+        cdef rd_kafka_headers_t *headers
+        cdef const char *c_name
+        cdef const void *data
+        cdef Py_ssize_t length = 0, i
+        cdef ck_batch_t *batch
+        cdef size_t at = self._start, size = 0
+        cdef list column
+        if not isinstance(name, str):
+            raise TypeError(f"name: expected a str, got {type(name).__name__}")
+        name = plain_str(name)
+        c_name = utf8(name, &length, "name")
+        if memchr(c_name, 0, length) is not NULL:
+            raise ValueError(f"name: {name!r} has a NUL character in it")
+        column = PyList_New(self._cnt)
+        self._parse_headers()
+        batch = self.opened()
+        for i in range(self._cnt):
+            headers = ck_batch_headers(batch, at)
+            data = NULL
+            if headers is not NULL:
+                rd_kafka_header_get_last(headers, c_name, &data, &size)
+            item = None if data is NULL else PyBytes_FromStringAndSize(<const char *>data, size)
+            Py_INCREF(item)
+            PyList_SET_ITEM(column, i, item)
+            at += self._step
+        return column
+
+    def headers(self):
+        """The headers of each record.
+
+        Returns
+        -------
+        list of (list of (str, bytes or None)) and None
+            In their order, duplicates included; None for a record that has none.
+        """
+        cdef rd_kafka_headers_t *headers
+        cdef list column = []
+        cdef ck_batch_t *batch
+        cdef size_t at = self._start
+        cdef bint collecting
+        cdef Py_ssize_t _i
+        self._parse_headers()
+        collecting = PyGC_Disable()
+        try:
+            batch = self.opened()
+            for _i in range(self._cnt):
+                headers = ck_batch_headers(batch, at)
+                column.append(None if headers is NULL else headers_from(headers))
+                at += self._step
+        finally:
+            if collecting:
+                PyGC_Enable()
+        return column
+
+    cdef int _parse_headers(self) except -1:
+        """Without the GIL: it is most of the work."""
+        cdef ck_batch_t *batch = self.opened()
+        ck_batch_ref(batch)
+        with nogil:
+            ck_batch_parse_headers(batch, self._start, self._step, self._cnt)
+            ck_batch_unref(batch)
+        return 0
+
+    # -- columns of numbers, and names
+
+    @property
+    def offsets(self):
+        """The offsets: a read-only memoryview of format ``q``, one for each row."""
+        return self.column(CK_NUMBER_OFFSET)
+
+    @property
+    def timestamps(self):
+        """The timestamps, ms since the epoch: a read-only memoryview of format ``q``; -1 if not
+        known."""
+        return self.column(CK_NUMBER_TIMESTAMP)
+
+    @property
+    def timestamp_types(self):
+        """What the timestamps are (``TIMESTAMP_...``): a read-only memoryview of format ``i``."""
+        return self.column(CK_NUMBER_TIMESTAMP_TYPE)
+
+    @property
+    def partitions(self):
+        """The partitions: a read-only memoryview of format ``i``, one for each row."""
+        return self.column(CK_NUMBER_PARTITION)
+
+    @property
+    def leader_epochs(self):
+        """The leader epochs (KIP-320): a read-only memoryview of format ``i``; -1 if not known."""
+        return self.column(CK_NUMBER_LEADER_EPOCH)
+
+    cdef object column(self, ck_number_t number):
+        cdef Column column
+        cdef ck_batch_t *batch
+        self.opened()
+        column = None if self._columns is None else self._columns.get(<int>number)
+        if column is None:
+            column = Column.__new__(Column)
+            column.allocate(self._cnt, sizeof(int64_t) if number <= CK_NUMBER_TIMESTAMP
+                            else sizeof(int32_t))
+            batch = self.opened()
+            ck_batch_ref(batch)
+            with nogil:
+                ck_batch_numbers(batch, self._start, self._step, self._cnt, number,
+                                 column._numbers)
+                ck_batch_unref(batch)
+            if self._columns is None:
+                self._columns = {}
+            self._columns[<int>number] = column
+        return PyMemoryView_FromObject(column)
+
+    @property
+    def topics(self):
+        """The names of the topics: a list of str, one for each row; equal names are one str."""
+        cdef list column = PyList_New(self._cnt)
+        cdef ck_batch_t *batch = self.opened()
+        cdef const char *name
+        cdef const char *last = NULL
+        cdef size_t at = self._start
+        cdef object topic = None
+        cdef Py_ssize_t i
+        for i in range(self._cnt):
+            name = ck_batch_topic(batch, at)
+            if name is not last:
+                topic = self.name_of(name)
+                last = name
+            Py_INCREF(topic)
+            PyList_SET_ITEM(column, i, topic)
+            at += self._step
+        return column
+
+    def positions(self):
+        """The offsets to commit after processing these records, as for
+        ``Producer.send_offsets_to_transaction()``.
+
+        Returns
+        -------
+        list of TopicPartition
+            One for each partition, with the offset after its last record; empty for an empty
+            batch.
+
+        Raises
+        ------
+        ValueError
+            The batch was released.
+        """
+        cdef rd_kafka_topic_partition_list_t *positions = self.c_positions()
+        try:
+            return partitions_from(positions)
+        finally:
+            rd_kafka_topic_partition_list_destroy(positions)
+
+    cdef rd_kafka_topic_partition_list_t *c_positions(self) except NULL:
+        """positions(), of librdkafka; the caller destroys the list."""
+        cdef rd_kafka_topic_partition_list_t *positions
+        cdef ck_batch_t *batch = self.opened()
+        ck_batch_ref(batch)
+        with nogil:
+            positions = ck_batch_positions(batch, self._start, self._step, self._cnt)
+            ck_batch_unref(batch)
+        return positions
+
+    # -- life
+
+    def detach(self):
+        """Copy the records, including those of all slices, and return librdkafka's buffers.
+
+        For batches that are kept for long: the buffers hold other records too, and stay allocated
+        until then. Harmless if already done, as after the consumer was closed.
+
+        Raises
+        ------
+        MemoryError
+            Not enough memory for the copy; the batch is unchanged.
+        """
+        self.opened()
+        if not self._storage.detach():
+            raise MemoryError("not enough memory to detach the batch")
+
+    def release(self):
+        """Free the records now, including those of all slices. Views of values keep them alive.
+
+        Leaving a ``with`` block does it. Releasing again is harmless.
+        """
+        if self._storage is not None:
+            self._storage.release()
+
+    def __enter__(self):
+        self.opened()
+        return self
+
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        self.release()
+
+    def __reduce__(self):
+        raise TypeError("a MessageBatch cannot be pickled: pickle list(batch), or its columns")
+
+    def __repr__(self):
+        if self._storage is None or self._storage._ptr is NULL:
+            return "<cykafka.MessageBatch released>"
+        errors = f", {len(self._errors)} error(s)" if self._errors else ""
+        return f"<cykafka.MessageBatch of {self._cnt} record(s){errors}>"
+
+
+cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
+                             tuple errors):
+    """The next cnt gathered messages; those with an error are in `errors` already. Runs no garbage
+    collection if the caller has disabled it. The batch joins the list that begins at first."""
+    cdef Storage storage = Storage.__new__(Storage)
+    cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
+    batch._errors = errors
+    batch._step = 1
+    storage._ptr = ck_batch_take(gathered, cnt, loans)
+    if storage._ptr is NULL:
+        raise MemoryError
+    storage.link(first)
+    batch._storage = storage
+    batch._cnt = storage._ptr.cnt
+    return batch
+
+
+public("cykafka")(MessageBatch)

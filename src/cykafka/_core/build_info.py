@@ -1,0 +1,86 @@
+"""The components of this build, for bug reports, and a warning for unpatched librdkafkas."""
+
+from __future__ import annotations
+
+import json
+import platform
+import warnings
+from pathlib import Path
+from typing import Any
+
+from cykafka._core.client.handle import __version__
+from cykafka._core.common.config import builtin_features
+from cykafka._core.common.library import is_patched, librdkafka_path, libversion
+from cykafka._core.common.naming import public
+
+# Written when the package is built: see vendor/librdkafka.py.
+_FACTS = Path(__file__).parents[1] / "librdkafka.json"
+
+
+@public("cykafka")
+def build_info() -> dict[str, Any]:
+    """The components of this build of the package: paste it into bug reports.
+
+    Returns
+    -------
+    dict of str to str, list of str or None
+        - ``cykafka``, ``librdkafka``, ``python``: their versions
+        - ``platform``
+        - ``librdkafka_path``: the loaded file; None if the loader does not know it
+        - ``librdkafka_source``: the checksum of the source that the package's own librdkafka was
+          built from; ``"system"`` if another file is loaded
+        - ``patches``: the names of our patches that the loaded librdkafka has
+        - ``missing_patches``: the names of those that it lacks and needs
+        - ``features``: librdkafka's property ``builtin.features``
+    """
+    facts = json.loads(_FACTS.read_text(encoding="utf-8"))
+    own = _is_own(facts)
+    return {
+        "cykafka": __version__,
+        "librdkafka": libversion()[0],
+        "librdkafka_path": librdkafka_path(),
+        "librdkafka_source": facts["source"] if own else "system",
+        "patches": facts["patches"] if own else [],
+        "missing_patches": sorted(_missing(facts)),
+        "features": builtin_features(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+    }
+
+
+def _is_own(facts: dict[str, Any]) -> bool:
+    path = librdkafka_path()
+    return facts["kind"] == "bundled" and path is not None and Path(path).parent == _FACTS.parent
+
+
+def _missing(facts: dict[str, Any]) -> dict[str, str]:
+    """The patches that the loaded librdkafka needs and lacks, each with the effect of its lack."""
+    have = facts["patches"] if _is_own(facts) else []
+    version = libversion()[1]
+    return {
+        name: patch["effect"]
+        for name, patch in facts["known_patches"].items()
+        if name not in have and not (patch["fixed_in"] and version >= _number(patch["fixed_in"]))
+    }
+
+
+def _number(version: str) -> int:
+    """``"2.14.2"`` in librdkafka's numbering of releases: 0x020e02ff."""
+    major, minor, patch = (int(part) for part in version.split("."))
+    return major << 24 | minor << 16 | patch << 8 | 0xFF
+
+
+def warn_unless_patched() -> None:
+    """Warn, with a RuntimeWarning, if the loaded librdkafka lacks a patch that it needs."""
+    if is_patched():
+        return
+    missing = _missing(json.loads(_FACTS.read_text(encoding="utf-8")))
+    if missing:
+        warnings.warn(
+            f"librdkafka {libversion()[0]} ({librdkafka_path()}) lacks patches of cykafka: "
+            f"{'; '.join(missing.values())}. Install cykafka with its own librdkafka: a wheel, or "
+            "a build with CYKAFKA_LIBRDKAFKA=bundled; and let LD_LIBRARY_PATH and LD_PRELOAD name "
+            "no other.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

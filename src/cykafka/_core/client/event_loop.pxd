@@ -1,0 +1,19 @@
+from libc.stdint cimport uint32_t
+
+from cykafka._core.client.handle cimport Handle
+
+cdef class Watch:
+    # Not the watch's own: the handle holds it.
+    cdef object _handle
+    cdef object _lock
+    cdef dict _awaiting
+    cdef object _loop
+    cdef int _read
+    cdef int _write
+    cdef bint _over
+    cdef uint32_t _generation
+
+    cdef int start(self, loop) except -1
+    cdef int stop(self, loop) except -1
+
+cdef Watch watch_of(Handle handle)

@@ -1,0 +1,180 @@
+"""Watch: asyncio's loops serve a handle while somebody awaits something of it, without a thread.
+
+librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and
+a loop that reads the pipe serves the queue. A queue has one such pipe: with several loops, one of
+them serves, and the others hear of what they await by call_soon_threadsafe().
+"""
+import os
+import threading
+import weakref
+
+from cykafka._core.clib.csrc cimport ck_callback_serve, ck_runtime_generation
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_queue_io_event_enable,
+    rd_kafka_queue_length,
+    rd_kafka_t,
+)
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.common.arguments cimport NOW
+
+from cykafka._core.common.errors import ClosedError
+
+
+cdef class Watch:
+    """The loops that await something of one handle."""
+
+    def __cinit__(self):
+        self._read = -1
+        self._write = -1
+        self._generation = ck_runtime_generation
+
+    def __dealloc__(self):
+        _close(self._read)
+        _close(self._write)
+
+    def add(self, loop):
+        """Serve the handle while this loop awaits; called in the loop's thread, as `remove`."""
+        if self._generation != ck_runtime_generation:
+            return
+        with self._lock:
+            if self._over:
+                return
+            self._awaiting[loop] = self._awaiting.get(loop, 0) + 1
+            if self._loop is not None and self._loop.is_closed():
+                self._loop = None
+            elif self._loop is not None and not self._loop.is_running():
+                self.stop(self._loop)  # it was left with awaits that are not over
+            if self._loop is None:
+                self.start(loop)
+
+    def remove(self, loop):
+        """End one await of a loop; the inverse of `add`."""
+        # In a forked child a thread that does not exist may hold the lock. A loop's epoll is
+        # shared with the parent: removing a file descriptor here would remove it there too.
+        if self._generation != ck_runtime_generation:
+            return
+        with self._lock:
+            left = self._awaiting.get(loop, 0) - 1
+            if left > 0:
+                self._awaiting[loop] = left
+                return
+            self._awaiting.pop(loop, None)
+            if self._loop is not loop:
+                return
+            self.stop(loop)
+            self._hand_on()
+
+    def _hand_on(self):
+        # To all: who runs takes over first, and one that does not run now may do so later.
+        for other in list(self._awaiting):
+            try:
+                other.call_soon_threadsafe(self._take_over, other)
+            except RuntimeError:  # closed: nobody awaits there any more
+                self._awaiting.pop(other, None)
+
+    def _take_over(self, loop):
+        with self._lock:
+            if not self._over and self._loop is None and loop in self._awaiting:
+                self.start(loop)
+
+    cdef int start(self, loop) except -1:
+        cdef Handle handle = self._handle()
+        if handle is None or handle._open_in != ck_runtime_generation:
+            return 0
+        if self._read < 0:
+            self._read, self._write = os.pipe()
+            os.set_blocking(self._read, False)
+            os.set_blocking(self._write, False)
+        loop.add_reader(self._read, self._readable, loop)
+        if self._over or handle._open_in != ck_runtime_generation:
+            loop.remove_reader(self._read)  # closed by what ran meanwhile
+            return 0
+        self._loop = loop
+        rd_kafka_queue_io_event_enable(handle._wait_queue, self._write, b"1", 1)
+        # What is in the queue already writes nothing.
+        loop.call_soon(self._readable, loop)
+        return 0
+
+    cdef int stop(self, loop) except -1:
+        cdef Handle handle = self._handle()
+        self._loop = None
+        if (handle is not None and handle._ptr is not NULL
+                and handle._generation == ck_runtime_generation):
+            rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
+        loop.remove_reader(self._read)
+        return 0
+
+    def end(self):
+        """The handle is about to be destroyed: by any thread."""
+        cdef Handle handle = self._handle()
+        with self._lock:
+            self._over = True
+            loop = self._loop
+            self._loop = None
+            self._awaiting.clear()
+            if loop is None:
+                return
+            if handle is not None and handle._ptr is not NULL:
+                rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
+            try:
+                loop.call_soon_threadsafe(self._unread, loop)
+            except RuntimeError:
+                # Otherwise a signal handler that ran in the call has raised it.
+                if not loop.is_closed():
+                    raise
+
+    def _unread(self, loop):
+        # The pipe is closed with the watch, which this call has kept until now.
+        loop.remove_reader(self._read)
+
+    def _readable(self, loop):
+        cdef Handle handle = self._handle()
+        cdef rd_kafka_t *rk
+        if handle is None:
+            loop.remove_reader(self._read)
+            return
+        # One that has handed on may have this call left over, and must not touch the other's.
+        if loop is not self._loop:
+            return
+        try:
+            while len(os.read(self._read, 512)) == 512:
+                pass
+        except BlockingIOError:
+            pass
+        try:
+            rk = handle.enter()
+        except ClosedError:
+            return  # its closer serves
+        with nogil:
+            # While another thread serves, it also runs the callbacks; so reports keep their order.
+            ck_callback_serve(rk, handle._events, NULL, 0, NULL)
+        handle.leave()
+        try:
+            handle.dispatch(NOW)
+        except:
+            loop.call_soon(self._readable, loop)  # for what it has left over
+            raise
+        # A callback may have closed the handle, and an event ends a look at the queue early.
+        if handle._open_in == ck_runtime_generation and rd_kafka_queue_length(handle._wait_queue):
+            loop.call_soon(self._readable, loop)
+
+
+cdef void _close(int fd) noexcept:
+    if fd >= 0:
+        try:
+            os.close(fd)
+        except Exception:
+            pass
+
+
+cdef Watch watch_of(Handle handle):
+    """The handle's watch, made when it is first wanted."""
+    cdef Watch watch
+    if handle._watch is None:
+        watch = Watch.__new__(Watch)
+        watch._handle = weakref.ref(handle)
+        watch._lock = threading.RLock()
+        watch._awaiting = {}
+        if handle._watch is None:
+            handle._watch = watch
+    return handle._watch

@@ -1,0 +1,884 @@
+"""Handle: the life of an rd_kafka_t, and its callbacks.
+
+A handle is new, open, closing or closed. Every call that lets go of the GIL while it uses the
+rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
+awaits those in flight, and only then destroys. Python callbacks run outside of counted calls
+(rebalance callbacks excepted, see _fetcher), so a callback may close its own handle.
+
+Longer than 500 lines: the life of a handle is one state machine, and reads best in one place.
+"""
+import atexit
+import logging
+import os
+import threading
+import warnings
+import weakref
+
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetObject, PyErr_WriteUnraisable
+from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF, Py_XDECREF
+
+from cykafka._core.clib.csrc cimport (
+    CK_EVENT_COMMIT,
+    CK_EVENT_DELIVERY,
+    CK_EVENT_ERROR,
+    CK_EVENT_LOG,
+    CK_EVENT_REPORT,
+    CK_EVENT_STATS,
+    CK_EVENT_THROTTLE,
+    CK_KIND_CALL,
+    CK_KIND_DELIVERY,
+    CK_KIND_EVENT,
+    CK_KIND_FETCHED,
+    CK_KIND_HANDLE,
+    CK_KIND_TOPIC,
+    CK_SLOT_CONSUMER,
+    CK_SLOT_FLIGHT,
+    CK_SLOT_HANDLE,
+    CK_SLOT_TOKENS,
+    PyThread_get_thread_ident,
+    ck_bell_destroy,
+    ck_bell_new,
+    ck_bell_ring,
+    ck_bell_wait,
+    ck_callback_error,
+    ck_callback_is_background,
+    ck_callback_log,
+    ck_callback_stats,
+    ck_callback_throttle,
+    ck_delivery_abandon_all,
+    ck_delivery_any,
+    ck_delivery_of_event,
+    ck_end_all,
+    ck_end_leave,
+    ck_end_now,
+    ck_end_start,
+    ck_end_t,
+    ck_end_wait,
+    ck_event_destroy,
+    ck_event_kind_t,
+    ck_event_t,
+    ck_flight_destroy,
+    ck_flight_t,
+    ck_loans_destroy,
+    ck_loans_new,
+    ck_loans_settle,
+    ck_notice_t,
+    ck_queue_attach,
+    ck_queue_attached,
+    ck_queue_destroy,
+    ck_queue_is_empty,
+    ck_queue_is_last,
+    ck_queue_keep,
+    ck_queue_new,
+    ck_queue_pop,
+    ck_queue_t,
+    ck_runtime_alive,
+    ck_runtime_count,
+    ck_runtime_generation,
+    ck_runtime_now_ms,
+    ck_runtime_version,
+)
+cimport cykafka._core.clib.csrc as runtime
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_conf_destroy,
+    rd_kafka_conf_set_error_cb,
+    rd_kafka_conf_set_log_cb,
+    rd_kafka_conf_set_opaque,
+    rd_kafka_conf_set_stats_cb,
+    rd_kafka_conf_set_throttle_cb,
+    rd_kafka_last_error,
+    rd_kafka_name,
+    rd_kafka_new,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_get_main,
+    rd_kafka_queue_yield,
+    rd_kafka_resp_err_t,
+    rd_kafka_set_log_queue,
+    rd_kafka_t,
+    rd_kafka_version_str,
+)
+from cykafka._core.client.oauth cimport TokenSource
+from cykafka._core.common.arguments cimport NOW, SLICE, int_ms
+from cykafka._core.common.config cimport conf_from, take_callable
+from cykafka._core.common.errors cimport error_from
+from cykafka._core.common.message cimport (
+    Message,
+    in_flight_destroy,
+    in_flight_t,
+    message_delivered,
+)
+from cykafka._core.common.partition cimport partitions_from
+
+from cykafka._core.common.errors import (
+    ClosedError,
+    ForkedError,
+    KafkaError,
+    KafkaException,
+)
+from cykafka._core.common.naming import public
+
+# Asked of importlib.metadata it would take half of the time that the package's import takes.
+__version__ = ck_runtime_version().decode()
+
+cdef enum:
+    NEW, OPEN, CLOSING, CLOSED
+
+cdef enum:
+    # How long the interpreter's end waits for each call or close() of another thread, and for all
+    # clients that are still being destroyed, ms.
+    EXIT_WAIT_MS = 1000
+
+cdef enum:
+    # How far chain() follows contexts, which a program may have made circular.
+    MAX_CONTEXTS = 1000
+
+# syslog's levels, 0 to 7, in Python's.
+cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
+                         logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+
+# By id, for a subclass may compare and hash as it likes.
+_live = weakref.WeakValueDictionary()
+
+
+@public("cykafka")
+class ThrottleEvent:
+    """A broker slowed us down (quota): ``broker_name``, ``broker_id``, ``throttle_time`` (s)."""
+
+    def __init__(self, broker_name, broker_id, throttle_time):
+        self.broker_name = broker_name
+        self.broker_id = broker_id
+        self.throttle_time = throttle_time
+
+    def __str__(self):
+        return (f"{self.broker_name}/{self.broker_id} throttled "
+                f"for {int(self.throttle_time * 1000)} ms")
+
+
+def live_handles():
+    """The number of live librdkafka objects, by kind: for tests and for finding leaks.
+
+    Returns
+    -------
+    dict of str to int
+        ``handles`` (until they are really destroyed, which may be after ``close()``), ``topics``,
+        ``events`` (waiting for a callback), ``reports`` (messages in
+        flight with a delivery callback), ``fetched`` (messages on loan from librdkafka),
+        ``deliveries`` (batches in flight, or with outcomes still referenced) and ``calls`` (calls
+        to brokers, abandoned ones included).
+    """
+    return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
+            "events": ck_runtime_alive(CK_KIND_EVENT),
+            "reports": runtime.ck_runtime_reports,
+            "fetched": ck_runtime_alive(CK_KIND_FETCHED),
+            "deliveries": ck_runtime_alive(CK_KIND_DELIVERY),
+            "calls": ck_runtime_alive(CK_KIND_CALL)}
+
+
+cdef object _logger_of(object logger):
+    if logger is None or hasattr(logger, "log"):
+        return logger
+    if isinstance(logger, logging.Handler):
+        of_handler = logging.Logger("cykafka")
+        of_handler.addHandler(logger)
+        return of_handler
+    raise TypeError("logger: expected a logging.Logger or logging.Handler, "
+                    f"got {type(logger).__name__}")
+
+
+cdef class Handle:
+    """What Producer and Consumer share."""
+
+    def __dealloc__(self):
+        cdef bint done
+        # For handles whose class hides __del__; the attributes may be gone by now.
+        if self._ptr is not NULL and self._generation == ck_runtime_generation:
+            self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms() + EXIT_WAIT_MS,
+                      False, &done)
+            if done:
+                _settle(self._events)
+        if self._ptr is NULL:
+            _let_go(self._events)
+            ck_bell_destroy(self._bell)
+        # A child's is its parent's, and may be locked.
+        if self._generation in (0, ck_runtime_generation):
+            ck_loans_destroy(self._loans)
+
+    def __del__(self):
+        # Before the garbage collector clears anything. A weak reference may still resurrect the
+        # handle, which is closed then.
+        if self._state != OPEN or self._generation != ck_runtime_generation:
+            return
+        if self.stop(-1):
+            try:
+                _warn_unclosed(self)
+            finally:
+                # The collector may run in any thread, which must not wait for long.
+                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+                             ck_runtime_now_ms() + EXIT_WAIT_MS)
+
+    def __repr__(self):
+        state = {NEW: "not initialized", OPEN: "open", CLOSING: "closing", CLOSED: "closed"}
+        return f"<{type(self).__module__}.{_name(self)} {self._label or ''} {state[self._state]}>"
+
+    # -- opening
+
+    cdef int check_new(self) except -1:
+        """Call it first in every __init__, whose end completes the opening. Raises for a second
+        __init__, by another thread or by code of the configuration, which must not touch the state
+        of the first."""
+        if self._state != NEW or self._opening:
+            raise RuntimeError(f"{_name(self)}: __init__ was called twice")
+        self._opening = True
+        return 0
+
+    cdef int open(self, rd_kafka_type_t kind, dict config) except -1:
+        cdef char errstr[512]
+        cdef rd_kafka_conf_t *conf
+        cdef rd_kafka_t *rk
+        self._error_cb = take_callable(config, "error_cb")
+        self._throttle_cb = take_callable(config, "throttle_cb")
+        self._stats_cb = take_callable(config, "stats_cb")
+        oauth_cb = take_callable(config, "oauth_cb")
+        self._logger = _logger_of(config.pop("logger", None))
+        config.setdefault("client.software.name", "cykafka")
+        config.setdefault("client.software.version",
+                          f"{__version__}-librdkafka-{rd_kafka_version_str().decode()}")
+        if self._logger is not None:
+            config["log.queue"] = True
+        if self._events is NULL:  # an __init__ that raised may have left one
+            self._events = ck_queue_new()
+        if self._bell is NULL:
+            self._bell = ck_bell_new()
+        if self._loans is NULL:
+            self._loans = ck_loans_new()
+        if self._events is NULL or self._bell is NULL or self._loans is NULL:
+            raise MemoryError
+        if oauth_cb is not None:
+            self._tokens = TokenSource(oauth_cb)
+        self._dispatching = threading.Lock()
+        conf = conf_from(config)
+        try:
+            self.set_callbacks(conf)
+        except:
+            rd_kafka_conf_destroy(conf)
+            raise
+        with nogil:
+            rk = rd_kafka_new(kind, conf, errstr, sizeof(errstr))
+        if rk is NULL:
+            err = rd_kafka_last_error()
+            rd_kafka_conf_destroy(conf)
+            raise KafkaException(KafkaError(
+                <int>err or <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                f"Failed to create {_name(self).lower()}: {errstr.decode('utf-8', 'replace')}"))
+        self._ptr = rk
+        # librdkafka cuts a long client.id anywhere, also in the middle of a character.
+        self._label = rd_kafka_name(rk).decode("utf-8", "replace")
+        if self._tokens is not None:
+            # The rd_kafka_t calls it, so it must last as long, whatever the collector clears.
+            Py_INCREF(self._tokens)
+        self._generation = ck_runtime_generation
+        self._wait_queue = rd_kafka_queue_get_main(rk)
+        self._state = OPEN
+        self._open_in = self._generation
+        ck_runtime_count(CK_KIND_HANDLE, 1)
+        _live[id(self)] = self
+        if self._logger is not None:
+            rd_kafka_set_log_queue(rk, NULL)
+        if self._tokens is not None:
+            try:
+                self._tokens.start(rk)
+            except:
+                if self.begin_close():
+                    # oauth_cb may still run, for any time.
+                    self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms(), True)
+                raise
+        return 0
+
+    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
+        """Register the C callbacks; those nobody wants are left to librdkafka's defaults."""
+        rd_kafka_conf_set_opaque(conf, self._events)
+        if self._error_cb is not None:
+            rd_kafka_conf_set_error_cb(conf, ck_callback_error)
+        if self._throttle_cb is not None:
+            rd_kafka_conf_set_throttle_cb(conf, ck_callback_throttle)
+        if self._stats_cb is not None:
+            rd_kafka_conf_set_stats_cb(conf, ck_callback_stats)
+        if self._logger is not None:
+            rd_kafka_conf_set_log_cb(conf, ck_callback_log)
+        if self._tokens is not None:
+            self._tokens.enable(conf, self._events)
+        self._has_callbacks = (self._error_cb is not None or self._throttle_cb is not None
+                               or self._stats_cb is not None or self._logger is not None
+                               or self._tokens is not None or self._on_commit is not None)
+        return 0
+
+    # -- calls in flight
+
+    cdef rd_kafka_t *enter(self) except NULL:
+        """Count a call that uses the rd_kafka_t without the GIL, or refuse it."""
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        self._calls += 1
+        return self._ptr
+
+    cdef void leave(self) noexcept:
+        # No Python here: the caller may hold what a close() on another thread has to see first.
+        self._calls -= 1
+        if self._calls == 0 and self._state == CLOSING:
+            ck_bell_ring(self._bell)
+
+    cdef int give_way(self, bint before) except -1:
+        """Call it between two slices of a wait outside of counted calls. It runs signal handlers
+        and raises if the handle is closed or being closed.
+
+        `before` is _close_after as it was when the wait began.
+        """
+        PyErr_CheckSignals()
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        if self._close_after and not before:
+            raise ClosedError(f"{_name(self)} is being closed by a signal handler")
+        return 0
+
+    cdef str closed_words(self):
+        """confluent_kafka's text for such a client when it is closed or was never opened."""
+        return "Handle has been closed"
+
+    cdef int refuse(self, str words=None) except -1:
+        """Raise unless the handle is usable, as it is for the thread that closes it and runs its
+        callbacks."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if exiting() and me not in (self._closer, _main_thread):
+            raise SystemExit
+        if words is None:
+            words = self.closed_words()
+        if self._state == NEW:
+            raise RuntimeError(f"{words}: {_name(self)}.__init__ was not called")
+        if self._generation != ck_runtime_generation:
+            raise ForkedError(f"{_name(self)} was made before a fork: librdkafka's threads do "
+                              "not exist in this process; make a new one here")
+        # Once destroy() has begun, the closing thread is refused, too: a signal handler may run
+        # there.
+        if self._state == CLOSED or self._destroying:
+            raise ClosedError(f"{words}: {_name(self)} {self._label}")
+        if self._state == CLOSING and self._closer != me:
+            raise ClosedError(f"{words}: another thread closes {_name(self)} {self._label}")
+        return 0
+
+    cdef int slice_ms(self, int64_t deadline) noexcept:
+        """How long the next wait may last, ms; -1: forever. 0 once the deadline is over."""
+        cdef int64_t left = -1
+        if deadline >= 0:
+            left = max(deadline - ck_runtime_now_ms(), 0)
+        # Only the main thread ever sees a signal, so only it has to look.
+        if PyThread_get_thread_ident() == _main_thread and (left < 0 or left > SLICE):
+            return SLICE
+        return int_ms(left)
+
+    # -- callbacks
+
+    cdef int dispatch(self, int64_t deadline) except -1:
+        """Run the Python callbacks of the waiting events.
+
+        One thread at a time, so that reports come in order. While another thread runs callbacks,
+        waits for it until the deadline (-1: forever; NOW: not at all). After an exception the
+        remaining events wait for the next call, or are handled at once if the handle is closed.
+        Does nothing in a callback: the outer call continues.
+        """
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if self._raised is not None:
+            raised = self._raised
+            self._raised = None
+            raise raised
+        if self._tokens is not None:
+            self._tokens.check()
+        if self._dispatcher == me or self._events is NULL:
+            return 0
+        while True:
+            if deadline == NOW and ck_queue_is_empty(self._events):
+                return 0
+            if deadline == NOW:
+                taken = self._dispatching.acquire(False)
+            else:
+                wait = SLICE if deadline < 0 else max(
+                    0, min(SLICE, deadline - ck_runtime_now_ms()))
+                taken = self._dispatching.acquire(True, wait / 1e3)
+                if self._generation != ck_runtime_generation:
+                    self.refuse()  # a signal handler has forked; the lock's owner is the parent's
+                if not taken and wait == SLICE:
+                    continue
+            if not taken:
+                return 0
+            self._dispatcher = me
+            raised = None
+            try:
+                while True:
+                    try:
+                        self.run_callbacks()
+                        break
+                    except BaseException as exception:
+                        if self._state != CLOSED or self._generation != ck_runtime_generation:
+                            raise
+                        # A callback has closed the handle: no call comes after this one.
+                        raised = chain(raised, exception)
+                if raised is not None:
+                    raise raised
+            finally:
+                self._dispatcher = 0
+                self._dispatching.release()
+            if self._events is NULL:
+                return 0
+            # Another thread may have pushed, found the lock taken and gone on.
+            deadline = NOW
+
+    cdef int run_callbacks(self) except -1:
+        """Run the callbacks of the waiting events, until one raises."""
+        cdef ck_event_t *event
+        # A callback may close the handle, and another thread may then free its events: see
+        # destroy().
+        while self._events is not NULL:
+            # Now, or Ctrl-C would hit the callback, and the report would be lost on it.
+            PyErr_CheckSignals()
+            event = ck_queue_pop(self._events)
+            if event is NULL:
+                return 0
+            if event.kind == CK_EVENT_REPORT:
+                self.deliver(<ck_report_t *>event)
+            elif event.kind == CK_EVENT_DELIVERY:
+                self.tell(event)
+            else:
+                self.serve(<ck_notice_t *>event)
+            if self._generation != ck_runtime_generation:
+                self.refuse()  # the callback has forked: the rest is the parent's
+        return 0
+
+    cdef int serve(self, ck_notice_t *notice) except -1:
+        cdef ck_event_kind_t kind = notice.event.kind
+        try:
+            if kind == CK_EVENT_ERROR:
+                if self._error_cb is not None:
+                    self._error_cb(KafkaError(notice.event.code, _text(notice), notice.fatal))
+            elif kind == CK_EVENT_THROTTLE:
+                if self._throttle_cb is not None:
+                    self._throttle_cb(ThrottleEvent(_text(notice), notice.event.code,
+                                                    notice.number / 1e3))
+            elif kind == CK_EVENT_STATS:
+                if self._stats_cb is not None:
+                    self._stats_cb(_text(notice))
+            elif kind == CK_EVENT_COMMIT:
+                if self._on_commit is not None:
+                    error = (error_from(<rd_kafka_resp_err_t>notice.event.code, NULL)
+                             if notice.event.code else None)
+                    self._on_commit(error, partitions_from(notice.partitions))
+            elif kind == CK_EVENT_LOG:
+                if self._logger is not None:
+                    facility = b"" if notice.facility is NULL else <bytes>notice.facility
+                    self._logger.log(LOG_LEVELS[max(0, min(notice.event.code, 7))], "%s [%s] %s",
+                                     facility.decode("utf-8", "replace"), self._label,
+                                     _text(notice))
+        finally:
+            ck_event_destroy(&notice.event)
+        return 0
+
+    cdef int deliver(self, ck_report_t *report) except -1:
+        # What went with the record into librdkafka comes back to us here.
+        cdef in_flight_t *sent = <in_flight_t *>report
+        cdef Message message
+        on_delivery = error = None
+        try:
+            if report.event.code:
+                error = KafkaError(report.event.code)
+            if error is not None or not self._only_errors:
+                on_delivery = <object>sent.on_delivery
+                message = message_delivered(sent)
+        finally:
+            in_flight_destroy(sent)
+        if on_delivery is not None:
+            on_delivery(error, message)
+        return 0
+
+    cdef int tell(self, ck_event_t *event) except -1:
+        """A batch has reached its end: a publisher's."""
+        return 0
+
+    # -- closing
+
+    cdef bint begin_close(self, int64_t deadline=-1) except -1:
+        """Stop new calls and wait for those in flight. False if there is nothing left to close.
+
+        Raises _TIMED_OUT if that takes longer than the deadline; the handle is open again then,
+        but the calls it has woken are refused all the same.
+        """
+        while True:
+            if self._state in (NEW, CLOSED):
+                return False
+            if self._generation != ck_runtime_generation:
+                # The parent's: nothing of it may be touched here, not even to free it.
+                self._state = CLOSED
+                return False
+            if self._state == OPEN:
+                if ck_callback_is_background():
+                    raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, "
+                                       "because it may wait for the thread that runs oauth_cb")
+                try:
+                    # Calls give way to a close. They get the time for that even if the deadline is
+                    # over.
+                    if self.stop(-1 if deadline < 0
+                                 else max(deadline, ck_runtime_now_ms() + 2 * SLICE)):
+                        if self._calls:
+                            raise _not_closed(self, "a call in another thread has not ended")
+                        return True
+                except:
+                    if self._state == CLOSING and self._closer == PyThread_get_thread_ident():
+                        self.abandon_close()
+                    raise
+                continue
+            if PyThread_get_thread_ident() in (self._closer, self._dispatcher):
+                # A callback of that close(), or one it waits for.
+                return False
+            # In slices, since the event may stay unset if a signal handler raises in its set().
+            wait = SLICE if deadline < 0 else max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            if not self._closed.wait(wait / 1e3) and wait < SLICE:
+                raise _not_closed(self, "another thread is still closing it")
+
+    cdef int stop(self, int64_t deadline) except -1:
+        """Refuse new calls and wake those in flight until they have come back.
+
+        0 if another thread has begun to.
+        """
+        closed = threading.Event()  # Python code: another thread may run
+        if self._state != OPEN:
+            return 0
+        self._closed = closed
+        self._closer = PyThread_get_thread_ident()
+        self._state = CLOSING
+        self._stops += 1
+        self._open_in = 0
+        while self._calls and (deadline < 0 or ck_runtime_now_ms() < deadline):
+            # One waiting call eats a yield, and one that was about to wait misses it: again
+            # and again, until all have come back and been refused.
+            with nogil:
+                self.wake()
+                ck_bell_wait(self._bell, 5)
+            PyErr_CheckSignals()
+            if self._generation != ck_runtime_generation:
+                self.refuse()  # the signal handler has forked; the calls are the parent's
+        return 1
+
+    cdef void wake(self) noexcept nogil:
+        """End the wait of a call in flight: a subclass may have other queues to wait on."""
+        rd_kafka_queue_yield(self._wait_queue)
+
+    cdef int abandon_close(self) except -1:
+        """Open again what begin_close() has stopped (Ctrl-C came before anything was lost)."""
+        self._state = OPEN
+        self._open_in = self._generation
+        self._closed.set()
+        return 0
+
+    cdef int64_t undelivered(self) noexcept:
+        """How many messages a producer has not delivered yet."""
+        return 0
+
+    cdef int release(self) except -1:
+        """Free what must go before the rd_kafka_t: a subclass's share."""
+        return 0
+
+    cdef int destroy(self, int flags, int64_t deadline=-1, bint signals=False) except -1:
+        """The last step of closing: free the rd_kafka_t. The handle is closed even if this
+        raises; the arguments are those of free()."""
+        cdef bint done = False
+        self._destroying = True
+        try:
+            if self._generation == ck_runtime_generation:  # else other code has forked, in here
+                try:
+                    self.release()
+                finally:
+                    if self._generation == ck_runtime_generation:
+                        self.free(flags, deadline, signals, &done)
+        finally:
+            self._state = CLOSED
+            # A signal handler may raise in any of these.
+            try:
+                self._closed.set()
+            finally:
+                try:
+                    _live.pop(id(self), None)
+                finally:
+                    if done:
+                        _settle(self._events)  # may run any code
+        return 0
+
+    cdef object finish_close(self, int flags, int64_t deadline, object raised):
+        """The last steps of a close(). Returns `raised`, with the exceptions of callbacks and
+        signal handlers chained to it."""
+        try:
+            self.destroy(flags, deadline, True)
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        while self._generation == ck_runtime_generation:
+            try:
+                self.dispatch(NOW)
+                break
+            except BaseException as exception:
+                raised = chain(raised, exception)
+        return raised
+
+    cdef int free(self, int flags, int64_t deadline, bint signals, bint *done) except -1:
+        """Have a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever).
+
+        Sets *done if it is destroyed. If not, the thread continues alone. It also does so if
+        signal handlers may run (`signals`) and one raises, and when the wait may last: the
+        application may keep views of messages for any time, and a call to the brokers may be in
+        progress.
+        """
+        cdef rd_kafka_t *rk = self._ptr
+        cdef ck_queue_t *events = self._events
+        cdef ck_loans_t *loans = self._loans
+        cdef rd_kafka_queue_t *wait_queue = self._wait_queue
+        cdef rd_kafka_queue_t *closing = self._closing
+        cdef ck_end_t *end
+        cdef bint waits
+        done[0] = False
+        self._ptr = NULL
+        self._loans = NULL
+        self._closing = NULL
+        # The rd_kafka_t may outlive this object, which its callbacks must not find any more.
+        ck_queue_attach(events, CK_SLOT_CONSUMER, NULL)
+        ck_queue_keep(events)
+        with nogil:
+            rd_kafka_queue_destroy(wait_queue)
+            waits = (closing is NULL and not ck_callback_is_background()
+                     and ck_loans_settle(loans))
+            end = ck_end_start(rk, flags, closing, loans, _has_ended, events)
+            if end is NULL and waits:
+                ck_end_now(rk, flags, closing, loans)
+                done[0] = True
+        # Should this thread not wait either, the rd_kafka_t stays alive: a leak, but no deadlock.
+        # Most of the time librdkafka's threads end at once. They get the time for that even if the
+        # deadline is over.
+        if deadline >= 0:
+            deadline = max(deadline, ck_runtime_now_ms() + 2 * SLICE)
+        try:
+            while waits and not done[0] and (deadline < 0 or ck_runtime_now_ms() < deadline):
+                with nogil:
+                    done[0] = ck_end_wait(end, SLICE)
+                if signals:
+                    PyErr_CheckSignals()
+                    if self._generation != ck_runtime_generation:
+                        break  # the signal handler has forked; the rest is the parent's
+        finally:
+            if end is not NULL and self._generation == ck_runtime_generation:
+                # Of a close(), which runs callbacks; see _settle_later().
+                if signals and ck_delivery_any(events):
+                    Py_INCREF(self)
+                    ck_queue_attach(events, CK_SLOT_HANDLE, <PyObject *>self)
+                done[0] = ck_end_leave(end)
+                if done[0] and ck_queue_attached(events, CK_SLOT_HANDLE) is not NULL:
+                    ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
+                    Py_DECREF(self)
+            if self._generation != ck_runtime_generation:
+                done[0] = False  # the parent settles it
+            if done[0]:
+                ck_delivery_abandon_all(events)
+                _let_go(events)
+        return 0
+
+
+cdef object chain(object earlier, object later):
+    """The exception to raise for two, with the other one as the last of its contexts. The later
+    one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
+    if earlier is None or earlier is later:
+        return later
+    if isinstance(later, Exception) and not isinstance(earlier, Exception):
+        earlier, later = later, earlier
+    last, known = later, [earlier]
+    while known[-1].__context__ is not None and len(known) < MAX_CONTEXTS:
+        if known[-1].__context__ is later:  # Python's own link: raised while this one was handled
+            known[-1].__context__ = None
+            break
+        known.append(known[-1].__context__)
+    for _ in range(MAX_CONTEXTS):
+        if last.__context__ is None:
+            break
+        last = last.__context__
+    if not any(each is last for each in known):
+        last.__context__ = earlier
+    return later
+
+
+cdef void write_unraisable(object exception, object source) noexcept:
+    """Have sys.unraisablehook print an exception that no call of the program can raise."""
+    # Without this, Cython prints it with PyErr_PrintEx(), and SystemExit ends the process.
+    PyErr_SetObject(type(exception), exception)
+    PyErr_WriteUnraisable(source)
+
+
+cdef object _text(ck_notice_t *notice):
+    if notice.text is NULL:
+        return None
+    return notice.text[:notice.text_len].decode("utf-8", "replace")
+
+
+cdef str _name(Handle handle):
+    return type(handle).__name__
+
+
+cdef void _has_ended(void *opaque) noexcept nogil:
+    # Runs in the thread that has destroyed an rd_kafka_t; see free(). At the interpreter's end the
+    # GIL may be unavailable, and Python's objects end with the process.
+    cdef ck_queue_t *events = <ck_queue_t *>opaque
+    cdef ck_event_t *event
+    if not exiting():
+        _settle_later(events)
+        return
+    if ck_queue_is_last(events):
+        while True:
+            event = ck_queue_pop(events)
+            if event is NULL:
+                break
+            if event.kind != CK_EVENT_REPORT and event.kind != CK_EVENT_DELIVERY:
+                ck_event_destroy(event)
+        ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
+    ck_queue_destroy(events)
+
+
+cdef void _settle_later(ck_queue_t *events) noexcept with gil:
+    cdef PyObject *closed = <PyObject *>ck_queue_attached(events, CK_SLOT_HANDLE)
+    ck_delivery_abandon_all(events)
+    if closed is not NULL:
+        ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
+        _run_left(<Handle>closed)
+        if (<Handle>closed)._generation != ck_runtime_generation:
+            return  # a callback has forked: the rest is the parent's
+        Py_XDECREF(closed)
+    _settle(events)
+    _let_go(events)
+
+
+cdef void _run_left(Handle handle) noexcept:
+    """Run the callbacks of the batches that librdkafka has kept until its end. What they raise is
+    printed: no call of the program is there to raise it."""
+    while handle._generation == ck_runtime_generation:
+        try:
+            handle.dispatch(NOW)
+            return
+        except BaseException as exception:
+            if isinstance(exception, ForkedError) and handle._generation != ck_runtime_generation:
+                return  # a callback has forked, and returned in the child
+            # dispatch() has linked the exceptions of all callbacks.
+            raised = [exception]
+            while raised[-1].__context__ is not None and len(raised) < MAX_CONTEXTS:
+                raised.append(raised[-1].__context__)
+            for each in reversed(raised):
+                write_unraisable(each, handle)
+
+
+cdef void _settle(ck_queue_t *events) noexcept:
+    """Give back the reference of a destroyed rd_kafka_t to its tokens."""
+    cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
+    ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
+    Py_XDECREF(tokens)
+
+
+cdef void _let_go(ck_queue_t *events) noexcept:
+    """Give back a reference to the queue of a handle. The last one frees its waiting events,
+    too."""
+    cdef ck_event_t *event
+    if events is NULL:
+        return
+    while ck_queue_is_last(events):
+        event = ck_queue_pop(events)
+        if event is NULL:
+            ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
+            break
+        if event.kind == CK_EVENT_REPORT:
+            in_flight_destroy(<in_flight_t *>event)
+        elif event.kind == CK_EVENT_DELIVERY:
+            Py_XDECREF(<PyObject *>ck_delivery_of_event(event, True))
+        else:
+            ck_event_destroy(event)
+    ck_queue_destroy(events)
+
+
+cdef object _not_closed(Handle handle, str why):
+    return KafkaException(KafkaError(
+        <int>RD_KAFKA_RESP_ERR__TIMED_OUT,
+        f"Failed to close {_name(handle)} {handle._label} in time: {why}; it stays as it was"))
+
+
+def _warn_unclosed(Handle handle not None):
+    undelivered = handle.undelivered()
+    if undelivered:
+        warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} "
+                      "message(s) in its queue are lost; call flush() or close()",
+                      RuntimeWarning, source=handle)
+    else:
+        warnings.warn(f"{_name(handle)} {handle._label} was never closed", ResourceWarning,
+                      source=handle)
+
+
+def _warn_closing(Handle handle not None):
+    warnings.warn(f"{_name(handle)} {handle._label}: close() in another thread had not returned "
+                  "when the interpreter ended: undelivered records are lost, and stored "
+                  "offsets may not be committed; join that thread before the program ends",
+                  RuntimeWarning, source=handle)
+
+
+# -- process exit and fork
+
+def _set_main_thread():
+    global _main_thread
+    _main_thread = threading.main_thread().ident or 0
+
+
+cdef unsigned long _main_thread = 0
+_set_main_thread()
+# In a child the thread that forked is the main one.
+os.register_at_fork(after_in_child=_set_main_thread)
+
+
+@atexit.register
+def _at_exit():
+    """Destroy the handles that are still open: librdkafka's threads must not outlive the objects
+    they use.
+
+    Daemon threads that wait in a call raise SystemExit, which ends a thread silently. Clients that
+    are being destroyed already get EXIT_WAIT_MS to end.
+    """
+    runtime.ck_runtime_exiting = True
+    for handle in list(_live.values()):
+        _end(handle)
+    with nogil:
+        ck_end_all(EXIT_WAIT_MS)
+
+
+cdef bint exiting() noexcept nogil:
+    """Whether the interpreter is ending."""
+    return runtime.ck_runtime_exiting
+
+
+cdef void _end(Handle handle) noexcept:
+    # An exception (Ctrl-C, or a filter that makes the warning an error) is printed, and the next
+    # handle gets its turn.
+    if handle._generation != ck_runtime_generation:
+        return
+    if handle._state == CLOSING and handle._closer != PyThread_get_thread_ident():
+        # By a thread that would not come to the end of it, once Python is gone.
+        if not handle._closed.wait(EXIT_WAIT_MS / 1e3):
+            _warn_closing(handle)
+    if handle._state != OPEN or not handle.stop(ck_runtime_now_ms() + EXIT_WAIT_MS):
+        return
+    try:
+        _warn_unclosed(handle)
+    finally:
+        # A call that cannot be woken keeps its handle: better unfreed than freed under it.
+        if not handle._calls:
+            # ck_end_all() waits for all that are slow, together.
+            handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms())
+
+
+public("cykafka.testing")(live_handles)

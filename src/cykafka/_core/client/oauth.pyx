@@ -1,0 +1,142 @@
+"""SASL OAUTHBEARER tokens by a Python callback (KIP-255), on librdkafka's background thread.
+
+The refresh needs no poll(): librdkafka's own thread takes the GIL and calls `oauth_cb`.
+"""
+import math
+import threading
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from cykafka._core.clib.csrc cimport (
+    CK_SLOT_TOKENS,
+    ck_callback_on_background,
+    ck_queue_attach,
+    ck_queue_attached,
+)
+cimport cykafka._core.clib.csrc as runtime
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
+    rd_kafka_conf_enable_sasl_queue,
+    rd_kafka_conf_set_oauthbearer_token_refresh_cb,
+    rd_kafka_oauthbearer_set_token,
+    rd_kafka_oauthbearer_set_token_failure,
+    rd_kafka_resp_err_t,
+    rd_kafka_sasl_background_callbacks_enable,
+)
+from cykafka._core.common.errors cimport check_error
+
+from cykafka._core.common.errors import KafkaError, KafkaException
+
+# How long a constructor waits for the first token, s.
+_FIRST_TOKEN_TIMEOUT = 10
+
+
+cdef class TokenSource:
+    """Calls `oauth_cb` and hands its tokens to librdkafka."""
+
+    def __cinit__(self, callback):
+        self._callback = callback
+        self._first = threading.Event()
+
+    cdef int enable(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1:
+        """Before rd_kafka_new(). The handle keeps this object alive as long as its rd_kafka_t."""
+        ck_queue_attach(events, CK_SLOT_TOKENS, <void *>self)
+        rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, _on_refresh)
+        rd_kafka_conf_enable_sasl_queue(conf, 1)
+        return 0
+
+    cdef int start(self, rd_kafka_t *rk) except -1:
+        """After rd_kafka_new(): wait for the first token, if SASL is in use at all."""
+        with nogil:
+            error = rd_kafka_sasl_background_callbacks_enable(rk)
+        check_error(error)
+        if not self._first.wait(_FIRST_TOKEN_TIMEOUT):
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
+                f"oauth_cb gave no token within {_FIRST_TOKEN_TIMEOUT} s"))
+        if self._failure is not None:
+            failure = self._failure
+            self._failure = self._raised = None
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
+                f"oauth_cb failed: {type(failure).__name__}: {failure}")) from failure
+        return 0
+
+    cdef int check(self) except -1:
+        """Raise what oauth_cb has raised since the last call."""
+        if self._raised is not None:
+            raised = self._raised
+            self._raised = None
+            raise raised
+        return 0
+
+    cdef int refresh(self, rd_kafka_t *rk, str config) except -1:
+        try:
+            _set_token(rk, self._callback(config))
+            self._failure = None
+        except BaseException as failure:
+            self._failure = self._raised = failure
+            words = f"oauth_cb: {type(failure).__name__}: {failure}".encode(errors="replace")
+            # librdkafka asks again in 10 s.
+            rd_kafka_oauthbearer_set_token_failure(rk, words)
+        self._first.set()
+        return 0
+
+
+cdef void _on_refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept nogil:
+    # At the interpreter's end the GIL may be unavailable, and nothing needs a token any more.
+    if not runtime.ck_runtime_exiting:
+        _refresh(rk, config, opaque)
+
+
+cdef void _refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept with gil:
+    cdef TokenSource source = <TokenSource>ck_queue_attached(<ck_queue_t *>opaque, CK_SLOT_TOKENS)
+    ck_callback_on_background(True)
+    try:
+        source.refresh(rk, "" if config is NULL else config.decode("utf-8", "replace"))
+    finally:
+        ck_callback_on_background(False)
+
+
+cdef int _set_token(rd_kafka_t *rk, object result) except -1:
+    cdef char errstr[512]
+    cdef const char **c_extensions = NULL
+    cdef const char *c_token
+    cdef const char *c_principal
+    cdef rd_kafka_resp_err_t err
+    cdef int64_t expiry_ms
+    cdef size_t cnt, i
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 4:
+        raise TypeError("oauth_cb: expected a tuple (token, expiry in seconds since the epoch"
+                        f"[, principal[, extensions]]), got {type(result).__name__}")
+    token, expiry, principal, extensions = result + ("", {})[len(result) - 2:]
+    if not isinstance(token, str):
+        raise TypeError(f"oauth_cb: expected a str as token, got {type(token).__name__}")
+    if not isinstance(extensions, dict):
+        raise TypeError("oauth_cb: expected a dict as extensions, "
+                        f"got {type(extensions).__name__}")
+    if not math.isfinite(expiry):
+        raise ValueError(f"oauth_cb: {expiry} is not a time to expire at")
+    expiry_ms = <int64_t>(<double>expiry * 1000)
+    if "\0" in token or "\0" in (principal or ""):
+        raise ValueError("oauth_cb: token and principal cannot have a NUL character in them")
+    encoded = [text.encode() for pair in extensions.items() for text in pair]
+    token = token.encode()
+    principal = (principal or "").encode()
+    c_token = token
+    c_principal = principal
+    cnt = len(encoded)
+    c_extensions = <const char **>malloc((cnt + 1) * sizeof(char *))
+    if c_extensions is NULL:
+        raise MemoryError
+    try:
+        for i in range(cnt):
+            c_extensions[i] = <const char *><bytes>encoded[i]
+        err = rd_kafka_oauthbearer_set_token(rk, c_token, expiry_ms, c_principal, c_extensions,
+                                             cnt, errstr, sizeof(errstr))
+    finally:
+        free(c_extensions)
+    if err:
+        raise ValueError(f"oauth_cb: {errstr.decode('utf-8', 'replace')}")
+    return 0

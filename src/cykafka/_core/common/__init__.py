@@ -1,0 +1,1 @@
+"""Errors, partitions, messages, metadata, configuration: what every package here uses."""

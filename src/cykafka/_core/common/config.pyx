@@ -1,0 +1,308 @@
+"""Configuration: a dict of librdkafka's properties -> rd_kafka_conf_t."""
+import os
+import re
+
+from libc.stdio cimport FILE, fclose
+from libc.stdlib cimport free, malloc
+from posix.stdio cimport open_memstream
+
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_CERT_CA,
+    RD_KAFKA_CERT_ENC_DER,
+    RD_KAFKA_CERT_ENC_PEM,
+    RD_KAFKA_CERT_ENC_PKCS12,
+    RD_KAFKA_CERT_PRIVATE_KEY,
+    RD_KAFKA_CERT_PUBLIC_KEY,
+    RD_KAFKA_CONF_OK,
+    RD_KAFKA_CONF_UNKNOWN,
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
+    rd_kafka_cert_enc_t,
+    rd_kafka_cert_type_t,
+    rd_kafka_conf,
+    rd_kafka_conf_destroy,
+    rd_kafka_conf_get,
+    rd_kafka_conf_new,
+    rd_kafka_conf_properties_show,
+    rd_kafka_conf_res_t,
+    rd_kafka_conf_set,
+    rd_kafka_conf_set_ssl_cert,
+    rd_kafka_default_topic_conf_dup,
+    rd_kafka_t,
+    rd_kafka_topic_conf_destroy,
+    rd_kafka_topic_conf_get,
+    rd_kafka_topic_conf_t,
+)
+from cykafka._core.common.arguments cimport hidden_utf8, plain_str
+
+from cykafka._core.common.errors import KafkaError, KafkaException
+
+# Keys that are ours, beside librdkafka's properties.
+OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "logger", "oauth_cb",
+            "on_commit", "on_delivery", "ssl_ca", "ssl_certificate", "ssl_key", "stats_cb",
+            "throttle_cb")
+
+# Properties that nobody wants to find in a log.
+_SECRET = re.compile(r"password|passphrase|secret|private\.key|key\.pem|sasl\.username"
+                     r"|oauthbearer\.config")
+
+
+cdef dict merged_config(tuple args, dict kwargs, str cls):
+    """The configuration of ``X(dict)``, ``X(dict, **kwargs)`` and ``X(**kwargs)``, a copy."""
+    if len(args) > 1:
+        raise TypeError(f"expected tuple containing single dict: {cls} got {len(args)} arguments")
+    if args and not isinstance(args[0], dict):
+        raise TypeError(f"expected configuration dict: {cls} got {type(args[0]).__name__}")
+    if not args and not kwargs:
+        raise TypeError(f"expected configuration dict: {cls} got none")
+    given = dict(args[0]) if args else {}
+    given.update(kwargs)
+    return _plain_keys(given, f"{cls}: expected str keys in the configuration")
+
+
+cdef dict _plain_keys(dict given, str expected):
+    """A copy whose keys are plain str."""
+    config = {}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{expected}, found {key!r}")
+        config[plain_str(key)] = value
+    return config
+
+
+cdef object take_callable(dict config, str key):
+    """Remove a callback from the configuration; None if it is not there."""
+    callback = config.pop(key, None)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{key}: expected a callable, got {type(callback).__name__}")
+    return callback
+
+
+cdef bint take_bool(dict config, str key, bint default) except? -1:
+    """Remove a boolean from the configuration."""
+    value = config.pop(key, None)
+    if value is None:
+        return default
+    text = _text(key, value).strip().lower()
+    if text in ("true", "t", "1"):
+        return True
+    if text in ("false", "f", "0"):
+        return False
+    raise _invalid(f'{key}: expected true or false, got "{value}"')
+
+
+cdef int set_default(dict config, str key, value) except -1:
+    """Set a default of ours, unless the configuration or its default.topic.config has the
+    property."""
+    topic_config = config.get("default.topic.config")
+    if config.get(key) is None and not (isinstance(topic_config, dict) and key in topic_config):
+        config[key] = value
+    return 0
+
+
+cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
+    """A new rd_kafka_conf_t, which the caller destroys or hands to rd_kafka_new()."""
+    cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
+    try:
+        config = dict(config)
+        # Plugins bring properties of their own: before all else.
+        plugins = config.pop("plugin.library.paths", None)
+        if plugins is not None:
+            conf_set(conf, "plugin.library.paths", plugins)
+        # Properties of topics are librdkafka's defaults for topics; they win over the plain form.
+        topic_config = config.pop("default.topic.config", None)
+        if topic_config is not None:
+            if not isinstance(topic_config, dict):
+                raise TypeError("default.topic.config: expected a dict, "
+                                f"got {type(topic_config).__name__}")
+            config.update(_plain_keys(dict(topic_config),
+                                      "default.topic.config: expected str keys"))
+        certificates = {key: config.pop(key, None) for key in ("ssl_ca", "ssl_certificate",
+                                                               "ssl_key")}
+        for key, value in config.items():
+            conf_set(conf, key, value)
+        # Last, for they may be encrypted with ssl.key.password.
+        for key, value in certificates.items():
+            if value is not None:
+                _set_certificate(conf, key, value)
+    except:
+        rd_kafka_conf_destroy(conf)
+        raise
+    return conf
+
+
+cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
+    """Set one property; None leaves the default."""
+    cdef char errstr[512]
+    cdef rd_kafka_conf_res_t res
+    if value is None:
+        if key not in known_properties():
+            raise _unknown(key)
+        return 0
+    if key == "enabled_events":
+        # librdkafka would hand out events where messages are expected, and abort.
+        raise _invalid('"enabled_events" is internal: use the callbacks')
+    name = key.encode()
+    try:
+        text = hidden_utf8(_text(key, value), key)
+    except TypeError:
+        if key not in known_properties():
+            raise _unknown(key) from None
+        raise
+    if b"\0" in name or b"\0" in text:
+        raise ValueError(f"{key!r}: a configuration value cannot have a NUL character in it")
+    res = rd_kafka_conf_set(conf, name, text, errstr, sizeof(errstr))
+    if res == RD_KAFKA_CONF_OK:
+        return 0
+    if res == RD_KAFKA_CONF_UNKNOWN:
+        raise _unknown(key)
+    words = errstr.decode("utf-8", "replace").strip()
+    # librdkafka names the property by its main name: say the user's as well.
+    raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
+
+
+cdef int _set_certificate(rd_kafka_conf_t *conf, str key, value) except -1:
+    """Set a certificate or key from memory, whichever of the three encodings it has."""
+    cdef char errstr[512]
+    cdef rd_kafka_cert_type_t kind = RD_KAFKA_CERT_PUBLIC_KEY
+    cdef bytes data
+    if isinstance(value, str):
+        value = hidden_utf8(plain_str(value), key)
+    try:
+        data = bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f"{key}: expected the bytes of a PEM, DER or PKCS#12 file, "
+                        f"got {type(value).__name__}") from None
+    if key == "ssl_ca":
+        kind = RD_KAFKA_CERT_CA
+    elif key == "ssl_key":
+        kind = RD_KAFKA_CERT_PRIVATE_KEY
+    if rd_kafka_conf_set_ssl_cert(conf, kind, _encoding(key, data), <const char *>data, len(data),
+                                  errstr, sizeof(errstr)) != RD_KAFKA_CONF_OK:
+        raise _invalid(f"{key}: {errstr.decode('utf-8', 'replace').strip()}")
+    return 0
+
+
+cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_ENC_PKCS12:
+    if b"-----BEGIN " in data:
+        return RD_KAFKA_CERT_ENC_PEM
+    if data[:1] != b"\x30":
+        raise ValueError(f"{key}: the bytes are neither PEM, nor DER, nor PKCS#12")
+    # Both are an ASN.1 sequence. PKCS#12 begins with its version, the integer 3; keys have other
+    # versions, and certificates begin with a sequence.
+    length = data[1] & 0x7f if data[1:2] >= b"\x80" else 0
+    if data[2 + length:5 + length] == b"\x02\x01\x03":
+        return RD_KAFKA_CERT_ENC_PKCS12
+    return RD_KAFKA_CERT_ENC_DER
+
+
+cdef str property_of(rd_kafka_t *rk, str key):
+    """What a property of an open handle is, in librdkafka's spelling; None without a value."""
+    cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
+    try:
+        return _text_in(rd_kafka_conf(rk), topic_conf, key)
+    finally:
+        rd_kafka_topic_conf_destroy(topic_conf)
+
+
+cdef list property_names():
+    """The names of all properties, in order."""
+    return sorted(known_properties())
+
+
+cdef bint is_secret(str key) except -1:
+    """Whether the value of a property must not be shown. It must not be read, either:
+    set_sasl_credentials() may be changing it."""
+    return _SECRET.search(key) is not None
+
+
+cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topic_conf, str key):
+    cdef bytes name = key.encode()
+    cdef size_t size = 0
+    cdef char *text
+    # The client's own, or else one of its topics'.
+    cdef bint of_topic = rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK
+    if of_topic and rd_kafka_topic_conf_get(topic_conf, name, NULL, &size) != RD_KAFKA_CONF_OK:
+        return None
+    text = <char *>malloc(size)
+    if text is NULL:
+        raise MemoryError
+    try:
+        if of_topic:
+            rd_kafka_topic_conf_get(topic_conf, name, text, &size)
+        else:
+            rd_kafka_conf_get(conf, name, text, &size)
+        return text.decode("utf-8", "replace")
+    finally:
+        free(text)
+
+
+cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):
+    """The value of a numeric property."""
+    cdef char text[64]
+    cdef size_t size = sizeof(text)
+    if rd_kafka_conf_get(conf, key.encode(), text, &size) != RD_KAFKA_CONF_OK:
+        return default
+    return int(text.decode())
+
+
+cdef str _text(str key, value):
+    if isinstance(value, str):
+        return plain_str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, bytes):
+        start = -1
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            start = error.start  # the exception has the value, which may be a secret
+        raise ValueError(f"{key}: the byte at index {start} is not UTF-8")
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise TypeError(f"{key}: expected a str, bool, int, float or None, "
+                    f"got {type(value).__name__}")
+
+
+cdef object _invalid(str words):
+    return KafkaException(KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG, words))
+
+
+cdef object _unknown(str key):
+    return _invalid(f'No such configuration property: "{key}"{_near_miss(key)}')
+
+
+cdef str _near_miss(str key):
+    # Java and environment variables write the same names with other separators.
+    wanted = key.lower().replace("_", ".").replace("-", ".")
+    known = {name.replace("_", "."): name for name in [*known_properties(), *OWN_KEYS]}
+    import difflib  # only for a message
+
+    close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
+    return f'; did you mean "{known[close[0]]}"?' if close else ""
+
+
+def builtin_features():
+    """What librdkafka was built with, such as ``"ssl"`` and ``"zstd"``: a list of str."""
+    cdef char text[512]
+    cdef size_t size = sizeof(text)
+    cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
+    rd_kafka_conf_get(conf, "builtin.features", text, &size)
+    rd_kafka_conf_destroy(conf)
+    return text.decode().split(",")
+
+
+def known_properties():
+    """The names of all properties librdkafka was built with, for the client and for topics."""
+    cdef char *table = NULL
+    cdef size_t size = 0
+    cdef FILE *stream = open_memstream(&table, &size)
+    if stream is NULL:
+        return set()
+    # The dumps of a configuration leave out what has no default: only the manual has it all.
+    rd_kafka_conf_properties_show(stream)
+    fclose(stream)
+    text = table[:size].decode("utf-8", "replace")
+    free(table)
+    return set(re.findall(r"^([a-z][a-z0-9._]+) *[|]", text, re.MULTILINE))

@@ -1,0 +1,267 @@
+"""KafkaError, the exceptions, and the helpers that turn librdkafka's errors into them."""
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR__FATAL,
+    rd_kafka_err2name,
+    rd_kafka_err2str,
+    rd_kafka_err_desc,
+    rd_kafka_error_code,
+    rd_kafka_error_destroy,
+    rd_kafka_error_is_fatal,
+    rd_kafka_error_is_retriable,
+    rd_kafka_error_string,
+    rd_kafka_error_t,
+    rd_kafka_error_txn_requires_abort,
+    rd_kafka_get_err_descs,
+    rd_kafka_resp_err_t,
+)
+
+from cykafka._core.common.naming import public
+
+# Codes of the protocol that librdkafka 2.14.2 has no name for, by number; brokers can send them.
+_NEWER = {
+    103: ("INCONSISTENT_TOPIC_ID", "Broker: Topic id in the request is not the log's"),
+    114: ("MISMATCHED_ENDPOINT_TYPE", "Broker: Request sent to the wrong type of endpoint"),
+    115: ("UNSUPPORTED_ENDPOINT_TYPE", "Broker: Type of endpoint not supported"),
+    116: ("UNKNOWN_CONTROLLER_ID", "Broker: Controller id not known"),
+    119: ("INVALID_REGISTRATION", "Broker: Broker registration is invalid"),
+    120: ("TRANSACTION_ABORTABLE", "Broker: Transaction failed and must be aborted"),
+    121: ("INVALID_RECORD_STATE", "Broker: Invalid record state for this acknowledgement"),
+    122: ("SHARE_SESSION_NOT_FOUND", "Broker: Share session not found"),
+    123: ("INVALID_SHARE_SESSION_EPOCH", "Broker: Invalid epoch of the share session"),
+    124: ("FENCED_STATE_EPOCH", "Broker: Epoch of the share group's state is fenced"),
+    125: ("INVALID_VOTER_KEY", "Broker: Voter key is not the receiving replica's"),
+    126: ("DUPLICATE_VOTER", "Broker: Voter is in the set of voters already"),
+    127: ("VOTER_NOT_FOUND", "Broker: Voter is not in the set of voters"),
+    128: ("INVALID_REGULAR_EXPRESSION", "Broker: Invalid regular expression"),
+    130: ("STREAMS_INVALID_TOPOLOGY", "Broker: Invalid streams topology"),
+    131: ("STREAMS_INVALID_TOPOLOGY_EPOCH", "Broker: Invalid epoch of the streams topology"),
+    132: ("STREAMS_TOPOLOGY_FENCED", "Broker: Streams topology is outdated"),
+    133: ("SHARE_SESSION_LIMIT_REACHED", "Broker: Too many share sessions"),
+}
+
+# Names that older librdkafkas had, by today's.
+_FORMER = {
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+}
+
+
+@public("cykafka")
+class KafkaException(Exception):
+    """Raised for errors of Kafka or librdkafka; ``args[0]`` is the :class:`KafkaError`."""
+
+
+@public("cykafka")
+class KafkaError(KafkaException):
+    """An error, or an event, with its code.
+
+    Parameters
+    ----------
+    error : int
+        The code, one of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes
+        below zero are the client's own, the others the broker's.
+    reason : str, optional
+        What happened; the code's description if not given.
+    fatal : bool
+        The handle is no longer usable (an idempotent or transactional producer, a fenced member).
+    retriable : bool
+        The same call may succeed if repeated (transactions).
+    txn_requires_abort : bool
+        The transaction must be aborted before the next one (KIP-360).
+
+    Notes
+    -----
+    Compares and hashes by its code, with other errors and with plain integers. It can be raised,
+    as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is the
+    error itself. The client raises a KafkaException around it.
+    """
+
+    __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
+
+    def __init__(self, error, reason=None, fatal=False, retriable=False,
+                 txn_requires_abort=False):
+        if not isinstance(error, int):
+            raise TypeError(f"error: expected an int, got {type(error).__name__}")
+        if not -(2**31) <= error < 2**31:
+            raise ValueError(f"error: {error} is out of range")
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"reason: expected a str or None, got {type(reason).__name__}")
+        self._code = int(error)
+        self._reason = reason
+        self._fatal = bool(fatal)
+        self._retriable = bool(retriable)
+        self._txn_requires_abort = bool(txn_requires_abort)
+
+    @property
+    def args(self):
+        """A tuple of the error itself, as in a KafkaException."""
+        # Made on demand: a stored tuple would be a reference cycle.
+        return (self,)
+
+    def code(self):
+        """The code, an int."""
+        return self._code
+
+    def name(self):
+        """The code's name, such as ``"_TIMED_OUT"``."""
+        newer = _NEWER.get(self._code)
+        if newer is not None:
+            return newer[0]
+        return rd_kafka_err2name(<rd_kafka_resp_err_t><int>self._code).decode()
+
+    def str(self):
+        """What happened, in words."""
+        if self._reason is not None:
+            return self._reason
+        newer = _NEWER.get(self._code)
+        if newer is not None:
+            return newer[1]
+        return rd_kafka_err2str(<rd_kafka_resp_err_t><int>self._code).decode()
+
+    def fatal(self):
+        """Whether the handle cannot go on."""
+        return self._fatal
+
+    def retriable(self):
+        """Whether the same call may succeed when made again."""
+        return self._retriable
+
+    def txn_requires_abort(self):
+        """Whether the transaction must be aborted."""
+        return self._txn_requires_abort
+
+    def __repr__(self):
+        return 'KafkaError{{{}code={},val={},str="{}"}}'.format(
+            "FATAL," if self._fatal else "", self.name(), self._code, self.str())
+
+    __str__ = __repr__
+
+    def __bool__(self):
+        return self._code != 0
+
+    def __hash__(self):
+        return hash(self._code)
+
+    def _other_code(self, other):
+        if isinstance(other, KafkaError):
+            return other._code
+        if isinstance(other, int):
+            return other
+        return None
+
+    def __eq__(self, other):
+        code = self._other_code(other)
+        return NotImplemented if code is None else self._code == code
+
+    def __ne__(self, other):
+        code = self._other_code(other)
+        return NotImplemented if code is None else self._code != code
+
+    def __lt__(self, other):
+        code = self._other_code(other)
+        return NotImplemented if code is None else self._code < code
+
+    def __le__(self, other):
+        code = self._other_code(other)
+        return NotImplemented if code is None else self._code <= code
+
+    def __gt__(self, other):
+        code = self._other_code(other)
+        return NotImplemented if code is None else self._code > code
+
+    def __ge__(self, other):
+        code = self._other_code(other)
+        return NotImplemented if code is None else self._code >= code
+
+    def __reduce__(self):
+        return (type(self), (self._code, self._reason, self._fatal, self._retriable,
+                             self._txn_requires_abort))
+
+
+@public("cykafka")
+class IllegalStateException(RuntimeError):
+    """The call does not fit the handle's state."""
+
+
+@public("cykafka")
+class ConcurrentModificationException(RuntimeError):
+    """Two threads used a handle that only one may use at a time."""
+
+
+@public("cykafka.error")
+class ClosedError(RuntimeError):
+    """The handle is closed, or was closed meanwhile."""
+
+
+@public("cykafka.error")
+class ForkedError(RuntimeError):
+    """The handle belongs to the parent process."""
+
+
+cdef int _add_constants() except -1:
+    cdef const rd_kafka_err_desc *descs
+    cdef size_t cnt, i
+    rd_kafka_get_err_descs(&descs, &cnt)
+    for i in range(cnt):
+        if descs[i].name is NULL:
+            continue
+        name = descs[i].name.decode()
+        if name not in ("_BEGIN", "_END"):
+            setattr(KafkaError, name, <int>descs[i].code)
+    # A librdkafka that knows one of these words it better: its own wins.
+    for code, (name, _) in list(_NEWER.items()):
+        if hasattr(KafkaError, name):
+            del _NEWER[code]
+        else:
+            setattr(KafkaError, name, code)
+    for former, name in _FORMER.items():
+        setattr(KafkaError, former, getattr(KafkaError, name))
+    return 0
+
+_add_constants()
+
+
+cdef object error_from(rd_kafka_resp_err_t err, const char *words):
+    """A KafkaError with librdkafka's words, or the code's own where they are NULL."""
+    return KafkaError(<int>err, None if words is NULL else words.decode("utf-8", "replace"),
+                      err == RD_KAFKA_RESP_ERR__FATAL)
+
+
+cdef int raise_err(rd_kafka_resp_err_t err, str doing) except -1:
+    error = KafkaError(<int>err)
+    raise KafkaException(KafkaError(<int>err, f"{doing}: {error.str()}",
+                                    err == RD_KAFKA_RESP_ERR__FATAL))
+
+
+cdef int check_err(rd_kafka_resp_err_t err) except -1:
+    """Raise a KafkaException unless err is NO_ERROR."""
+    if err:
+        raise KafkaException(KafkaError(<int>err))
+    return 0
+
+
+cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1:
+    """As check_err, and says what was being done."""
+    if err:
+        raise_err(err, doing)
+    return 0
+
+
+cdef object take_error(rd_kafka_error_t *error):
+    """A KafkaError from an rd_kafka_error_t, which is destroyed."""
+    try:
+        return KafkaError(<int>rd_kafka_error_code(error),
+                          rd_kafka_error_string(error).decode("utf-8", "replace"),
+                          rd_kafka_error_is_fatal(error) != 0,
+                          rd_kafka_error_is_retriable(error) != 0,
+                          rd_kafka_error_txn_requires_abort(error) != 0)
+    finally:
+        rd_kafka_error_destroy(error)
+
+
+cdef int check_error(rd_kafka_error_t *error) except -1:
+    """Raise a KafkaException for an rd_kafka_error_t, which is destroyed, unless it is NULL."""
+    if error is not NULL:
+        raise KafkaException(take_error(error))
+    return 0

@@ -1,0 +1,54 @@
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from cykafka._core.clib.csrc cimport ck_flight_t, ck_lent_t, ck_report_t, ck_row_t
+from cykafka._core.clib.librdkafka cimport rd_kafka_headers_t, rd_kafka_message_t
+
+# A record in flight with a callback: the data for the callback's Message. Half the size of a
+# Message, because there may be a hundred thousand, each out of the processor's cache when its
+# report comes.
+cdef struct in_flight_t:
+    ck_report_t report
+    PyObject *topic
+    PyObject *value
+    PyObject *key
+    PyObject *headers
+    PyObject *on_delivery
+
+# Headers of some messages of a batch, as csrc/ck_pack.h packs them, until someone asks for them.
+cdef class HeaderBlock:
+    cdef char *_ptr
+
+# Headers of one message as librdkafka has them, until someone asks for them.
+cdef class CHeaders:
+    cdef rd_kafka_headers_t *_ptr
+
+cdef class Message:
+    cdef object _topic
+    cdef object _value
+    cdef object _key
+    cdef object _headers
+    cdef object _error
+    # Headers of a consumed message until they are read, else NULL.
+    cdef rd_kafka_headers_t *_c_headers
+    # librdkafka's message, as long as it holds the headers.
+    cdef ck_lent_t *_lent
+    # Where in the HeaderBlock the headers are, as long as _headers is one.
+    cdef uint32_t _headers_at
+    # Whether value and key are the objects given to produce(), to be turned into bytes on demand.
+    cdef bint _as_given
+    cdef int _delivery_count
+    cdef ck_report_t _report
+
+    cdef int _take_headers(self) except -1
+    cdef int _to_bytes(self) except -1
+    cdef int _track(self) except -1
+
+cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value, object key,
+                                object headers, object on_delivery) except NULL
+cdef void in_flight_destroy(in_flight_t *sent) noexcept
+cdef Message message_delivered(const in_flight_t *sent)
+cdef Message message_from(rd_kafka_message_t *rkmessage, object topic)
+cdef Message message_from_row(const ck_row_t *row, object topic)
+cdef list headers_from(const rd_kafka_headers_t *c_headers)
+cdef rd_kafka_headers_t *headers_to(object headers) except? NULL

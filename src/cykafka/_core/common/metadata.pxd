@@ -1,0 +1,3 @@
+from cykafka._core.clib.librdkafka cimport rd_kafka_metadata_t
+
+cdef object metadata_from(const rd_kafka_metadata_t *metadata)

@@ -1,0 +1,6 @@
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+def public(module: str) -> Callable[[_T], _T]: ...

@@ -1,0 +1,237 @@
+"""TopicPartition, and lists of them on their way to librdkafka and back."""
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_OFFSET_BEGINNING,
+    RD_KAFKA_OFFSET_END,
+    RD_KAFKA_OFFSET_INVALID,
+    RD_KAFKA_OFFSET_STORED,
+    RD_KAFKA_PARTITION_UA,
+    rd_kafka_topic_partition_get_leader_epoch,
+    rd_kafka_topic_partition_list_add,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_new,
+    rd_kafka_topic_partition_set_leader_epoch,
+)
+from cykafka._core.common.arguments cimport plain_str, utf8
+from cykafka._core.common.errors cimport error_from
+
+from cykafka._core.common.naming import public
+
+OFFSET_BEGINNING = <int64_t>RD_KAFKA_OFFSET_BEGINNING
+OFFSET_END = <int64_t>RD_KAFKA_OFFSET_END
+OFFSET_STORED = <int64_t>RD_KAFKA_OFFSET_STORED
+OFFSET_INVALID = <int64_t>RD_KAFKA_OFFSET_INVALID
+
+
+cdef class TopicPartition:
+    """A topic's partition, and an offset in it.
+
+    Parameters
+    ----------
+    topic : str
+        Topic name.
+    partition : int
+        Partition number; -1 for none.
+    offset : int
+        An offset, or one of ``OFFSET_BEGINNING``, ``OFFSET_END``, ``OFFSET_STORED`` and
+        ``OFFSET_INVALID`` (the default). For ``offsets_for_times`` a timestamp in ms.
+    metadata : str, optional
+        Text that is committed with the offset.
+    leader_epoch : int, optional
+        The offset's leader epoch (KIP-320).
+
+    Attributes
+    ----------
+    error : KafkaError or None
+        Why an operation failed for this partition. Set by the client.
+
+    Notes
+    -----
+    Equality, order and hash go by topic and partition alone.
+    """
+
+    def __init__(self, topic=None, partition=RD_KAFKA_PARTITION_UA,
+                 offset=RD_KAFKA_OFFSET_INVALID, metadata=None, leader_epoch=None):
+        if not isinstance(topic, str):
+            raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
+        if metadata is not None and not isinstance(metadata, str):
+            raise TypeError(f"metadata: expected a str or None, got {type(metadata).__name__}")
+        self.topic = plain_str(topic)
+        self.partition = partition
+        self.offset = offset
+        self._metadata = None if metadata is None else plain_str(metadata)
+        self._leader_epoch = -1 if leader_epoch is None else leader_epoch
+
+    @property
+    def metadata(self):
+        """Text committed with the offset, or None."""
+        return self._metadata
+
+    @property
+    def leader_epoch(self):
+        """The offset's leader epoch, or None if it is not known."""
+        return None if self._leader_epoch < 0 else self._leader_epoch
+
+    def __repr__(self):
+        return (f"TopicPartition{{topic={self.topic},partition={self.partition},"
+                f"offset={self.offset},leader_epoch={self.leader_epoch},error={self.error}}}")
+
+    __str__ = __repr__
+
+    def __hash__(self):
+        return hash((self.topic, self.partition))
+
+    def __eq__(self, other):
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return (self.partition == (<TopicPartition>other).partition
+                and self.topic == (<TopicPartition>other).topic)
+
+    def __lt__(self, other):
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return _key(self) < _key(other)
+
+    def __le__(self, other):
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return _key(self) <= _key(other)
+
+    def __gt__(self, other):
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return _key(self) > _key(other)
+
+    def __ge__(self, other):
+        if not isinstance(other, TopicPartition):
+            return NotImplemented
+        return _key(self) >= _key(other)
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.topic, self.partition, self.offset, self._metadata,
+                           self.leader_epoch, self.error))
+
+
+def _rebuild(cls, topic, partition, offset, metadata, leader_epoch, error):
+    tp = cls(topic, partition, offset, metadata, leader_epoch)
+    (<TopicPartition?>tp).error = error
+    return tp
+
+
+cdef tuple _key(TopicPartition tp):
+    return (tp.topic, tp.partition)
+
+
+cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):
+    """A copy of one element of librdkafka's list."""
+    cdef TopicPartition tp = TopicPartition.__new__(TopicPartition)
+    tp.topic = rktpar.topic.decode()
+    tp.partition = rktpar.partition
+    tp.offset = rktpar.offset
+    tp._leader_epoch = rd_kafka_topic_partition_get_leader_epoch(rktpar)
+    tp._metadata = None
+    if rktpar.metadata is not NULL:
+        # Confluent's clients commit the text with its closing NUL, others without.
+        tp._metadata = (<char *>rktpar.metadata)[:rktpar.metadata_size].decode(
+            "utf-8", "replace").rstrip("\0")
+    tp.error = error_from(rktpar.err, NULL) if rktpar.err else None
+    return tp
+
+
+cdef list partitions_from(const rd_kafka_topic_partition_list_t *rktparlist):
+    """A copy of librdkafka's list; empty for NULL."""
+    cdef int i
+    if rktparlist is NULL:
+        return []
+    return [partition_from(&rktparlist.elems[i]) for i in range(rktparlist.cnt)]
+
+
+cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argument) except NULL:
+    """librdkafka's list, which the caller destroys, of a sequence of TopicPartition."""
+    cdef rd_kafka_topic_partition_list_t *rktparlist
+    cdef rd_kafka_topic_partition_t *rktpar
+    cdef TopicPartition tp
+    if not isinstance(partitions, (list, tuple)):
+        raise TypeError(f"{argument}: expected a list of TopicPartition, "
+                        f"got {type(partitions).__name__}")
+    # A copy: a subclass of list may answer otherwise when asked again.
+    partitions = list(partitions)
+    for number, item in enumerate(partitions):
+        if not isinstance(item, TopicPartition):
+            raise TypeError(f"{argument}[{number}]: expected a TopicPartition, "
+                            f"got {type(item).__name__}")
+        # Kafka allows 249 characters; librdkafka does not survive an assign() of more than 512.
+        if len((<TopicPartition>item).topic) > 249:
+            raise ValueError(f"{argument}: {(<TopicPartition>item).topic[:40]!r}... is longer "
+                             "than the 249 characters of a topic's name")
+    rktparlist = rd_kafka_topic_partition_list_new(<int>len(partitions))
+    try:
+        for tp in partitions:
+            rktpar = rd_kafka_topic_partition_list_add(rktparlist, c_name(tp.topic),
+                                                       tp.partition)
+            rktpar.offset = tp.offset
+            rd_kafka_topic_partition_set_leader_epoch(rktpar, tp._leader_epoch)
+            if tp._metadata is not None:
+                metadata = (<str>tp._metadata).encode()
+                rktpar.metadata = malloc(len(metadata) + 1)  # freed with the list
+                if rktpar.metadata is NULL:
+                    raise MemoryError
+                memcpy(rktpar.metadata, <const char *>metadata, len(metadata) + 1)
+                # librdkafka takes empty metadata for none. So an empty text includes its closing
+                # NUL, as every text of confluent_kafka does.
+                rktpar.metadata_size = len(metadata) or 1
+    except:
+        rd_kafka_topic_partition_list_destroy(rktparlist)
+        raise
+    return rktparlist
+
+
+cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
+    """librdkafka's list, which the caller destroys, of a sequence of topic names."""
+    cdef rd_kafka_topic_partition_list_t *rktparlist
+    if not isinstance(topics, (list, tuple)):
+        raise TypeError(f"topics: expected a list of str, got {type(topics).__name__}")
+    topics = list(topics)  # as above
+    for number, topic in enumerate(topics):
+        if not isinstance(topic, str):
+            raise TypeError(f"topics[{number}]: expected a str, got {type(topic).__name__}")
+    rktparlist = rd_kafka_topic_partition_list_new(<int>len(topics))
+    try:
+        for topic in topics:
+            name = plain_str(topic)
+            rd_kafka_topic_partition_list_add(rktparlist, c_name(name), RD_KAFKA_PARTITION_UA)
+    except:
+        rd_kafka_topic_partition_list_destroy(rktparlist)
+        raise
+    return rktparlist
+
+
+cdef str subscription_fault(object topics):
+    """The fault that librdkafka may find in these topics, because it only says "invalid"; or
+    None."""
+    if not topics:
+        return "topics: expected at least one; unsubscribe() gives the subscription up"
+    seen = set()
+    for number, topic in enumerate(topics):
+        if not topic:
+            return f"topics[{number}]: expected a name, got an empty str"
+        if topic in seen:
+            return f"topics[{number}]: {topic!r} is there twice"
+        seen.add(topic)
+    patterns = [repr(topic) for topic in topics if topic.startswith("^")]
+    if not patterns:
+        return None
+    return ("topics: expected POSIX extended regular expressions behind ^, "
+            f"{'one of them is not: ' if len(patterns) > 1 else 'got '}{', '.join(patterns)}")
+
+
+cdef const char *c_name(str topic) except NULL:
+    """The UTF-8 form of a topic name, which lives as long as the str: hold on to that."""
+    if "\0" in topic:
+        raise ValueError(f"topic: {topic!r} has a NUL character in it")
+    return utf8(topic, NULL, "topic")
+
+
+public("cykafka")(TopicPartition)

@@ -1,0 +1,1 @@
+"""Groups, messages, offsets and lag."""

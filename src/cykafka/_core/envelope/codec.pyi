@@ -1,0 +1,33 @@
+from collections.abc import Sequence
+from typing import Any, final
+
+from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.common.message import Message
+from cykafka._core.envelope.encode import EnvelopeError as EnvelopeError
+from cykafka._core.produce.delivery import Delivery
+from cykafka._core.produce.publisher import Publisher
+
+__all__ = ["EnvelopeCodec", "EnvelopeError"]
+
+@final
+class EnvelopeCodec:
+    def __init__(
+        self,
+        envelope_type: type,
+        form: str = "headers",
+        *,
+        traceparent: bool = False,
+    ) -> None: ...
+    def publish(
+        self,
+        producer: Publisher,
+        topic: str | Sequence[str],
+        envelopes: Sequence[Any],
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> Delivery: ...
+    def to_record(self, envelope: Any, *, timestamp_ms: int | None = None) -> dict[str, Any]: ...
+    def decode(self, batch: MessageBatch) -> list[Any]: ...
+    def to_envelope(self, message: Message) -> Any: ...

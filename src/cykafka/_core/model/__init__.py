@@ -1,0 +1,192 @@
+"""The small classes of the public API that carry data and do no work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum, IntEnum
+from functools import total_ordering
+from typing import Any, Self, overload
+
+from cykafka._core.common.message import Message
+from cykafka._core.common.naming import public
+from cykafka._core.common.partition import TopicPartition
+
+
+@public("cykafka")
+class Messages:
+    """A read-only sequence of messages.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+    """
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._records = list(messages)
+
+    @classmethod
+    def _from_list(cls, records: list[Message]) -> Self:
+        """The Messages of this very list, which is not copied."""
+        messages = cls.__new__(cls)
+        messages._records = records
+        return messages
+
+    def records(self) -> list[Message]:
+        """The messages, as a new list."""
+        return list(self._records)
+
+    def count(self) -> int:
+        """How many messages there are."""
+        return len(self._records)
+
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not self._records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Messages: ...
+    def __getitem__(self, index: int | slice) -> Message | Messages:
+        if isinstance(index, slice):
+            return self._from_list(self._records[index])
+        return self._records[index]
+
+    def __repr__(self) -> str:
+        return f"Messages({self._records!r})"
+
+
+class Shown:
+    """Data that shows what it holds."""
+
+    def __repr__(self) -> str:
+        held = ", ".join(
+            f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_")
+        )
+        return f"{type(self).__name__}({held})"
+
+
+@public("cykafka")
+class Node(Shown):
+    """A broker: ``id``, ``id_string``, ``host``, ``port`` and ``rack`` (or None)."""
+
+    def __init__(self, id: int, host: str, port: int, rack: str | None = None) -> None:
+        self.id = id
+        self.id_string = str(id)
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+    def __str__(self) -> str:
+        rack = f"(Rack - {self.rack})" if self.rack else ""
+        return f"({self.id}) {self.host}:{self.port} {rack}"
+
+
+@public("cykafka")
+class TopicCollection(Shown):
+    """Topics, by their names: ``topic_names``."""
+
+    def __init__(self, topic_names: list[str]) -> None:
+        self.topic_names = topic_names
+
+
+@public("cykafka")
+class TopicPartitionInfo(Shown):
+    """A partition's ``id``, ``leader``, ``replicas`` and ``isr`` (nodes)."""
+
+    def __init__(self, id: int, leader: Node, replicas: list[Node], isr: list[Node]) -> None:
+        self.id = id
+        self.leader = leader
+        self.replicas = replicas
+        self.isr = isr
+
+
+@public("cykafka")
+class ConsumerGroupTopicPartitions(Shown):
+    """A group, and some of its partitions: ``group_id`` and ``topic_partitions``."""
+
+    def __init__(
+        self, group_id: str, topic_partitions: list[TopicPartition] | None = None
+    ) -> None:
+        self.group_id = group_id
+        self.topic_partitions = topic_partitions
+
+
+@total_ordering
+class _OrderedEnum(Enum):
+    def __lt__(self, other: Any) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return bool(self.value < other.value)
+
+
+@public("cykafka")
+class ConsumerGroupState(_OrderedEnum):
+    """What a consumer group is doing."""
+
+    UNKNOWN = 0
+    UNKOWN = UNKNOWN  # confluent_kafka's misprint, which code relies on
+    PREPARING_REBALANCING = 1
+    COMPLETING_REBALANCING = 2
+    STABLE = 3
+    DEAD = 4
+    EMPTY = 5
+
+
+@public("cykafka")
+class ConsumerGroupType(_OrderedEnum):
+    """The protocol of a consumer group: KIP-848's (CONSUMER) or the older one (CLASSIC)."""
+
+    UNKNOWN = 0
+    CONSUMER = 1
+    CLASSIC = 2
+
+
+@public("cykafka")
+class ElectionType(_OrderedEnum):
+    """How a partition's leader is elected (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@public("cykafka")
+class IsolationLevel(_OrderedEnum):
+    """Whether records of open and aborted transactions are seen (KIP-98)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@public("cykafka")
+class AcknowledgeType(IntEnum):
+    """What becomes of a record of a share group (KIP-932)."""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+
+
+@public("cykafka")
+class ShareConsumer:
+    """A member of a share group (KIP-932); needs librdkafka 2.15.0 or newer.
+
+    Raises
+    ------
+    RuntimeError
+        Always, with a librdkafka that has no share consumer.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        from cykafka._core.common.library import libversion
+
+        raise RuntimeError(
+            f"{type(self).__name__} needs librdkafka 2.15.0 or newer with support in cykafka; "
+            f"this cykafka runs on librdkafka {libversion()[0]}"
+        )

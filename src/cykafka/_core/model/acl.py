@@ -1,0 +1,202 @@
+"""Access control lists (KIP-11, KIP-290): what they are made of."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import total_ordering
+from typing import Any, ClassVar
+
+from cykafka._core.common.naming import public
+from cykafka._core.model import _OrderedEnum
+from cykafka._core.model.check import member_of
+
+
+@public("cykafka.admin")
+class ResourceType(_OrderedEnum):
+    """The kinds of resources. ``ANY`` is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    BROKER = 4
+    TRANSACTIONAL_ID = 5
+
+
+@public("cykafka.admin")
+class ResourcePatternType(_OrderedEnum):
+    """How a resource's name is meant (KIP-290). ``ANY`` and ``MATCH`` are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+@public("cykafka.admin")
+class AclOperation(_OrderedEnum):
+    """What someone may do, or may not. ``ANY`` is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+@public("cykafka.admin")
+class AclPermissionType(_OrderedEnum):
+    """Whether an operation is allowed. ``ANY`` is for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@public("cykafka.admin")
+@total_ordering
+class AclBinding:
+    """A rule: who may (or may not) do what, on which resources, from where.
+
+    The enumerations are accepted by name, in any case, and by number as well.
+
+    Parameters
+    ----------
+    restype : ResourceType
+    name : str
+        The resource's name; a broker's is its id.
+    resource_pattern_type : ResourcePatternType
+        Whether `name` is the name itself or a prefix.
+    principal : str
+        Who, such as ``"User:alice"``.
+    host : str
+        From where; ``"*"`` for anywhere.
+    operation : AclOperation
+    permission_type : AclPermissionType
+
+    Raises
+    ------
+    ValueError
+        An argument is None, or an enumeration's member that is for filters alone.
+    TypeError
+        An argument is of the wrong type.
+    """
+
+    _texts: ClassVar[tuple[str, ...]] = ("name", "principal", "host")
+    _text_required: ClassVar[bool] = True
+    _refused: ClassVar[tuple[Enum, ...]] = (
+        ResourceType.ANY,
+        ResourcePatternType.ANY,
+        ResourcePatternType.MATCH,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+
+    def __init__(
+        self,
+        restype: ResourceType | str | int,
+        name: str | None,
+        resource_pattern_type: ResourcePatternType | str | int,
+        principal: str | None,
+        host: str | None,
+        operation: AclOperation | str | int,
+        permission_type: AclPermissionType | str | int,
+    ) -> None:
+        self.name = name
+        self.principal = principal
+        self.host = host
+        self._check_texts()
+        self.restype = self._member(restype, ResourceType, "restype")
+        self.resource_pattern_type = self._member(
+            resource_pattern_type, ResourcePatternType, "resource_pattern_type"
+        )
+        self.operation = self._member(operation, AclOperation, "operation")
+        self.permission_type = self._member(permission_type, AclPermissionType, "permission_type")
+        # Public in confluent_kafka, so somebody may read them.
+        self.restype_int = self.restype.value
+        self.resource_pattern_type_int = self.resource_pattern_type.value
+        self.operation_int = self.operation.value
+        self.permission_type_int = self.permission_type.value
+
+    def _check_texts(self) -> None:
+        for argument in self._texts:
+            value = getattr(self, argument)
+            if value is None and self._text_required:
+                raise ValueError(f"{argument}: expected a str, got None")
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"{argument}: expected a str, got {type(value).__name__}")
+
+    def _member(self, value: Any, enumeration: Any, argument: str) -> Any:
+        if value is None:
+            raise ValueError(f"{argument}: expected a {enumeration.__name__}, got None")
+        member = member_of(value, enumeration, argument)
+        if member in self._refused:
+            raise ValueError(f"{argument}: {type(self).__name__} cannot have {member}")
+        return member
+
+    def _to_tuple(self) -> tuple[Any, ...]:
+        return (
+            self.restype,
+            self.name,
+            self.resource_pattern_type,
+            self.principal,
+            self.host,
+            self.operation,
+            self.permission_type,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({','.join(str(value) for value in self._to_tuple())})"
+
+    def __hash__(self) -> int:
+        return hash(self._to_tuple())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AclBinding):
+            return NotImplemented
+        return self._to_tuple() == other._to_tuple()
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, AclBinding):
+            return NotImplemented
+        return self._to_tuple() < other._to_tuple()
+
+
+@public("cykafka.admin")
+class AclBindingFilter(AclBinding):
+    """Which rules are meant: those that match every field.
+
+    Parameters
+    ----------
+    restype : ResourceType
+        ``ANY`` for every kind.
+    name : str or None
+        None for every name.
+    resource_pattern_type : ResourcePatternType
+        ``ANY`` for every way; ``MATCH`` for all rules that concern `name`: literal ones, prefixes
+        of it, and the wildcard's.
+    principal, host : str or None
+        None for everybody and everywhere.
+    operation : AclOperation
+        ``ANY`` for every operation.
+    permission_type : AclPermissionType
+        ``ANY`` for both.
+    """
+
+    _text_required = False
+    _refused = (
+        ResourceType.UNKNOWN,
+        ResourcePatternType.UNKNOWN,
+        AclOperation.UNKNOWN,
+        AclPermissionType.UNKNOWN,
+    )

@@ -1,0 +1,161 @@
+"""Configuration of topics, brokers and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import total_ordering
+
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.naming import public
+from cykafka._core.model.acl import ResourceType
+from cykafka._core.model.check import member_of
+
+
+@public("cykafka.admin")
+class AlterConfigOpType(Enum):
+    """What to do with a property (KIP-339). ``APPEND`` and ``SUBTRACT`` are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@public("cykafka.admin")
+class ConfigSource(Enum):
+    """Where a property's value comes from."""
+
+    UNKNOWN_CONFIG = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
+@public("cykafka.admin")
+class ConfigEntry:
+    """A property of a resource.
+
+    Parameters
+    ----------
+    name : str
+    value : str or None
+        None if it is not set, or sensitive; not needed to delete it.
+    source : int
+        One of :class:`ConfigSource`'s values.
+    is_read_only, is_default, is_sensitive, is_synonym : bool
+    synonyms : dict of str to ConfigEntry
+        Where else a value for it could come from.
+    incremental_operation : AlterConfigOpType, optional
+        For :meth:`AdminClient.incremental_alter_configs`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value: str | None,
+        source: ConfigSource | int = ConfigSource.UNKNOWN_CONFIG,
+        is_read_only: bool = False,
+        is_default: bool = False,
+        is_sensitive: bool = False,
+        is_synonym: bool = False,
+        synonyms: Mapping[str, ConfigEntry] | None = None,
+        incremental_operation: AlterConfigOpType | None = None,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.source = source
+        self.is_read_only = bool(is_read_only)
+        self.is_default = bool(is_default)
+        self.is_sensitive = bool(is_sensitive)
+        self.is_synonym = bool(is_synonym)
+        self.synonyms = {} if synonyms is None else synonyms
+        self.incremental_operation = incremental_operation
+
+    def __repr__(self) -> str:
+        return f"ConfigEntry({self})"
+
+    def __str__(self) -> str:
+        return f'{self.name}="{self.value}"'
+
+
+@public("cykafka.admin")
+@total_ordering
+class ConfigResource:
+    """Something that has a configuration. Equality, order and hash go by type and name.
+
+    Parameters
+    ----------
+    restype : ResourceType
+        Also by its name, in any case, or its number.
+    name : str
+        The resource's name; a broker's is its id.
+    set_config : dict of str to str, optional
+        What :meth:`AdminClient.alter_configs` shall set.
+    described_configs : dict of str to ConfigEntry, optional
+        Set by the client.
+    error : KafkaError, optional
+        Set by the client.
+    incremental_configs : list of ConfigEntry, optional
+        What :meth:`AdminClient.incremental_alter_configs` shall do.
+    """
+
+    Type = ResourceType
+
+    def __init__(
+        self,
+        restype: ResourceType | str | int,
+        name: str,
+        set_config: Mapping[str, str] | None = None,
+        described_configs: Mapping[str, ConfigEntry] | None = None,
+        error: KafkaError | None = None,
+        incremental_configs: Iterable[ConfigEntry] | None = None,
+    ) -> None:
+        if name is None:
+            raise ValueError("name: expected a str, got None")
+        self.restype = member_of(restype, ResourceType, "restype")
+        self.restype_int = self.restype.value
+        self.name = name
+        self.set_config_dict = dict(set_config or {})
+        self.incremental_configs = list(incremental_configs or [])
+        self.configs = described_configs
+        self.error = error
+
+    def __repr__(self) -> str:
+        error = "" if self.error is None else f",{self.error!r}"
+        return f"ConfigResource({self.restype},{self.name}{error})"
+
+    def __hash__(self) -> int:
+        return hash((self.restype, self.name))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConfigResource):
+            return NotImplemented
+        return self.restype == other.restype and self.name == other.name
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, ConfigResource):
+            return NotImplemented
+        return (self.restype, self.name) < (other.restype, other.name)
+
+    def __len__(self) -> int:
+        return len(self.set_config_dict)
+
+    def set_config(self, name: str, value: str, overwrite: bool = True) -> None:
+        """Have :meth:`AdminClient.alter_configs` set a property.
+
+        Parameters
+        ----------
+        name, value : str
+        overwrite : bool
+            False leaves a value that is there already.
+        """
+        if overwrite or name not in self.set_config_dict:
+            self.set_config_dict[name] = value
+
+    def add_incremental_config(self, config_entry: ConfigEntry) -> None:
+        """Have :meth:`AdminClient.incremental_alter_configs` do what the entry says."""
+        self.incremental_configs.append(config_entry)

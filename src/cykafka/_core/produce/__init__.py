@@ -1,0 +1,1 @@
+"""Records, one by one and in batches, their outcomes, and transactions."""

@@ -1,0 +1,36 @@
+from libc.stdint cimport int32_t, int64_t
+
+from cykafka._core.clib.csrc cimport ck_delivery_t, ck_event_t
+from cykafka._core.client.handle cimport Handle
+
+cdef class Ledger:
+    cdef ck_delivery_t *_ptr
+    # A str, or a tuple of one for each record.
+    cdef object _topic
+    # Values that are borrowed until they are delivered.
+    cdef object _kept
+    cdef list _callbacks
+    # A weak reference to the Delivery the callbacks are for.
+    cdef object _front
+    # Whether librdkafka's side holds a reference, and gives it back with an event.
+    cdef bint _lent
+    cdef bint _told
+
+    cdef int lend(self, int which) except -1
+
+cdef class Delivery:
+    cdef object __weakref__
+    cdef Handle _handle
+    cdef Ledger _ledger
+    # The ledger's own, which the collector may have cleared.
+    cdef object _topic
+    # Whether someone has asked for the outcomes, so that a failure need not be told otherwise.
+    cdef bint _asked
+
+    cdef ck_delivery_t *ptr(self) except NULL
+    cdef int await_end(self, int64_t deadline) except -1
+    cdef int check(self) except -1
+
+cdef Delivery delivery_of(Handle handle, Ledger ledger)
+cdef Delivery delivery_new(Handle handle, size_t cnt, object topic)
+cdef int delivery_tell(Handle handle, ck_event_t *event) except -1

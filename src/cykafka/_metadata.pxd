@@ -1,3 +1,0 @@
-from cykafka._librdkafka cimport rd_kafka_metadata_t
-
-cdef object metadata_from(const rd_kafka_metadata_t *metadata)

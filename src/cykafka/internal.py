@@ -1,0 +1,45 @@
+"""What cykafka's own layers above the client need and applications do not.
+
+``cykafka.spark`` and ``pip_services4_kafka`` import these names from here. They may change in any
+release.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from cykafka._core.arrow.checksum import checksum
+from cykafka._core.common.config import OWN_KEYS, known_properties
+from cykafka._core.consume.ranges import Range, Ranges
+from cykafka._core.envelope.codec import EnvelopeCodec, EnvelopeError
+
+__all__ = [
+    "OWN_KEYS",
+    "EnvelopeCodec",
+    "EnvelopeError",
+    "Range",
+    "Ranges",
+    "checksum",
+    "known_properties",
+    "run_command",
+]
+
+
+def run_command(work: Callable[[], int]) -> int:
+    """The exit status of a command, also when nobody reads its output to the end.
+
+    Parameters
+    ----------
+    work : callable
+        The command; it returns its exit status.
+    """
+    try:
+        try:
+            return work()
+        finally:
+            print(end="", flush=True)  # now, or Python complains of it at its end
+    except BrokenPipeError:
+        # Whoever read our output wants no more of it; nor must Python try again when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
