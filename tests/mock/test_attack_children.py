@@ -183,3 +183,43 @@ messages.append(message)
     done = run_script(source, cluster.bootstrap_servers, topic, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("call", ["commit(asynchronous=False)", "watermarks([place])"])
+def test_child_that_a_signal_handler_forks_leaves_the_call(run_script: Run, call: str) -> None:
+    done = run_script(
+        f"""
+import os, signal
+from cykafka.error import ForkedError
+from cykafka.testing import MockCluster
+cluster = MockCluster()
+cluster.create_topic("in", 1)
+place = kafka.TopicPartition("in", 0, 0)
+consumer = kafka.Consumer({{"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g",
+                            "enable.auto.offset.store": False}})
+consumer.assign([place])
+consumer.committed([place], 20)
+consumer.store_offsets(offsets=[kafka.TopicPartition("in", 0, 1)])
+children = []
+
+def fork(*_):
+    child = os.fork()
+    if child:
+        children.append(child)
+    else:
+        signal.alarm(20)
+
+signal.signal(signal.SIGALRM, fork)
+cluster.set_rtt(1500)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    consumer.{call}
+except ForkedError:
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]), len(children))
+cluster.set_rtt(0)
+consumer.close()
+cluster.close()
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "0 1\n"), done.stderr

@@ -163,3 +163,24 @@ def test_odd_partitions_leave_the_consumer_usable(
                 consumer.poll(0)
     consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
     assert [message.value() for message in read(consumer, 1)] == [b"0"]
+
+
+def test_synchronous_commit_in_a_callback_that_has_closed_returns_the_offsets(
+    kafka: ModuleType, make_consumer: Callable[..., Any], fill: Callable[..., None], topic: str
+) -> None:
+    committed: list[Any] = []
+
+    def on_assign(consumer: Any, partitions: list[Any]) -> None:
+        consumer.close()  # after this callback
+        offsets = [kafka.TopicPartition(topic, partitions[0].partition, 1)]
+        committed.extend(consumer.commit(offsets=offsets, asynchronous=False))
+        committed.extend(consumer.watermarks(offsets))
+
+    fill(topic, 3)
+    consumer = make_consumer({"enable.auto.commit": False})
+    consumer.subscribe([topic], on_assign=on_assign)
+
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(WAIT_S)
+
+    assert [each.offset for each in committed] == [1, kafka.OFFSET_INVALID]

@@ -177,3 +177,42 @@ print("gone")
     )
 
     assert (done.returncode, done.stdout) == (0, "gone\n"), done.stderr
+
+
+@pytest.mark.ours
+def test_interpreter_may_end_while_a_consumer_waits_for_its_first_token(
+    run_script: Callable[..., Any],
+) -> None:
+    # The end closes the consumer, which its constructor, in a daemon thread, then still has.
+    done = run_script(
+        """
+import threading, time
+asked = threading.Event()
+
+def token(config):
+    asked.set()
+    time.sleep(0.5)
+    return "token", time.time() + 3600
+
+def make():
+    kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0,
+                    "security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER",
+                    "oauth_cb": token})
+
+threading.Thread(target=make, daemon=True).start()
+assert asked.wait(20)
+"""
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.ours
+def test_second_init_after_a_failed_one_forgets_the_first_ones_oauth_cb(kafka: Any) -> None:
+    client = kafka.Producer.__new__(kafka.Producer)
+    with pytest.raises(kafka.KafkaException):
+        client.__init__({"oauth_cb": lambda _: ("token", 0), "no.such": 1})
+
+    client.__init__({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+    client.close()

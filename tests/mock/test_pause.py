@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -422,3 +423,54 @@ def test_pause_of_what_is_not_assigned_holds_nothing_back(
     consumer.pause([kafka.TopicPartition(topic, 3), kafka.TopicPartition("nowhere", 0)])
 
     assert sorted(places(by_consume(consumer))) == expected(0) + expected(1)
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_resume_wakes_a_call_that_waits_in_another_thread(
+    kafka: ModuleType,
+    make_consumer: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    wait_until: Callable[..., None],
+    call: str,
+) -> None:
+    raising = threading.Event()
+
+    def on_commit(*_: object) -> None:
+        if raising.is_set():
+            raising.clear()
+            raise Stop
+
+    def gathered() -> bool:
+        return bool(consumer.position(paused)[0].offset == 0)
+
+    def serve() -> None:
+        # No callback but this one, since an event would end the wait of the other thread.
+        raising.set()
+        consumer.commit(offsets=[kafka.TopicPartition(topic, 0, 0)])
+        with pytest.raises(Stop):
+            consumer.consume(10 * COUNT, WAIT_S)
+
+    fill(topic, COUNT, 0)
+    consumer = make_consumer({"on_commit": on_commit, "enable.auto.commit": False})
+    paused = [kafka.TopicPartition(topic, 0)]
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    wait_until(gathered, serve)
+    consumer.pause(paused)
+    found: list[Any] = []
+    reading = consumer.poll if call == "poll" else lambda limit: consumer.consume(1, limit)
+
+    def wait() -> None:
+        message = reading(WAIT_S)
+        found.extend(message if isinstance(message, list) else [message])
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    # Nothing tells that the thread waits. If it is later, the test passes without the fix.
+    time.sleep(0.3)
+    began = time.monotonic()
+    consumer.resume(paused)
+    thread.join(WAIT_S)
+
+    assert places(found) == expected(0)[:1]
+    assert time.monotonic() - began < WAIT_S / 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -464,3 +465,113 @@ def test_callback_that_raises_the_exception_of_the_block_makes_no_circle(
 
     assert caught.value is failure
     assert failure.__context__ is not failure
+
+
+def commit_that_will_fail(kafka: Any, mock_cluster: MockCluster, producer: Any) -> None:
+    """A commit out of time. Resumed, it fails, and the abort behind it takes long."""
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("any", b"x")
+    assert producer.flush(WAIT_S) == 0
+    busy(kafka, mock_cluster, 1000)
+    with pytest.raises(kafka.KafkaException):
+        producer.commit_transaction(0.3)
+    mock_cluster.clear_request_errors("EndTxn")
+    busy_errors = [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 1000
+    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.POLICY_VIOLATION, *busy_errors])
+
+
+def test_commit_that_has_failed_is_logged_if_the_abort_in_close_is_interrupted(
+    kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit_that_will_fail(kafka, mock_cluster, broken)
+    mock_cluster.start_request_tracking()
+
+    def interrupt() -> None:
+        # The first EndTxn is the commit's, the others are the abort's.
+        while len(mock_cluster.requests("EndTxn")) < 3:
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        broken.close(timeout=WAIT_S)
+    thread.join(WAIT_S)
+
+    assert "the commit of the transaction has failed" in caplog.text
+    mock_cluster.clear_request_errors("EndTxn")
+    assert broken.close(timeout=WAIT_S) is True
+
+
+def test_commit_that_has_failed_is_raised_if_the_abort_behind_it_raises(
+    kafka: Any, mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+) -> None:
+    armed = threading.Event()
+
+    def stats(_: str) -> None:
+        # The first EndTxn is the commit's, the others are the abort's.
+        if armed.is_set() and len(mock_cluster.requests("EndTxn")) >= 3:
+            raise LookupError
+
+    producer = make_transactional(
+        **{
+            "bootstrap.servers": mock_cluster.bootstrap_servers,
+            "statistics.interval.ms": 20,
+            "stats_cb": stats,
+            "log_level": 0,
+        }
+    )
+    commit_that_will_fail(kafka, mock_cluster, producer)
+    mock_cluster.start_request_tracking()
+    armed.set()
+
+    with pytest.raises(LookupError) as caught, producer.transaction(timeout=WAIT_S):
+        pytest.fail("it has begun")
+
+    error = caught.value.__context__
+    assert isinstance(error, kafka.KafkaException)
+    assert error.args[0] == kafka.KafkaError.POLICY_VIOLATION
+    armed.clear()
+    mock_cluster.clear_request_errors("EndTxn")
+
+
+def test_abort_that_had_no_time_to_begin_is_made_by_the_next_block(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    broken: Any,
+    make_consumer: Callable[..., Any],
+    read: Callable[..., list[Any]],
+) -> None:
+    class Alarm(Exception):
+        pass
+
+    def alarm(*_: object) -> None:
+        raise Alarm
+
+    mock_cluster.create_topic("in", 1)
+    broken.init_transactions(WAIT_S)
+    with broken.transaction():
+        for number in range(4):
+            broken.produce("in", str(number), partition=0)
+    consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    consumer.assign([kafka.TopicPartition("in", 0, 0)])
+    first = read(consumer, 2)
+    # The offsets take long, a signal handler interrupts them, and librdkafka refuses the abort as
+    # long as they are on their way.
+    previous = signal.signal(signal.SIGALRM, alarm)
+    try:
+        with pytest.raises(Alarm), broken.transaction(consumer, timeout=0.5):
+            broken.produce("out", first[0].value())
+            assert broken.flush(WAIT_S) == 0
+            mock_cluster.set_rtt(5000)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        mock_cluster.set_rtt(0)
+
+    with broken.transaction(consumer, timeout=WAIT_S):
+        again = read(consumer, 2)
+        broken.produce("out", again[0].value())
+    assert [each.offset() for each in again] == [each.offset() for each in first]

@@ -365,3 +365,65 @@ def test_failed_block_goes_back_to_what_the_last_one_committed(
 
     # The mock has not applied the transaction's offsets, so the group has none.
     assert offsets_of(read(assigned, 1)) == [10]
+
+
+@pytest.mark.parametrize("failing", ["init_transactions", "the commit before", "begin"])
+def test_messages_read_before_a_block_that_could_not_begin_come_again(
+    kafka: Any,
+    mock_cluster: MockCluster,
+    step: tuple[Any, Any],
+    make_transactional: Callable[..., Any],
+    read: Callable[..., list[Any]],
+    failing: str,
+) -> None:
+    producer, consumer = step
+    servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
+    if failing == "init_transactions":
+        producer = make_transactional(**servers)
+        mock_cluster.push_request_errors(
+            "InitProducerId", [kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 60
+        )
+    elif failing == "begin":
+        producer.begin_transaction()  # the program's own
+    else:
+        with pytest.raises(kafka.KafkaException), producer.transaction(timeout=0.3):
+            producer.produce("out", b"x")
+            assert producer.flush(WAIT_S) == 0
+            mock_cluster.push_request_errors(
+                "EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 600
+            )
+
+    first = read(consumer, 2)
+    with (
+        pytest.raises(kafka.KafkaException) as caught,
+        producer.transaction(consumer, timeout=0.5),
+    ):
+        pytest.fail("it has begun")
+    if failing != "begin":
+        assert caught.value.args[0].retriable()
+
+    mock_cluster.clear_request_errors("InitProducerId")
+    mock_cluster.clear_request_errors("EndTxn")
+    if failing == "begin":
+        producer.abort_transaction(WAIT_S)
+    with producer.transaction(consumer, timeout=WAIT_S):
+        again = read(consumer, 2)
+        producer.produce("out", again[0].value())
+    assert offsets_of(again) == offsets_of(first) == [0, 1]
+
+
+def test_block_that_refuses_its_consumer_does_not_seek(
+    kafka: Any,
+    make_transactional: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    filled: str,
+    read: Callable[..., list[Any]],
+) -> None:
+    consumer = make_consumer({"enable.auto.commit": True})
+    consumer.assign([kafka.TopicPartition(filled, 0, 0)])
+    read(consumer, 2)
+
+    with pytest.raises(ValueError, match=r"enable\.auto\.commit"):
+        make_transactional().transaction(consumer).__enter__()
+
+    assert offsets_of(read(consumer, 2)) == [2, 3]

@@ -80,6 +80,7 @@ from cykafka._core.clib.csrc cimport (
 )
 cimport cykafka._core.clib.csrc as runtime
 from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_CONSUMER,
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
@@ -89,13 +90,17 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_conf_set_opaque,
     rd_kafka_conf_set_stats_cb,
     rd_kafka_conf_set_throttle_cb,
+    rd_kafka_error_t,
     rd_kafka_last_error,
     rd_kafka_name,
     rd_kafka_new,
     rd_kafka_queue_destroy,
+    rd_kafka_poll_set_consumer,
+    rd_kafka_queue_get_consumer,
     rd_kafka_queue_get_main,
     rd_kafka_queue_yield,
     rd_kafka_resp_err_t,
+    rd_kafka_sasl_background_callbacks_enable,
     rd_kafka_set_log_queue,
     rd_kafka_t,
     rd_kafka_version_str,
@@ -103,7 +108,7 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.client.oauth cimport TokenSource
 from cykafka._core.common.arguments cimport NOW, SLICE, int_ms
 from cykafka._core.common.config cimport conf_from, take_callable
-from cykafka._core.common.errors cimport error_from
+from cykafka._core.common.errors cimport check_error, error_from
 from cykafka._core.common.message cimport (
     Message,
     in_flight_destroy,
@@ -237,6 +242,7 @@ cdef class Handle:
     cdef int open(self, rd_kafka_type_t kind, dict config) except -1:
         cdef char errstr[512]
         cdef rd_kafka_conf_t *conf
+        cdef rd_kafka_error_t *error = NULL
         cdef rd_kafka_t *rk
         self._error_cb = take_callable(config, "error_cb")
         self._throttle_cb = take_callable(config, "throttle_cb")
@@ -256,8 +262,7 @@ cdef class Handle:
             self._loans = ck_loans_new()
         if self._events is NULL or self._bell is NULL or self._loans is NULL:
             raise MemoryError
-        if oauth_cb is not None:
-            self._tokens = TokenSource(oauth_cb)
+        self._tokens = None if oauth_cb is None else TokenSource(oauth_cb)
         self._dispatching = threading.Lock()
         conf = conf_from(config)
         try:
@@ -280,16 +285,26 @@ cdef class Handle:
             # The rd_kafka_t calls it, so it must last as long, whatever the collector clears.
             Py_INCREF(self._tokens)
         self._generation = ck_runtime_generation
-        self._wait_queue = rd_kafka_queue_get_main(rk)
+        # All of this before the handle is open: from then on the interpreter's end may close it.
+        if kind == RD_KAFKA_CONSUMER:
+            # Errors, statistics and logs come to the queue that poll() and consume() serve.
+            rd_kafka_poll_set_consumer(rk)
+            self._wait_queue = rd_kafka_queue_get_consumer(rk)
+        else:
+            self._wait_queue = rd_kafka_queue_get_main(rk)
+        if self._logger is not None:
+            rd_kafka_set_log_queue(rk, NULL)
+        if self._tokens is not None:
+            with nogil:
+                error = rd_kafka_sasl_background_callbacks_enable(rk)
         self._state = OPEN
         self._open_in = self._generation
         ck_runtime_count(CK_KIND_HANDLE, 1)
         _live[id(self)] = self
-        if self._logger is not None:
-            rd_kafka_set_log_queue(rk, NULL)
         if self._tokens is not None:
             try:
-                self._tokens.start(rk)
+                check_error(error)
+                self._tokens.wait()
             except:
                 if self.begin_close():
                     # oauth_cb may still run, for any time.
@@ -310,6 +325,8 @@ cdef class Handle:
             rd_kafka_conf_set_log_cb(conf, ck_callback_log)
         if self._tokens is not None:
             self._tokens.enable(conf, self._events)
+        else:
+            ck_queue_attach(self._events, CK_SLOT_TOKENS, NULL)
         self._has_callbacks = (self._error_cb is not None or self._throttle_cb is not None
                                or self._stats_cb is not None or self._logger is not None
                                or self._tokens is not None or self._on_commit is not None)
@@ -850,8 +867,17 @@ def _at_exit():
     are being destroyed already get EXIT_WAIT_MS to end.
     """
     runtime.ck_runtime_exiting = True
-    for handle in list(_live.values()):
-        _end(handle)
+    # Daemon threads may make and free handles meanwhile: valuerefs() is a copy.
+    ended = {}  # by id; the references stay alive, so that no other one gets the id
+    while True:
+        left = [each for each in _live.valuerefs() if id(each) not in ended]
+        if not left:
+            break
+        for reference in left:
+            ended[id(reference)] = reference
+            handle = reference()
+            if handle is not None:
+                _end(handle)
     with nogil:
         ck_end_all(EXIT_WAIT_MS)
 

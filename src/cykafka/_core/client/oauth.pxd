@@ -8,6 +8,6 @@ cdef class TokenSource:
     cdef object _raised
 
     cdef int enable(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1
-    cdef int start(self, rd_kafka_t *rk) except -1
+    cdef int wait(self) except -1
     cdef int check(self) except -1
     cdef int refresh(self, rd_kafka_t *rk, str config) except -1

@@ -22,9 +22,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_oauthbearer_set_token,
     rd_kafka_oauthbearer_set_token_failure,
     rd_kafka_resp_err_t,
-    rd_kafka_sasl_background_callbacks_enable,
 )
-from cykafka._core.common.errors cimport check_error
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
@@ -46,11 +44,8 @@ cdef class TokenSource:
         rd_kafka_conf_enable_sasl_queue(conf, 1)
         return 0
 
-    cdef int start(self, rd_kafka_t *rk) except -1:
+    cdef int wait(self) except -1:
         """After rd_kafka_new(): wait for the first token, if SASL is in use at all."""
-        with nogil:
-            error = rd_kafka_sasl_background_callbacks_enable(rk)
-        check_error(error)
         if not self._first.wait(_FIRST_TOKEN_TIMEOUT):
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,

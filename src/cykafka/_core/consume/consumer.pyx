@@ -304,6 +304,7 @@ cdef class Consumer(Lag):
             # Before resuming: otherwise another thread might fetch the messages after these.
             self.let_go(c_partitions)
             self.on_list(rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
+            self.wake_reader()
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
@@ -426,12 +427,8 @@ cdef class Consumer(Lag):
 
     # -- transactions, for Producer.transaction()
 
-    def _prepare_transaction(self, timeout):
-        """Prepare for a transaction with this consumer's offsets.
-
-        Raises, retriable, if messages were handed over that it cannot commit. The consumer has
-        then gone back, and hands them over again.
-        """
+    def _check_suitable(self):
+        """Raise unless a transaction may commit this consumer's offsets."""
         if self._open_in != ck_runtime_generation:
             self.refuse()
         for name, value, why in (
@@ -441,6 +438,13 @@ cdef class Consumer(Lag):
                  "messages of open transactions may yet be aborted")):
             if self.property(name) != value:
                 raise ValueError(f"consumer: expected {name}={value}: {why}")
+
+    def _prepare_transaction(self, timeout):
+        """Prepare for a transaction with this consumer's offsets.
+
+        Raises, retriable, if messages were handed over that it cannot commit. The consumer has
+        then gone back, and hands them over again.
+        """
         if not self._behind and not self._given_up:
             return
         given_up = dict(self._given_up)

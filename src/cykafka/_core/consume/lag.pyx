@@ -172,6 +172,7 @@ cdef class Lag(Offsets):
         cdef int64_t specs[2]
         cdef int which, i, ms
         cdef list found = [None, None]
+        cdef bint closing = self._close_after
         specs[0] = RD_KAFKA_OFFSET_BEGINNING
         specs[1] = RD_KAFKA_OFFSET_END
         rk = self.enter()
@@ -200,20 +201,21 @@ cdef class Lag(Offsets):
                     finally:
                         rd_kafka_AdminOptions_destroy(options)
                         rd_kafka_topic_partition_list_destroy(c_partitions)
-                self._await_offsets(replies, found, deadline)
+                self._await_offsets(replies, found, deadline, closing)
             finally:
-                # Destroyed, the queue takes an answer that is still to come with it.
-                with nogil:
-                    rd_kafka_queue_destroy(replies)
+                # As in _commit_and_wait().
+                if self._generation == ck_runtime_generation:
+                    with nogil:
+                        rd_kafka_queue_destroy(replies)
                 self.come_out()
         finally:
             self.leave()
-            if self._close_after:
+            if self._close_after and not closing:
                 self.after_call()
         return found
 
-    cdef int _await_offsets(self, rd_kafka_queue_t *replies, list found,
-                            int64_t deadline) except -1:
+    cdef int _await_offsets(self, rd_kafka_queue_t *replies, list found, int64_t deadline,
+                            bint closing) except -1:
         cdef rd_kafka_event_t *event
         cdef const rd_kafka_ListOffsetsResultInfo_t **infos
         cdef const rd_kafka_topic_partition_t *rktpar
@@ -230,7 +232,7 @@ cdef class Lag(Offsets):
                 event = rd_kafka_queue_poll(replies, ms)
             try:
                 PyErr_CheckSignals()
-                if self._close_after:
+                if self._close_after and not closing:
                     return 0  # by the signal's handler: after_call() closes, and says so
                 if self._open_in != ck_runtime_generation:
                     self.refuse()  # another thread closes: it is not to wait for the broker

@@ -45,6 +45,7 @@ cdef class Member(Client):
     cdef bint has_kept(self) noexcept
     cdef ck_batch_t *new_batch(self, size_t size) except NULL
     cdef int end_batch(self, ck_batch_t *batch) except -1
+    cdef void wake_reader(self) noexcept
     cdef int take_out(self, const rd_kafka_topic_partition_list_t *partitions,
                       ck_batch_t *into) except -1
     cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1

@@ -54,6 +54,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_queue_get_consumer,
     rd_kafka_queue_new,
     rd_kafka_queue_t,
+    rd_kafka_queue_yield,
     rd_kafka_rebalance_protocol,
     rd_kafka_resp_err_t,
     rd_kafka_t,
@@ -113,12 +114,6 @@ cdef class Member(Client):
             self._stores = stores
             set_default(config, "fetch.queue.backoff.ms", FULL_QUEUE_MS)
             self.open(RD_KAFKA_CONSUMER, config)
-            # Errors, statistics and logs come to the queue that poll() and consume() serve.
-            rk = self._ptr
-            with nogil:
-                rd_kafka_poll_set_consumer(rk)
-                rd_kafka_queue_destroy(self._wait_queue)
-                self._wait_queue = rd_kafka_queue_get_consumer(rk)
         finally:
             self._opening = False
 
@@ -249,7 +244,14 @@ cdef class Member(Client):
             batch, self._carry = self._carry, batch
         with nogil:
             ck_batch_destroy(batch)
+        if left:
+            self.wake_reader()
         return 0
+
+    cdef void wake_reader(self) noexcept:
+        """End the wait of a call in another thread, if there is one: kept messages are there."""
+        if self._calls and self.has_kept():
+            rd_kafka_queue_yield(self._wait_queue)
 
     cdef int take_out(self, const rd_kafka_topic_partition_list_t *partitions,
                       ck_batch_t *into) except -1:

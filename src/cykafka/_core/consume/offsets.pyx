@@ -275,6 +275,7 @@ cdef class Offsets(Batches):
         cdef rd_kafka_resp_err_t err
         cdef ck_answer_t answer
         cdef int ms = SLICE
+        cdef bint closing = self._close_after
         answer.given = False
         answer.err = <rd_kafka_resp_err_t>0
         answer.partitions = NULL
@@ -297,22 +298,24 @@ cdef class Offsets(Batches):
                     # broker.
                     if self._open_in != ck_runtime_generation:
                         self.refuse()
-                    if self._close_after:
+                    if self._close_after and not closing:
                         return None  # after_call() closes, and says so
                     if ms == 0 and not answer.given:
                         check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Commit failed")
                 check_doing(answer.err, "Commit failed")
                 return partitions_from(answer.partitions)
             finally:
-                # Destroyed, the queue takes an answer that is still to come with it.
-                with nogil:
-                    rd_kafka_queue_destroy(replies)
-                    if answer.partitions is not NULL:
-                        rd_kafka_topic_partition_list_destroy(answer.partitions)
+                # Destroyed, the queue takes an answer that is still to come with it. In a child
+                # that a signal handler has forked, it may be locked.
+                if self._generation == ck_runtime_generation:
+                    with nogil:
+                        rd_kafka_queue_destroy(replies)
+                if answer.partitions is not NULL:
+                    rd_kafka_topic_partition_list_destroy(answer.partitions)
                 self.come_out()
         finally:
             self.leave()
-            if self._close_after:
+            if self._close_after and not closing:
                 self.after_call()
 
     def committed(self, partitions, timeout=None):

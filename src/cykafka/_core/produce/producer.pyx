@@ -583,6 +583,7 @@ cdef class Producer(Publisher):
                 # Ctrl-C, or a SIGTERM's handler that exits.
                 if not self._purged_until:
                     self.abandon_close()  # nothing is lost yet
+                    self._log_failures(failures)
                     raise chain(raised, exception)
                 raised = chain(raised, exception)
                 break

@@ -228,7 +228,10 @@ cdef class Transactional(Client):
         if self._pending == CALL_COMMIT:
             error = self.resume(CALL_COMMIT, max(0, deadline - ck_runtime_now_ms()))
             if error is not None and error.txn_requires_abort():
-                self.resume(CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
+                try:
+                    self.resume(CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
+                except BaseException as exception:
+                    raise chain(KafkaException(error), exception)
         elif self._pending == CALL_ABORT:
             error = self.resume(CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
         return error
@@ -518,15 +521,49 @@ class Transaction:
             raise RuntimeError("transaction(): the block was entered twice; call it anew for each")
         self._entered = True
         producer.check_outside()
+        if self._consumer is not None:
+            self._consumer._check_suitable()
+        self._or_go_back(self._end_earlier)
+        if self._consumer is not None:
+            self._consumer._prepare_transaction(self._timeout)
+        self._or_go_back(producer.begin_transaction)
+        return producer
+
+    def _end_earlier(self):
+        """Register the transactional.id, and complete what an earlier block could not."""
+        cdef Transactional producer = self._producer
         if not producer._initialized:
             producer.init_transactions(self._limit)
         error = producer.finish_pending(deadline_after(<int64_t>(self._timeout * 1e3)))
         if error is not None:
             raise KafkaException(error)
-        if self._consumer is not None:
-            self._consumer._prepare_transaction(self._timeout)
-        producer.begin_transaction()
-        return producer
+
+    def _or_go_back(self, step):
+        """Make a step of the beginning. If it raises, the messages that the consumer has handed
+        over are in no transaction, and it seeks back."""
+        try:
+            step()
+        except BaseException as failure:
+            if self._consumer is not None:
+                self._consumer._note_failed_transaction()
+            words = self._go_back(failure, "no transaction was begun")
+            if words:
+                _log.warning("%s: after %s %s", (<Transactional>self._producer)._label,
+                             type(failure).__name__, words)
+            raise
+
+    def _go_back(self, failure, outcome):
+        """Seek the consumer back. Returns a text with the outcome if that failed, else an empty
+        one, and attaches the error to the failure."""
+        # After a commit in progress, the committed offsets are not known yet.
+        if self._consumer is None or (<Transactional>self._producer)._pending == CALL_COMMIT:
+            return ""
+        try:
+            self._consumer._rewind(self._timeout)
+        except Exception as another:
+            chain(another, failure)
+            return f"{outcome}, but the consumer cannot go back: {another}"
+        return ""
 
     def __exit__(self, exc_type, exc_value, exc_traceback):
         if exc_value is not None:
@@ -583,16 +620,17 @@ class Transaction:
             if producer._begun and not (
                     _is_fatal(failure) and producer.fatal_error() is not None):
                 producer.abort_transaction(self._timeout)
-        except Exception as another:
-            chain(another, failure)
-            if producer._begun:  # else a delivery callback has raised, after the abort
+        except BaseException as another:
+            if producer._begun:
+                # The next block aborts it first, even if librdkafka has not begun to.
+                producer._pending = CALL_ABORT
                 words = f"the transaction could not be aborted: {another}"
-        if self._consumer is not None and not words:
-            try:
-                self._consumer._rewind(self._timeout)
-            except Exception as another:
-                chain(another, failure)
-                words = f"the transaction was aborted, but the consumer cannot go back: {another}"
+            # Else a delivery callback has raised, after the abort.
+            if not isinstance(another, Exception):
+                raise
+            chain(another, failure)
+        if not words:
+            words = self._go_back(failure, "the transaction was aborted")
         if not words:
             return
         _log.warning("%s: after %s %s", producer._label, type(failure).__name__, words)
