@@ -265,6 +265,55 @@ def test_abort_waits_for_a_stalled_thread_only_within_its_timeout_and_for_record
     assert done.stdout.splitlines() == [ended, "True", str(reports)], done.stderr
 
 
+def test_purge_that_a_stalled_thread_makes_late_does_not_reach_the_next_transaction(
+    run_stalled: Callable[[str], Any],
+) -> None:
+    """An error that requires an abort purges without waiting for the broker threads. So the abort
+    has to wait for them, although it has no records any more."""
+    done = run_stalled(
+        PRODUCER
+        + """
+    cluster = MockCluster(2)
+    cluster.create_topic("t", partitions=3)
+    for partition, leader in ((0, 2), (1, 1), (2, 2)):
+        cluster.set_partition_leader("t", partition, leader)
+    cluster.set_coordinator("transaction", "t", 2)
+    producer = make_producer({"transactional.id": "t", "linger.ms": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce("t", b"first", partition=partition)
+    producer.commit_transaction(30)
+
+    producer.begin_transaction()
+    stall()
+    cluster.push_request_errors("AddPartitionsToTxn",
+                                [kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED])
+    producer.produce("t", b"refused", partition=2, on_delivery=reported)
+    while not reports:
+        producer.poll(0.05)
+    try:
+        producer.abort_transaction(0.5)
+    except kafka.KafkaException as exception:
+        print(exception.args[0].name(), exception.args[0].retriable())
+        threading.Timer(0.5, resume).start()
+        producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce("t", b"next", partition=1, on_delivery=reported)
+    threading.Timer(0.5, resume).start()
+    producer.commit_transaction(30)
+    print([report[:2] for report in reports])
+    producer.close()
+    cluster.close()
+"""
+    )
+
+    assert done.stdout.splitlines() == [
+        "_TIMED_OUT True",
+        "[('_PURGE_QUEUE', b'refused'), (None, b'next')]",
+    ], done.stderr
+
+
 def test_client_whose_class_hides_its_end_does_not_wait_for_a_stalled_thread(
     run_stalled: Callable[[str], Any],
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from machine import WAIT_S
-from relay import FIND_COORDINATOR, METADATA, Relay, serving, switch_to
+from relay import API_VERSIONS, FIND_COORDINATOR, METADATA, Relay, serving, switch_to
 from replaced_brokers import (
     LONGEST_S,
     MovingBroker,
@@ -107,8 +107,10 @@ class Renaming(Relay):
         super().__init__(broker)
         self.addresses = addresses
         self.accepted = 0
+        self.delays_s: dict[int, float] = {}
 
     def answer(self, request: int, answer: bytes) -> bytes:
+        time.sleep(self.delays_s.get(request, 0))
         for broker, names in self.addresses.get(request, {}).items():
             answer = answer.replace(_packed(broker), _packed(names[0]))
             names.append(names.pop(0))
@@ -131,6 +133,7 @@ class TwoNames(NamedTuple):
     first: str
     old: Renaming
     new: Renaming
+    other: Renaming
     bootstrap_servers: str
 
 
@@ -153,7 +156,7 @@ def two_names(mock_cluster_factory: Callable[..., Any], topic: str) -> Iterator[
             }
         for partition, leader in ((0, 1), (1, 2)):
             cluster.set_partition_leader(topic, partition, leader)
-        yield TwoNames(addresses, first, old, new, other.bootstrap_servers)
+        yield TwoNames(addresses, first, old, new, other, other.bootstrap_servers)
 
 
 def test_transaction_coordinator_is_where_it_was_found_if_metadata_is_old(
@@ -180,21 +183,25 @@ def test_transaction_coordinator_is_where_it_was_found_if_metadata_is_old(
     producer.close()
 
 
+@pytest.mark.parametrize("delays_s", [{}, {API_VERSIONS: 0.05, METADATA: 0.005}])
 def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
     two_names: TwoNames,
     make_producer: Callable[..., Any],
     topic: str,
     wait_until: Callable[..., None],
+    delays_s: dict[int, float],
 ) -> None:
     relays = (two_names.old, two_names.new)
+    # With the delays, the next metadata comes while the connection is not up yet.
+    for relay in (*relays, two_names.other):
+        relay.delays_s = delays_s
     two_names.addresses[METADATA][two_names.first] = [relay.bootstrap_servers for relay in relays]
-    refresh_s, connections = 0.2, 20
+    refresh_s, connections = 0.3, 12
     producer = make_producer(
         {
             "bootstrap.servers": two_names.bootstrap_servers,
             "topic.metadata.refresh.interval.ms": int(refresh_s * 1000),
-            "reconnect.backoff.ms": 500,
-            "reconnect.backoff.max.ms": 500,
+            "reconnect.backoff.max.ms": 2000,
             "log_level": 0,
         }
     )
@@ -209,3 +216,34 @@ def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
     # Each refresh, and the one that follows a closed connection, may change the address once.
     assert time.monotonic() - started > connections / 4 * refresh_s
     producer.close(0)
+
+
+def test_coordinator_that_metadata_does_not_name_is_asked_for_again_soon(
+    mock_cluster_factory: Callable[..., Any], make_producer: Callable[..., Any], topic: str
+) -> None:
+    cluster = mock_cluster_factory(brokers=3)
+    cluster.create_topic(topic, 1)
+    cluster.set_partition_leader(topic, 0, 2)
+    cluster.set_coordinator("transaction", topic, 1)
+    producer = make_producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": topic,
+            **MUCH_LATER,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(WAIT_S)
+    with producer.transaction():
+        producer.produce(topic, b"x", partition=0)
+    # Metadata names the brokers that are up, and FindCoordinator this one all the same.
+    cluster.broker_down(1)
+    while 1 in producer.list_topics(timeout=WAIT_S).brokers:
+        producer.poll(0.05)
+    cluster.start_request_tracking()
+    cluster.wait_for_requests("FindCoordinator", 3)
+
+    cluster.broker_up(1)
+    with producer.transaction(timeout=LONGEST_S):
+        producer.produce(topic, b"y", partition=0)
+    producer.close()

@@ -12,6 +12,7 @@ from io import BufferedIOBase
 from typing import Any, TypeVar
 
 __all__ = [
+    "API_VERSIONS",
     "FIND_COORDINATOR",
     "METADATA",
     "Relay",
@@ -24,7 +25,7 @@ __all__ = [
 AnySwitch = TypeVar("AnySwitch", bound="Switch")
 
 # The numbers of requests in Kafka's protocol.
-METADATA, FIND_COORDINATOR = 3, 10
+METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
 
 
 class Switch(socketserver.ThreadingTCPServer):

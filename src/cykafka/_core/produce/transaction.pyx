@@ -291,8 +291,9 @@ cdef class Transactional(Client):
                     for message in messages:
                         producer.produce("out", work(message.value()))
 
-        If the transaction fails, the consumer seeks back to the committed offsets of its group and
-        reads the messages again: none is skipped, and none is committed twice. A partition without
+        If the transaction fails, or cannot begin, the consumer seeks back to the committed offsets
+        of its group and reads the messages again: none is skipped, and none is committed twice. So
+        do not send messages again that were read before the failure. A partition without
         a committed offset starts again at the first message that the consumer returned. So handle
         the exception outside of the block and continue the loop. If the seek fails, the beginning
         of the next block repeats it. That block raises ``_RETRY`` if the consumer has returned
