@@ -70,10 +70,10 @@ typedef struct ck_queue_s ck_queue_t;
 
 /* Objects that callbacks find through the queue, which is their opaque. */
 typedef enum ck_slot_e {
-        CK_SLOT_CONSUMER = 0, /* for rebalance_cb */
-        CK_SLOT_TOKENS,       /* for oauthbearer_token_refresh_cb */
-        CK_SLOT_FLIGHT,       /* the ck_flight_t of a producer's reports */
-        CK_SLOT_HANDLE,       /* the closed Handle that runs the callbacks at the end */
+        CK_SLOT_CLIENT = 0, /* for rebalance_cb */
+        CK_SLOT_TOKENS,     /* for oauthbearer_token_refresh_cb */
+        CK_SLOT_FLIGHT,     /* the ck_flight_t of a producer's reports */
+        CK_SLOT_HANDLE,     /* the closed Handle that runs the callbacks at the end */
         CK_SLOT__CNT
 } ck_slot_t;
 

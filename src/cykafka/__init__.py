@@ -3,14 +3,22 @@
 import importlib
 
 from cykafka._core.batch.message_batch import MessageBatch
-from cykafka._core.client.handle import ThrottleEvent, __version__
+from cykafka._core.client.handle import ThrottleEvent
 from cykafka._core.common.errors import (
     ConcurrentModificationException,
     IllegalStateException,
     KafkaError,
     KafkaException,
 )
-from cykafka._core.common.library import Uuid, consistent, fnv1a, is_patched, libversion, murmur2
+from cykafka._core.common.library import (
+    Uuid,
+    __version__,
+    consistent,
+    fnv1a,
+    is_patched,
+    libversion,
+    murmur2,
+)
 from cykafka._core.common.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from cykafka._core.arrow.checksum import checksum
 from cykafka._core.common.config import OWN_KEYS, known_properties
+from cykafka._core.consume.consumer import commit_within, consume_ranges
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope.codec import EnvelopeCodec, EnvelopeError
 
@@ -21,6 +22,8 @@ __all__ = [
     "Range",
     "Ranges",
     "checksum",
+    "commit_within",
+    "consume_ranges",
     "known_properties",
     "run_command",
 ]

@@ -71,7 +71,7 @@ static void test_attached_objects_are_found(void) {
         CHECK(ck_queue_attached(queue, CK_SLOT_TOKENS) == NULL);
         ck_queue_attach(queue, CK_SLOT_TOKENS, &object);
         CHECK(ck_queue_attached(queue, CK_SLOT_TOKENS) == &object);
-        CHECK(ck_queue_attached(queue, CK_SLOT_CONSUMER) == NULL);
+        CHECK(ck_queue_attached(queue, CK_SLOT_CLIENT) == NULL);
         ck_queue_destroy(queue);
 }
 

@@ -107,16 +107,16 @@ def test_init_of_an_admin_client_that_failed_can_be_repeated(cluster: Any) -> No
 
 
 def test_private_parts_refuse_none(kafka: ModuleType, cluster: Any) -> None:
-    from cykafka._core.admin import client as _admin
+    from cykafka._core.admin import answers as _answers
     from cykafka._core.produce import delivery as _delivery
-    from cykafka._core.produce import transaction as _transaction
+    from cykafka._core.produce import transaction_block as _block
     from cykafka.admin import AdminClient
 
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         for call in (
-            lambda: _transaction.Transaction(None, None, 1.0),
+            lambda: _block.Transaction(None, None, None, 1.0),
             lambda: admin._ask(None, None),
-            lambda: _admin._serve_results(None),
+            lambda: _answers._serve_results(None, None),
             lambda: _delivery._awaited(None).send(None),
         ):
             with pytest.raises(TypeError):

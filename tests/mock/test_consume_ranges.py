@@ -1,4 +1,4 @@
-"""_consume_ranges: parts of partitions, read to their ends and no further."""
+"""consume_ranges(): parts of partitions, read to their ends and no further."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
+
+from cykafka.internal import Ranges, consume_ranges
 
 pytestmark = pytest.mark.ours
 
@@ -22,7 +24,6 @@ def reader(make_consumer: Callable[..., Any], topic: str) -> Any:
 @pytest.fixture
 def ranges(reader: Any, kafka: Any) -> Callable[..., Any]:
     """Make Ranges and assign their partitions."""
-    from cykafka.internal import Ranges
 
     def make(*each: tuple[str, int, int, int]) -> Any:
         made = Ranges(each)
@@ -37,7 +38,7 @@ def ranges(reader: Any, kafka: Any) -> Callable[..., Any]:
 def all_of(reader: Any, ranges: Any, **limits: Any) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(ranges):
-        batch = reader._consume_ranges(ranges, timeout=WAIT_S, **limits)
+        batch = consume_ranges(reader, ranges, timeout=WAIT_S, **limits)
         assert batch.errors == []
         assert len(batch)
         found += zip(batch.partitions, batch.offsets, strict=True)
@@ -64,13 +65,13 @@ def test_limits_of_messages_and_bytes_end_a_batch(
     producer.flush(WAIT_S)
 
     wanted = ranges((topic, 0, 0, 100))
-    assert len(reader._consume_ranges(wanted, 7, timeout=WAIT_S)) == 7
+    assert len(consume_ranges(reader, wanted, 7, timeout=WAIT_S)) == 7
     assert wanted.left()[0].next == 7
-    some = reader._consume_ranges(wanted, max_bytes=5000, timeout=WAIT_S)
+    some = consume_ranges(reader, wanted, max_bytes=5000, timeout=WAIT_S)
     assert 5 <= len(some) <= 7
     assert all_of(reader, wanted)[-1] == (0, 99)
     assert wanted.left() == []
-    assert not len(reader._consume_ranges(wanted, timeout=WAIT_S))
+    assert not len(consume_ranges(reader, wanted, timeout=WAIT_S))
 
 
 def test_range_that_is_not_there_yet_waits_for_the_time_and_then_goes_on(
@@ -79,20 +80,20 @@ def test_range_that_is_not_there_yet_waits_for_the_time_and_then_goes_on(
     fill(topic, 5, 3)
     wanted = ranges((topic, 3, 3, 7))
 
-    assert list(reader._consume_ranges(wanted, timeout=0.3).offsets) == [3, 4]
+    assert list(consume_ranges(reader, wanted, timeout=0.3).offsets) == [3, 4]
     (left,) = wanted.left()
     assert left == (topic, 3, 5, 7, 5)
     assert (left.next, left.end, left.eof) == (5, 7, 5)
 
     fill(topic, 5, 3)
-    assert list(reader._consume_ranges(wanted, timeout=WAIT_S).offsets) == [5, 6]
+    assert list(consume_ranges(reader, wanted, timeout=WAIT_S).offsets) == [5, 6]
 
 
 def test_offset_out_of_range_is_an_error_of_the_batch(
     reader: Any, ranges: Any, topic: str, fill: Any, kafka: Any
 ) -> None:
     fill(topic, 5, 0)
-    batch = reader._consume_ranges(ranges((topic, 0, 90, 99)), timeout=WAIT_S)
+    batch = consume_ranges(reader, ranges((topic, 0, 90, 99)), timeout=WAIT_S)
 
     (message,) = batch.errors
     assert message.error().code() == kafka.KafkaError._AUTO_OFFSET_RESET
@@ -113,7 +114,6 @@ def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fil
 def test_what_an_exception_leaves_comes_with_the_next_call(
     make_consumer: Any, topic: str, fill: Any, kafka: Any, wait_until: Any
 ) -> None:
-    from cykafka.internal import Ranges
 
     def angry(_: str) -> None:
         nonlocal raised
@@ -129,12 +129,12 @@ def test_what_an_exception_leaves_comes_with_the_next_call(
     wanted = Ranges([(topic, 0, 0, 11)])
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     with pytest.raises(RuntimeError, match="no statistics"):
-        consumer._consume_ranges(wanted, timeout=WAIT_S)
+        consume_ranges(consumer, wanted, timeout=WAIT_S)
 
     found: list[int] = []
     wait_until(
         lambda: len(found) == 10,
-        lambda: found.extend(consumer._consume_ranges(wanted, timeout=0.1).offsets),
+        lambda: found.extend(consume_ranges(consumer, wanted, timeout=0.1).offsets),
     )
     assert found == list(range(10))
 
@@ -147,7 +147,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
     def wait() -> None:
         began.set()
         try:
-            reader._consume_ranges(wanted, timeout=WAIT_S)
+            consume_ranges(reader, wanted, timeout=WAIT_S)
         except RuntimeError as error:
             errors.append(error)
 
@@ -164,7 +164,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
 
     wait_until(refused, lambda: None)
     with pytest.raises(RuntimeError, match="another call reads these ranges"):
-        reader._consume_ranges(wanted, timeout=0)
+        consume_ranges(reader, wanted, timeout=0)
     with pytest.raises(RuntimeError, match="reads these ranges"):
         wanted.__init__([])
     reader.close()
@@ -188,26 +188,24 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
     ],
 )
 def test_ranges_that_cannot_be_are_refused(given: Any, error: type[Exception], text: str) -> None:
-    from cykafka.internal import Ranges
 
     with pytest.raises(error, match=text):
         Ranges(given)
 
 
 def test_arguments_are_checked(reader: Any, ranges: Any, topic: str) -> None:
-    from cykafka.internal import Ranges
 
     wanted = ranges((topic, 0, 0, 1))
     with pytest.raises(TypeError, match="ranges: expected Ranges, got list"):
-        reader._consume_ranges([(topic, 0, 0, 1)])
+        consume_ranges(reader, [(topic, 0, 0, 1)])
     with pytest.raises(ValueError, match="max_messages"):
-        reader._consume_ranges(wanted, 0)
+        consume_ranges(reader, wanted, 0)
     with pytest.raises(ValueError, match="max_bytes"):
-        reader._consume_ranges(wanted, max_bytes=0)
+        consume_ranges(reader, wanted, max_bytes=0)
     with pytest.raises(ValueError, match="__init__"):
-        reader._consume_ranges(Ranges.__new__(Ranges))
+        consume_ranges(reader, Ranges.__new__(Ranges))
     assert len(Ranges.__new__(Ranges)) == 0
     reader.close()
     with pytest.raises(RuntimeError, match="closed"):
-        reader._consume_ranges(wanted)
+        consume_ranges(reader, wanted)
     assert len(wanted.left()) == 1

@@ -71,7 +71,7 @@ def test_package_is_marked_as_typed(package: Path) -> None:
 
 
 def test_every_compiled_module_has_a_stub(package: Path) -> None:
-    compiled = {path.name.split(".")[0] for path in package.glob("*.so")}
+    compiled = {path.parent / path.name.split(".")[0] for path in package.rglob("*.so")}
 
-    assert compiled
-    assert compiled == {path.stem for path in package.glob("*.pyi")} & compiled
+    assert len(compiled) > 30
+    assert {path for path in compiled if not path.with_suffix(".pyi").exists()} == set()

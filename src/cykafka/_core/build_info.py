@@ -8,9 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from cykafka._core.client.handle import __version__
 from cykafka._core.common.config import builtin_features
-from cykafka._core.common.library import is_patched, librdkafka_path, libversion
+from cykafka._core.common.library import __version__, is_patched, librdkafka_path, libversion
 from cykafka._core.common.naming import public
 
 # Written when the package is built: see vendor/librdkafka.py.

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cykafka import KafkaError, KafkaException, Message, MessageBatch, TopicPartition
-from cykafka.internal import Range, Ranges
+from cykafka.internal import Range, Ranges, consume_ranges
 from cykafka.spark.consumers import OpenConsumer, borrowed, consumer_config
 from cykafka.spark.loss import ADVICE, GONE, DataLossError
 from cykafka.spark.offsets import PartitionRange
@@ -128,7 +128,7 @@ class _Task:
         """The next records: none if errors came, or nothing did."""
         until = self.deadline if self.assign_at is None else min(self.deadline, self.assign_at)
         wait = max(min(WAIT_S, until - time.monotonic()), 0.0)
-        batch = self.consumer._consume_ranges(self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
+        batch = consume_ranges(self.consumer, self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
         for message in batch.errors:
             self._heed(message)
         if self.assign_at is not None and self.assign_at <= time.monotonic() and len(self.wanted):

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cykafka._core.client.handle import live_handles
+    from cykafka._core.common.library import live_handles
     from cykafka.testing.cluster import MockCluster, MockRequest
     from cykafka.testing.kafka import KafkaCluster, KafkaClusterError, KafkaNode, NoBrokerError
 
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "live_handles":
-        module = "cykafka._core.client.handle"
+        module = "cykafka._core.common.library"
     else:
         module = f"cykafka.testing.{'cluster' if name.startswith('Mock') else 'kafka'}"
     return getattr(import_module(module), name)

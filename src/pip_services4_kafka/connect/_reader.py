@@ -36,6 +36,7 @@ from cykafka import (
     MessageBatch,
     TopicPartition,
 )
+from cykafka.internal import commit_within
 from pip_services4_kafka._errors import kafka_error, typed, with_cause
 from pip_services4_kafka.connect._logs import RareLog
 from pip_services4_kafka.connect._one_by_one import OneByOne
@@ -214,7 +215,7 @@ class Reader:
         if not positions:
             return
         done = self._ask(
-            "commit", lambda consumer: consumer._commit_within(positions, self.commit_timeout)
+            "commit", lambda consumer: commit_within(consumer, positions, self.commit_timeout)
         )
         for position in done or ():
             if position.error is not None:

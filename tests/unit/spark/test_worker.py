@@ -82,7 +82,7 @@ class MadeUp:
     def resume(self, partitions: list[Any]) -> None: ...
     def poll(self, timeout: float) -> None: ...
 
-    def _consume_ranges(self, wanted: Any, rows: int, size: int, wait: float) -> Batch:
+    def consume_ranges(self, wanted: Any, rows: int, size: int, wait: float) -> Batch:
         batch = Batch()
         if self.acts:
             self.acts.pop(0)(self, (wanted, batch))
@@ -121,6 +121,7 @@ def error(code: int, partition: int = 0) -> Act:
 def task(
     made_up: MadeUp, monkeypatch: pytest.MonkeyPatch, *ranges: tuple[int, int, int], **given: str
 ) -> worker._Task:
+    monkeypatch.setattr(worker, "consume_ranges", MadeUp.consume_ranges)
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: made_up.now))
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
     options = ReadOptions.of({**base, **{k.lower(): v for k, v in given.items()}}, "batch")

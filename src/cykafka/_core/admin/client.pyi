@@ -6,13 +6,13 @@ from typing import Any, Self, TypeVar, overload
 from typing_extensions import disjoint_base
 
 from cykafka._core.admin.request import Request
-from cykafka._core.client.client import Client
+from cykafka._core.client.handle import Handle
 from cykafka._core.model.group import GroupMetadata
 
 _K = TypeVar("_K")
 
 @disjoint_base
-class Admin(Client):
+class Admin(Handle):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @overload
     def _ask(self, request: Request, keys: None, **options: Any) -> Future[Any]: ...

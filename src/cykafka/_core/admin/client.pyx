@@ -1,24 +1,12 @@
-"""Admin: a handle that makes requests to the cluster and returns a Future for each answer.
-
-librdkafka puts the answers on a queue of ours. A thread of ours reads it while requests are in
-flight, so poll() is not needed. librdkafka's background queue would not do: its thread must not
-close the handle, and it drops unserved answers when the handle is destroyed.
-"""
-import threading
+"""Admin: the native half of AdminClient. It makes requests; each answer is a Future."""
 import warnings
-from concurrent.futures import Future
 
 from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.admin.request cimport (
-    Request,
-    c_text,
-    choose_options,
-    new_options,
-    options_t,
-    text_or_none,
-)
+from cykafka._core.admin.answers cimport Answers
+from cykafka._core.admin.request cimport Request, c_text, text_or_none
 from cykafka._core.clib.csrc cimport (
     CK_CALL_GROUPS,
     PyThread_get_thread_ident,
@@ -30,49 +18,21 @@ from cykafka._core.clib.csrc cimport (
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_PRODUCER,
-    RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
-    RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
-    RD_KAFKA_RESP_ERR__DESTROY,
-    RD_KAFKA_RESP_ERR__NOENT,
-    RD_KAFKA_RESP_ERR__TIMED_OUT,
-    rd_kafka_metadata,
-    rd_kafka_metadata_destroy,
-    rd_kafka_metadata_t,
     rd_kafka_outq_len,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_new,
-    rd_kafka_queue_yield,
-    rd_kafka_resp_err_t,
     rd_kafka_t,
 )
-from cykafka._core.clib.librdkafka_admin cimport (
-    rd_kafka_AdminOptions_destroy,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_event_destroy,
-    rd_kafka_event_error,
-    rd_kafka_event_error_string,
-    rd_kafka_event_opaque,
-    rd_kafka_event_t,
-    rd_kafka_group_info,
-    rd_kafka_group_list,
-    rd_kafka_queue_poll,
-)
-from cykafka._core.client.client cimport copied, new_call
+from cykafka._core.clib.librdkafka_admin cimport rd_kafka_group_info, rd_kafka_group_list
+from cykafka._core.client.handle cimport Handle, copied, new_call
 from cykafka._core.common.arguments cimport NOW, deadline_after, timeout_ms
 from cykafka._core.common.config cimport merged_config
 from cykafka._core.common.errors cimport check_doing, error_from
 
-from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.metadata import BrokerMetadata
 from cykafka._core.model.group import GroupMember, GroupMetadata
 
 
-# Of partitions that may have a leader by now.
-_NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
-              <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
-
-
-cdef class Admin(Client):
+@cython.no_gc_clear
+cdef class Admin(Handle):
     """The native half of AdminClient.
 
     ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)`` take
@@ -81,26 +41,19 @@ cdef class Admin(Client):
     """
 
     def __cinit__(self, *args, **kwargs):
-        self._pending = {}
+        self._answers = Answers.__new__(Answers)
         self._answered = True
+        self._role = self._answers
+        self._closed_words = "AdminClient has been closed"
 
     def __init__(self, *args, **kwargs):
         self.check_new()
         try:
+            conf = self.new_conf(merged_config(args, kwargs, type(self).__name__))
             # A consumer would do as well; a producer is the lighter one.
-            self.open(RD_KAFKA_PRODUCER, merged_config(args, kwargs, type(self).__name__))
+            self.start(RD_KAFKA_PRODUCER, conf)
         finally:
             self._opening = False
-
-    def __dealloc__(self):
-        # As Handle's: for classes that hide __del__.
-        if self._generation == ck_runtime_generation:
-            self.release()
-
-    cdef str closed_words(self):
-        return "AdminClient has been closed"
-
-    # -- asking
 
     def _ask(self, Request request not None, keys, **options):
         """Make a request.
@@ -120,140 +73,7 @@ cdef class Admin(Client):
             Already running, so they cannot be cancelled. Each gets a result or a KafkaException.
             If the handle is closed first, its code is ``_DESTROY``.
         """
-        cdef options_t chosen
-        cdef rd_kafka_AdminOptions_t *c_options
-        cdef char errstr[512]
-        cdef size_t number
-        cdef rd_kafka_t *rk
-        choose_options(&chosen, options)
-        futures = _future() if keys is None else {key: _future() for key in keys}
-        rk = self.enter()
-        if self._results is NULL:
-            self._results = rd_kafka_queue_new(rk)
-        self.leave()
-        if isinstance(futures, dict) and not futures:
-            return futures
-        request._futures = futures
-        self._number += 1
-        number = self._number
-        self._pending[number] = request
-        try:
-            self.ensure_thread()
-            rk = self.enter()
-        except:
-            self._pending.pop(number, None)
-            self.look_again()
-            raise
-        with nogil:
-            c_options = new_options(rk, request._op, &chosen, <void *>number, errstr,
-                                    sizeof(errstr))
-            if c_options is not NULL:
-                request.submit(rk, c_options, self._results)
-                rd_kafka_AdminOptions_destroy(c_options)
-        self.leave()
-        if c_options is NULL:
-            self._pending.pop(number, None)
-            self.look_again()
-            raise ValueError(errstr.decode("utf-8", "replace"))
-        return futures
-
-    cdef int ensure_thread(self) except -1:
-        # Between here and the thread's last look at _pending nothing lets go of the GIL.
-        if not self._serving:
-            self._serving = True
-            try:
-                threading.Thread(target=_serve_results, args=(self,), daemon=True,
-                                 name=f"{type(self).__name__} results").start()
-            except:
-                self._serving = False
-                raise
-        return 0
-
-    cdef int look_again(self) except -1:
-        """Have the thread see that there may be nothing left to wait for."""
-        if self._results is not NULL and self._open_in == ck_runtime_generation:
-            rd_kafka_queue_yield(self._results)
-        return 0
-
-    # -- answers
-
-    cdef int serve_results(self) except -1:
-        """Give out answers until no request is left. Keeps the handle alive that long."""
-        cdef rd_kafka_event_t *event
-        while self._pending:
-            if self._generation != ck_runtime_generation:
-                return 0  # a future's callback has forked: the rest is the parent's
-            if self._open_in != ck_runtime_generation:
-                # Somebody is closing it: awaited, for Ctrl-C may make him think better of it.
-                self._closed.wait()
-                if self._open_in != ck_runtime_generation:
-                    return 0
-            self._calls += 1
-            with nogil:
-                event = rd_kafka_queue_poll(self._results, -1)
-            self.leave()
-            if event is not NULL:
-                self.complete(event)
-        return 0
-
-    cdef int complete(self, rd_kafka_event_t *event) except -1:
-        # The event is nobody's but ours, and outlives the handle if it has to: no call in flight.
-        cdef Request request = self._pending.pop(<size_t>rd_kafka_event_opaque(event), None)
-        cdef rd_kafka_resp_err_t err
-        outcome = None
-        try:
-            if request is not None:
-                err = rd_kafka_event_error(event)
-                if err:
-                    outcome = error_from(err, rd_kafka_event_error_string(event))
-                    if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
-                        self.refresh_metadata(False)
-                    elif err == RD_KAFKA_RESP_ERR__NOENT:  # no partition has a leader
-                        self.refresh_metadata(True)
-                else:
-                    outcome = request.decode(event)
-                    if isinstance(outcome, dict) and any(
-                            isinstance(each, KafkaError) and each in _NO_LEADER
-                            for each in outcome.values()):
-                        self.refresh_metadata(True)
-        except BaseException as failure:
-            outcome = failure
-        finally:
-            with nogil:
-                rd_kafka_event_destroy(event)
-        if request is not None:
-            try:
-                request.settle(outcome)
-            except BaseException as failure:
-                request.settle(failure)  # an answer in a form nobody expects
-        return 0
-
-    cdef int refresh_metadata(self, bint topics) except -1:
-        """Make librdkafka request the controller and the partition leaders again, without waiting.
-
-        Without this, a client without topics would learn only at the next regular refresh, minutes
-        later, that the controller has moved or that a topic now has leaders. All requests until
-        then would fail too. librdkafka's thread handles the answer.
-        """
-        cdef const rd_kafka_metadata_t *metadata = NULL
-        if self._open_in != ck_runtime_generation:
-            return 0
-        self._calls += 1
-        with nogil:
-            rd_kafka_metadata(self._ptr, topics, NULL, &metadata, 0)
-            if metadata is not NULL:
-                rd_kafka_metadata_destroy(metadata)
-        self.leave()
-        return 0
-
-    cdef int give_up(self) except -1:
-        """Fail the remaining futures."""
-        while self._pending:
-            _, request = self._pending.popitem()
-            (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
-                                                 f"{type(self).__name__} was closed before the "
-                                                 "answer came"))
-        return 0
+        return self._answers.ask(self, request, keys, options)
 
     # -- synchronous calls
 
@@ -327,26 +147,6 @@ cdef class Admin(Client):
 
     # -- closing
 
-    cdef void wake(self) noexcept nogil:
-        Client.wake(self)
-        if self._results is not NULL:
-            rd_kafka_queue_yield(self._results)
-
-    cdef int release(self) except -1:
-        cdef rd_kafka_queue_t *results = self._results
-        self._results = NULL
-        if results is not NULL:
-            with nogil:
-                rd_kafka_queue_destroy(results)
-        return 0
-
-    cdef int destroy(self, int flags, int64_t deadline=-1, bint signals=False) except -1:
-        try:
-            Client.destroy(self, flags, deadline, signals)
-        finally:
-            self.give_up()
-        return 0
-
     def close(self, timeout=None):
         """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
 
@@ -371,8 +171,8 @@ cdef class Admin(Client):
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if self.begin_close(deadline):
-            self._answered = not self._pending
-            self.destroy(0, deadline, True)
+            self._answered = not self._answers.pending
+            self.destroy(0, NULL, deadline, True)
         return self._answered
 
     def __enter__(self):
@@ -388,19 +188,6 @@ cdef class Admin(Client):
 
     def __bool__(self):
         return True
-
-
-def _serve_results(Admin handle not None):
-    try:
-        handle.serve_results()
-    finally:
-        handle._serving = False
-
-
-def _future():
-    future = Future()
-    future.set_running_or_notify_cancel()
-    return future
 
 
 cdef object _group_from(const rd_kafka_group_list *groups, int index):

@@ -40,7 +40,6 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_group_result_name,
     rd_kafka_group_result_partitions,
 )
-from cykafka._core.client.handle cimport write_unraisable
 from cykafka._core.common.arguments cimport (
     MAX_REQUEST_MS,
     MIN_LEADERS_MS,
@@ -48,6 +47,7 @@ from cykafka._core.common.arguments cimport (
     timeout_ms,
     utf8,
 )
+from cykafka._core.common.exceptions cimport write_unraisable
 from cykafka._core.common.partition cimport partitions_from
 
 from cykafka._core.common.errors import KafkaError, KafkaException

@@ -89,7 +89,7 @@ cdef extern from "ck_queue.h" nogil:
     ctypedef struct ck_queue_t
 
     ctypedef enum ck_slot_t:
-        CK_SLOT_CONSUMER
+        CK_SLOT_CLIENT
         CK_SLOT_TOKENS
         CK_SLOT_FLIGHT
         CK_SLOT_HANDLE

@@ -1,11 +1,15 @@
-"""Handle: the life of an rd_kafka_t, and its callbacks.
+"""Handle: the life of an rd_kafka_t, its callbacks, and what every client asks the brokers.
 
 A handle is new, open, closing or closed. Every call that lets go of the GIL while it uses the
 rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
 awaits those in flight, and only then destroys. Python callbacks run outside of counted calls
-(rebalance callbacks excepted, see _fetcher), so a callback may close its own handle.
+(except rebalance callbacks, see consume/membership), so a callback may close its own handle.
 
-Longer than 500 lines: the life of a handle is one state machine, and reads best in one place.
+What one kind of client adds to that is its Role: events of its own, and what it gives back before
+the rd_kafka_t is destroyed.
+
+The garbage collector clears neither a handle nor a role: Python's callables are in dicts and lists
+of theirs, where it breaks every cycle. So a handle finds its parts until it is freed.
 """
 import atexit
 import logging
@@ -14,24 +18,22 @@ import threading
 import warnings
 import weakref
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetObject, PyErr_WriteUnraisable
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF, Py_XDECREF
+cimport cython
+from libc.stdint cimport int64_t
+from libc.string cimport strdup
 
 from cykafka._core.clib.csrc cimport (
-    CK_EVENT_COMMIT,
+    CK_CALL_METADATA,
     CK_EVENT_DELIVERY,
     CK_EVENT_ERROR,
     CK_EVENT_LOG,
     CK_EVENT_REPORT,
     CK_EVENT_STATS,
     CK_EVENT_THROTTLE,
-    CK_KIND_CALL,
-    CK_KIND_DELIVERY,
-    CK_KIND_EVENT,
-    CK_KIND_FETCHED,
     CK_KIND_HANDLE,
-    CK_KIND_TOPIC,
-    CK_SLOT_CONSUMER,
+    CK_SLOT_CLIENT,
     CK_SLOT_FLIGHT,
     CK_SLOT_HANDLE,
     CK_SLOT_TOKENS,
@@ -40,6 +42,10 @@ from cykafka._core.clib.csrc cimport (
     ck_bell_new,
     ck_bell_ring,
     ck_bell_wait,
+    ck_call_leave,
+    ck_call_new,
+    ck_call_start,
+    ck_call_wait,
     ck_callback_error,
     ck_callback_is_background,
     ck_callback_log,
@@ -72,18 +78,17 @@ from cykafka._core.clib.csrc cimport (
     ck_queue_new,
     ck_queue_pop,
     ck_queue_t,
-    ck_runtime_alive,
     ck_runtime_count,
     ck_runtime_generation,
     ck_runtime_now_ms,
-    ck_runtime_version,
 )
 cimport cykafka._core.clib.csrc as runtime
 from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_CONSUMER,
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+    RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_clusterid,
     rd_kafka_conf_destroy,
     rd_kafka_conf_set_error_cb,
     rd_kafka_conf_set_log_cb,
@@ -92,30 +97,43 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_conf_set_throttle_cb,
     rd_kafka_error_t,
     rd_kafka_last_error,
+    rd_kafka_mem_free,
+    rd_kafka_metadata,
+    rd_kafka_metadata_destroy,
+    rd_kafka_metadata_t,
     rd_kafka_name,
     rd_kafka_new,
     rd_kafka_queue_destroy,
-    rd_kafka_poll_set_consumer,
-    rd_kafka_queue_get_consumer,
     rd_kafka_queue_get_main,
     rd_kafka_queue_yield,
-    rd_kafka_resp_err_t,
     rd_kafka_sasl_background_callbacks_enable,
+    rd_kafka_sasl_set_credentials,
     rd_kafka_set_log_queue,
     rd_kafka_t,
     rd_kafka_version_str,
 )
 from cykafka._core.client.oauth cimport TokenSource
-from cykafka._core.common.arguments cimport NOW, SLICE, int_ms
-from cykafka._core.common.config cimport conf_from, take_callable
-from cykafka._core.common.errors cimport check_error, error_from
-from cykafka._core.common.message cimport (
-    Message,
-    in_flight_destroy,
-    in_flight_t,
-    message_delivered,
+from cykafka._core.common.arguments cimport (
+    NOW,
+    SLICE,
+    deadline_after,
+    hidden_utf8,
+    int_ms,
+    plain_str,
+    timeout_ms,
 )
-from cykafka._core.common.partition cimport partitions_from
+from cykafka._core.common.config cimport (
+    conf_from,
+    is_secret,
+    property_names,
+    property_of,
+    take_callable,
+)
+from cykafka._core.common.errors cimport check_doing, check_error
+from cykafka._core.common.exceptions cimport MAX_CONTEXTS, chain, write_unraisable
+from cykafka._core.common.message cimport in_flight_destroy, in_flight_t
+from cykafka._core.common.metadata cimport metadata_from
+from cykafka._core.common.partition cimport c_name
 
 from cykafka._core.common.errors import (
     ClosedError,
@@ -123,10 +141,8 @@ from cykafka._core.common.errors import (
     KafkaError,
     KafkaException,
 )
+from cykafka._core.common.library import __version__
 from cykafka._core.common.naming import public
-
-# Asked of importlib.metadata it would take half of the time that the package's import takes.
-__version__ = ck_runtime_version().decode()
 
 cdef enum:
     NEW, OPEN, CLOSING, CLOSED
@@ -137,8 +153,8 @@ cdef enum:
     EXIT_WAIT_MS = 1000
 
 cdef enum:
-    # How far chain() follows contexts, which a program may have made circular.
-    MAX_CONTEXTS = 1000
+    # How often a client without an answer asks for metadata, ms.
+    ASK_AGAIN_MS = 100
 
 # syslog's levels, 0 to 7, in Python's.
 cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
@@ -162,26 +178,6 @@ class ThrottleEvent:
                 f"for {int(self.throttle_time * 1000)} ms")
 
 
-def live_handles():
-    """The number of live librdkafka objects, by kind: for tests and for finding leaks.
-
-    Returns
-    -------
-    dict of str to int
-        ``handles`` (until they are really destroyed, which may be after ``close()``), ``topics``,
-        ``events`` (waiting for a callback), ``reports`` (messages in
-        flight with a delivery callback), ``fetched`` (messages on loan from librdkafka),
-        ``deliveries`` (batches in flight, or with outcomes still referenced) and ``calls`` (calls
-        to brokers, abandoned ones included).
-    """
-    return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
-            "events": ck_runtime_alive(CK_KIND_EVENT),
-            "reports": runtime.ck_runtime_reports,
-            "fetched": ck_runtime_alive(CK_KIND_FETCHED),
-            "deliveries": ck_runtime_alive(CK_KIND_DELIVERY),
-            "calls": ck_runtime_alive(CK_KIND_CALL)}
-
-
 cdef object _logger_of(object logger):
     if logger is None or hasattr(logger, "log"):
         return logger
@@ -193,15 +189,49 @@ cdef object _logger_of(object logger):
                     f"got {type(logger).__name__}")
 
 
+@cython.no_gc_clear
+cdef class Role:
+    """What one kind of client adds to its handle. The handle owns it; it does not refer back."""
+
+    cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
+        """The queue that waiting calls sleep on, with a reference for the caller."""
+        return rd_kafka_queue_get_main(rk)
+
+    cdef void wake(self, Handle handle) noexcept nogil:
+        """End waits of calls in flight that the wait queue does not end."""
+
+    cdef int serve(self, Handle handle, ck_event_t *event) except -1:
+        """Handle an event that only clients of this kind get."""
+        return 0
+
+    cdef int64_t undelivered(self, Handle handle) noexcept:
+        """How many messages the client has not delivered yet."""
+        return 0
+
+    cdef int release(self, Handle handle) except -1:
+        """Give back what must go before the rd_kafka_t. It may be called more than once."""
+        return 0
+
+
+@cython.no_gc_clear
 cdef class Handle:
-    """What Producer and Consumer share."""
+    """What Producer, Consumer and AdminClient share."""
+
+    def __cinit__(self, *args, **kwargs):
+        self._callbacks = {}
+        self._role = Role.__new__(Role)
+        self._closed_words = "Handle has been closed"
 
     def __dealloc__(self):
         cdef bint done
-        # For handles whose class hides __del__; the attributes may be gone by now.
+        # For handles whose class hides __del__.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
-            self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms() + EXIT_WAIT_MS,
-                      False, &done)
+            try:
+                self._role.release(self)
+            except BaseException as exception:
+                write_unraisable(exception, None)
+            self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
+                      ck_runtime_now_ms() + EXIT_WAIT_MS, False, &done)
             if done:
                 _settle(self._events)
         if self._ptr is NULL:
@@ -221,7 +251,7 @@ cdef class Handle:
                 _warn_unclosed(self)
             finally:
                 # The collector may run in any thread, which must not wait for long.
-                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
                              ck_runtime_now_ms() + EXIT_WAIT_MS)
 
     def __repr__(self):
@@ -239,20 +269,18 @@ cdef class Handle:
         self._opening = True
         return 0
 
-    cdef int open(self, rd_kafka_type_t kind, dict config) except -1:
-        cdef char errstr[512]
+    cdef rd_kafka_conf_t *new_conf(self, dict config) except NULL:
+        """A configuration with the callbacks of every client, for start(). Takes its own keys out
+        of the dict."""
         cdef rd_kafka_conf_t *conf
-        cdef rd_kafka_error_t *error = NULL
-        cdef rd_kafka_t *rk
-        self._error_cb = take_callable(config, "error_cb")
-        self._throttle_cb = take_callable(config, "throttle_cb")
-        self._stats_cb = take_callable(config, "stats_cb")
+        callbacks = {name: take_callable(config, name)
+                     for name in ("error_cb", "throttle_cb", "stats_cb")}
         oauth_cb = take_callable(config, "oauth_cb")
-        self._logger = _logger_of(config.pop("logger", None))
+        logger = _logger_of(config.pop("logger", None))
         config.setdefault("client.software.name", "cykafka")
         config.setdefault("client.software.version",
                           f"{__version__}-librdkafka-{rd_kafka_version_str().decode()}")
-        if self._logger is not None:
+        if logger is not None:
             config["log.queue"] = True
         if self._events is NULL:  # an __init__ that raised may have left one
             self._events = ck_queue_new()
@@ -262,14 +290,33 @@ cdef class Handle:
             self._loans = ck_loans_new()
         if self._events is NULL or self._bell is NULL or self._loans is NULL:
             raise MemoryError
+        self._callbacks = {**callbacks, "logger": logger}
         self._tokens = None if oauth_cb is None else TokenSource(oauth_cb)
         self._dispatching = threading.Lock()
         conf = conf_from(config)
-        try:
-            self.set_callbacks(conf)
-        except:
-            rd_kafka_conf_destroy(conf)
-            raise
+        rd_kafka_conf_set_opaque(conf, self._events)
+        # librdkafka keeps its defaults for the others.
+        if callbacks["error_cb"] is not None:
+            rd_kafka_conf_set_error_cb(conf, ck_callback_error)
+        if callbacks["throttle_cb"] is not None:
+            rd_kafka_conf_set_throttle_cb(conf, ck_callback_throttle)
+        if callbacks["stats_cb"] is not None:
+            rd_kafka_conf_set_stats_cb(conf, ck_callback_stats)
+        if logger is not None:
+            rd_kafka_conf_set_log_cb(conf, ck_callback_log)
+        if self._tokens is not None:
+            self._tokens.enable(conf, self._events)
+        else:
+            ck_queue_attach(self._events, CK_SLOT_TOKENS, NULL)
+        self._has_callbacks = oauth_cb is not None or any(
+            each is not None for each in self._callbacks.values())
+        return conf
+
+    cdef int start(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf) except -1:
+        """Make the rd_kafka_t, which takes the configuration over, and open the handle."""
+        cdef char errstr[512]
+        cdef rd_kafka_error_t *error = NULL
+        cdef rd_kafka_t *rk
         with nogil:
             rk = rd_kafka_new(kind, conf, errstr, sizeof(errstr))
         if rk is NULL:
@@ -286,13 +333,8 @@ cdef class Handle:
             Py_INCREF(self._tokens)
         self._generation = ck_runtime_generation
         # All of this before the handle is open: from then on the interpreter's end may close it.
-        if kind == RD_KAFKA_CONSUMER:
-            # Errors, statistics and logs come to the queue that poll() and consume() serve.
-            rd_kafka_poll_set_consumer(rk)
-            self._wait_queue = rd_kafka_queue_get_consumer(rk)
-        else:
-            self._wait_queue = rd_kafka_queue_get_main(rk)
-        if self._logger is not None:
+        self._wait_queue = self._role.wait_queue(rk)
+        if self._callbacks["logger"] is not None:
             rd_kafka_set_log_queue(rk, NULL)
         if self._tokens is not None:
             with nogil:
@@ -308,28 +350,9 @@ cdef class Handle:
             except:
                 if self.begin_close():
                     # oauth_cb may still run, for any time.
-                    self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms(), True)
+                    self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL, ck_runtime_now_ms(),
+                                 True)
                 raise
-        return 0
-
-    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
-        """Register the C callbacks; those nobody wants are left to librdkafka's defaults."""
-        rd_kafka_conf_set_opaque(conf, self._events)
-        if self._error_cb is not None:
-            rd_kafka_conf_set_error_cb(conf, ck_callback_error)
-        if self._throttle_cb is not None:
-            rd_kafka_conf_set_throttle_cb(conf, ck_callback_throttle)
-        if self._stats_cb is not None:
-            rd_kafka_conf_set_stats_cb(conf, ck_callback_stats)
-        if self._logger is not None:
-            rd_kafka_conf_set_log_cb(conf, ck_callback_log)
-        if self._tokens is not None:
-            self._tokens.enable(conf, self._events)
-        else:
-            ck_queue_attach(self._events, CK_SLOT_TOKENS, NULL)
-        self._has_callbacks = (self._error_cb is not None or self._throttle_cb is not None
-                               or self._stats_cb is not None or self._logger is not None
-                               or self._tokens is not None or self._on_commit is not None)
         return 0
 
     # -- calls in flight
@@ -351,18 +374,14 @@ cdef class Handle:
         """Call it between two slices of a wait outside of counted calls. It runs signal handlers
         and raises if the handle is closed or being closed.
 
-        `before` is _close_after as it was when the wait began.
+        `before` is the role's closes_later as it was when the wait began.
         """
         PyErr_CheckSignals()
         if self._open_in != ck_runtime_generation:
             self.refuse()
-        if self._close_after and not before:
+        if self._role.closes_later and not before:
             raise ClosedError(f"{_name(self)} is being closed by a signal handler")
         return 0
-
-    cdef str closed_words(self):
-        """confluent_kafka's text for such a client when it is closed or was never opened."""
-        return "Handle has been closed"
 
     cdef int refuse(self, str words=None) except -1:
         """Raise unless the handle is usable, as it is for the thread that closes it and runs its
@@ -371,7 +390,7 @@ cdef class Handle:
         if exiting() and me not in (self._closer, _main_thread):
             raise SystemExit
         if words is None:
-            words = self.closed_words()
+            words = self._closed_words
         if self._state == NEW:
             raise RuntimeError(f"{words}: {_name(self)}.__init__ was not called")
         if self._generation != ck_runtime_generation:
@@ -462,63 +481,38 @@ cdef class Handle:
             event = ck_queue_pop(self._events)
             if event is NULL:
                 return 0
-            if event.kind == CK_EVENT_REPORT:
-                self.deliver(<ck_report_t *>event)
-            elif event.kind == CK_EVENT_DELIVERY:
-                self.tell(event)
-            else:
+            if event.kind in (CK_EVENT_ERROR, CK_EVENT_THROTTLE, CK_EVENT_STATS, CK_EVENT_LOG):
                 self.serve(<ck_notice_t *>event)
+            else:
+                self._role.serve(self, event)
             if self._generation != ck_runtime_generation:
                 self.refuse()  # the callback has forked: the rest is the parent's
         return 0
 
     cdef int serve(self, ck_notice_t *notice) except -1:
+        """Handle an event that every client may get."""
         cdef ck_event_kind_t kind = notice.event.kind
         try:
             if kind == CK_EVENT_ERROR:
-                if self._error_cb is not None:
-                    self._error_cb(KafkaError(notice.event.code, _text(notice), notice.fatal))
+                callback = self._callbacks.get("error_cb")
+                if callback is not None:
+                    callback(KafkaError(notice.event.code, _text(notice), notice.fatal))
             elif kind == CK_EVENT_THROTTLE:
-                if self._throttle_cb is not None:
-                    self._throttle_cb(ThrottleEvent(_text(notice), notice.event.code,
-                                                    notice.number / 1e3))
+                callback = self._callbacks.get("throttle_cb")
+                if callback is not None:
+                    callback(ThrottleEvent(_text(notice), notice.event.code, notice.number / 1e3))
             elif kind == CK_EVENT_STATS:
-                if self._stats_cb is not None:
-                    self._stats_cb(_text(notice))
-            elif kind == CK_EVENT_COMMIT:
-                if self._on_commit is not None:
-                    error = (error_from(<rd_kafka_resp_err_t>notice.event.code, NULL)
-                             if notice.event.code else None)
-                    self._on_commit(error, partitions_from(notice.partitions))
-            elif kind == CK_EVENT_LOG:
-                if self._logger is not None:
+                callback = self._callbacks.get("stats_cb")
+                if callback is not None:
+                    callback(_text(notice))
+            else:
+                logger = self._callbacks.get("logger")
+                if logger is not None:
                     facility = b"" if notice.facility is NULL else <bytes>notice.facility
-                    self._logger.log(LOG_LEVELS[max(0, min(notice.event.code, 7))], "%s [%s] %s",
-                                     facility.decode("utf-8", "replace"), self._label,
-                                     _text(notice))
+                    logger.log(LOG_LEVELS[max(0, min(notice.event.code, 7))], "%s [%s] %s",
+                               facility.decode("utf-8", "replace"), self._label, _text(notice))
         finally:
             ck_event_destroy(&notice.event)
-        return 0
-
-    cdef int deliver(self, ck_report_t *report) except -1:
-        # What went with the record into librdkafka comes back to us here.
-        cdef in_flight_t *sent = <in_flight_t *>report
-        cdef Message message
-        on_delivery = error = None
-        try:
-            if report.event.code:
-                error = KafkaError(report.event.code)
-            if error is not None or not self._only_errors:
-                on_delivery = <object>sent.on_delivery
-                message = message_delivered(sent)
-        finally:
-            in_flight_destroy(sent)
-        if on_delivery is not None:
-            on_delivery(error, message)
-        return 0
-
-    cdef int tell(self, ck_event_t *event) except -1:
-        """A batch has reached its end: a publisher's."""
         return 0
 
     # -- closing
@@ -578,16 +572,13 @@ cdef class Handle:
             # One waiting call eats a yield, and one that was about to wait misses it: again
             # and again, until all have come back and been refused.
             with nogil:
-                self.wake()
+                rd_kafka_queue_yield(self._wait_queue)
+                self._role.wake(self)
                 ck_bell_wait(self._bell, 5)
             PyErr_CheckSignals()
             if self._generation != ck_runtime_generation:
                 self.refuse()  # the signal handler has forked; the calls are the parent's
         return 1
-
-    cdef void wake(self) noexcept nogil:
-        """End the wait of a call in flight: a subclass may have other queues to wait on."""
-        rd_kafka_queue_yield(self._wait_queue)
 
     cdef int abandon_close(self) except -1:
         """Open again what begin_close() has stopped (Ctrl-C came before anything was lost)."""
@@ -596,15 +587,8 @@ cdef class Handle:
         self._closed.set()
         return 0
 
-    cdef int64_t undelivered(self) noexcept:
-        """How many messages a producer has not delivered yet."""
-        return 0
-
-    cdef int release(self) except -1:
-        """Free what must go before the rd_kafka_t: a subclass's share."""
-        return 0
-
-    cdef int destroy(self, int flags, int64_t deadline=-1, bint signals=False) except -1:
+    cdef int destroy(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
+                     bint signals=False) except -1:
         """The last step of closing: free the rd_kafka_t. The handle is closed even if this
         raises; the arguments are those of free()."""
         cdef bint done = False
@@ -612,10 +596,10 @@ cdef class Handle:
         try:
             if self._generation == ck_runtime_generation:  # else other code has forked, in here
                 try:
-                    self.release()
+                    self._role.release(self)
                 finally:
                     if self._generation == ck_runtime_generation:
-                        self.free(flags, deadline, signals, &done)
+                        self.free(flags, closing, deadline, signals, &done)
         finally:
             self._state = CLOSED
             # A signal handler may raise in any of these.
@@ -629,11 +613,12 @@ cdef class Handle:
                         _settle(self._events)  # may run any code
         return 0
 
-    cdef object finish_close(self, int flags, int64_t deadline, object raised):
+    cdef object finish_close(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
+                             object raised):
         """The last steps of a close(). Returns `raised`, with the exceptions of callbacks and
         signal handlers chained to it."""
         try:
-            self.destroy(flags, deadline, True)
+            self.destroy(flags, closing, deadline, True)
         except BaseException as exception:
             raised = chain(raised, exception)
         while self._generation == ck_runtime_generation:
@@ -644,8 +629,10 @@ cdef class Handle:
                 raised = chain(raised, exception)
         return raised
 
-    cdef int free(self, int flags, int64_t deadline, bint signals, bint *done) except -1:
-        """Have a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever).
+    cdef int free(self, int flags, rd_kafka_queue_t *closing, int64_t deadline, bint signals,
+                  bint *done) except -1:
+        """Have a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever). The
+        thread first serves `closing` until a consumer has left its group (NULL: nothing).
 
         Sets *done if it is destroyed. If not, the thread continues alone. It also does so if
         signal handlers may run (`signals`) and one raises, and when the wait may last: the
@@ -656,15 +643,13 @@ cdef class Handle:
         cdef ck_queue_t *events = self._events
         cdef ck_loans_t *loans = self._loans
         cdef rd_kafka_queue_t *wait_queue = self._wait_queue
-        cdef rd_kafka_queue_t *closing = self._closing
         cdef ck_end_t *end
         cdef bint waits
         done[0] = False
         self._ptr = NULL
         self._loans = NULL
-        self._closing = NULL
         # The rd_kafka_t may outlive this object, which its callbacks must not find any more.
-        ck_queue_attach(events, CK_SLOT_CONSUMER, NULL)
+        ck_queue_attach(events, CK_SLOT_CLIENT, NULL)
         ck_queue_keep(events)
         with nogil:
             rd_kafka_queue_destroy(wait_queue)
@@ -704,34 +689,228 @@ cdef class Handle:
                 _let_go(events)
         return 0
 
+    # -- questions to the brokers
 
-cdef object chain(object earlier, object later):
-    """The exception to raise for two, with the other one as the last of its contexts. The later
-    one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
-    if earlier is None or earlier is later:
-        return later
-    if isinstance(later, Exception) and not isinstance(earlier, Exception):
-        earlier, later = later, earlier
-    last, known = later, [earlier]
-    while known[-1].__context__ is not None and len(known) < MAX_CONTEXTS:
-        if known[-1].__context__ is later:  # Python's own link: raised while this one was handled
-            known[-1].__context__ = None
-            break
-        known.append(known[-1].__context__)
-    for _ in range(MAX_CONTEXTS):
-        if last.__context__ is None:
-            break
-        last = last.__context__
-    if not any(each is last for each in known):
-        last.__context__ = earlier
-    return later
+    cdef int check_handle(self) except -1:
+        """Raise if the handle is closed, with confluent_kafka's text for methods of any handle."""
+        if self._open_in != ck_runtime_generation:
+            self.refuse("Handle has been closed")
+        return 0
+
+    cdef int ask(self, ck_call_t *call, int64_t timeout) except -1:
+        """Make a blocking librdkafka call to the brokers; timeout in ms, -1: forever.
+
+        Ctrl-C or a close() ends the wait. The call then continues in its own thread, and its
+        result is dropped.
+        """
+        cdef int64_t deadline = deadline_after(timeout)
+        # Until any broker has answered no call is started, so an interrupted wait abandons none.
+        if call.partitions is NULL or call.partitions.cnt > 0:
+            rd_kafka_mem_free(NULL, self.await_cluster_id(deadline))
+        if deadline >= 0:
+            timeout = max(deadline - ck_runtime_now_ms(), 0)
+        self.start_call(call, timeout)
+        return self.await_call(call)
+
+    cdef char *await_cluster_id(self, int64_t deadline) except? NULL:
+        """The cluster's id, which the caller frees; NULL on timeout or if the brokers do not send
+        it."""
+        cdef bint closing = self._role.closes_later
+        cdef const rd_kafka_metadata_t *metadata
+        cdef char *c_id
+        cdef int64_t started
+        cdef int64_t asked = ck_runtime_now_ms()
+        cdef int ms = 0
+        while True:
+            started = ck_runtime_now_ms()
+            rk = self.enter()
+            with nogil:
+                c_id = rd_kafka_clusterid(rk, ms)
+            self.leave()
+            # It returns early only if the broker that answered has no cluster id.
+            if c_id is not NULL or (ms == SLICE and ck_runtime_now_ms() < started + SLICE // 2):
+                return c_id
+            ms = SLICE
+            if deadline >= 0:
+                ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            if ms == 0:
+                return NULL
+            self.give_way(closing)
+            # A broker that has just started, or has been fenced, may name no brokers in its first
+            # answer. librdkafka drops such an answer, and does not ask again for minutes.
+            if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
+                rk = self.enter()
+                with nogil:
+                    # A later answer counts, too: librdkafka keeps the id.
+                    if rd_kafka_metadata(rk, 0, NULL, &metadata, ms) == 0:
+                        rd_kafka_metadata_destroy(metadata)
+                self.leave()
+                asked = ck_runtime_now_ms()
+                self.give_way(closing)
+
+    cdef int start_call(self, ck_call_t *call, int64_t timeout) except -1:
+        rk = self.enter()
+        error = ck_call_start(call, rk, self._loans, timeout)
+        self.leave()
+        if error:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE,
+                f"No thread can be started to wait for the brokers: {os.strerror(error)}",
+                retriable=True))
+        return 0
+
+    cdef int await_call(self, ck_call_t *call) except -1:
+        cdef bint closing = self._role.closes_later
+        cdef bint done
+        while True:
+            with nogil:
+                done = ck_call_wait(call, SLICE)
+            if done:
+                if call.err and self._open_in != ck_runtime_generation:
+                    self.refuse()  # librdkafka has ended the call because of the close()
+                return 0
+            self.give_way(closing)
+
+    def list_topics(self, topic=None, timeout=None):
+        """Ask a broker for the cluster's brokers, topics and partitions.
+
+        Parameters
+        ----------
+        topic : str, optional
+            Only this topic. Asking may create it, where the broker's
+            ``auto.create.topics.enable`` and ``allow.auto.create.topics`` say so.
+        timeout : float, optional
+            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        ClusterMetadata
+
+        Raises
+        ------
+        KafkaException
+            ``_TRANSPORT`` or ``_TIMED_OUT`` if no broker answered.
+        """
+        self.check_handle()
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
+        cdef ck_call_t *call
+        if topic is not None:
+            if not isinstance(topic, str):
+                raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
+            topic = plain_str(topic)
+        call = new_call(CK_CALL_METADATA)
+        try:
+            if topic is not None:
+                call.topic = copied(c_name(topic))
+            self.ask(call, ms)
+            check_doing(call.err, "Failed to get metadata")
+            cluster = metadata_from(call.metadata)
+            cluster.cluster_id = None if call.cluster_id is NULL else call.cluster_id.decode()
+            cluster.controller_id = call.controller
+        finally:
+            ck_call_leave(call)
+        self.dispatch(NOW)
+        return cluster
+
+    def cluster_id(self, timeout=None):
+        """The cluster's id, str.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for a broker's answer; forever by default. Ctrl-C is noticed within
+            0.1 s.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` if no broker sent the id in time.
+        """
+        self.check_handle()
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        cdef char *c_id = self.await_cluster_id(deadline)
+        if c_id is NULL:
+            check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Failed to get the cluster id")
+        try:
+            return c_id.decode()
+        finally:
+            rd_kafka_mem_free(NULL, c_id)
+
+    def configuration(self):
+        """The configuration in effect, with librdkafka's defaults and adjustments.
+
+        Returns
+        -------
+        dict of str to str or None
+            Every property of librdkafka, by each of its names, with its value in librdkafka's
+            spelling. None if there is no value, and for callbacks. ``"[redacted]"`` for secrets,
+            set or not.
+        """
+        # Python code may close the client: a signal handler, a finalizer. So none of it is in a
+        # counted call, for which the close would wait.
+        values = {}
+        for key in property_names():
+            values[key] = "[redacted]" if is_secret(key) else self.property(key)
+        return values
+
+    cdef str property(self, str key):
+        rk = self.enter()
+        try:
+            return property_of(rk, key)
+        finally:
+            self.leave()
+
+    def set_sasl_credentials(self, username, password):
+        """Use these SASL credentials from the next connection on (PLAIN and SCRAM).
+
+        Connections that are open stay as they are.
+
+        Parameters
+        ----------
+        username, password : str
+            Without NUL characters.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Neither shows the text.
+        """
+        self.check_handle()
+        cdef const char *c_username
+        cdef const char *c_password
+        for argument, text in (("username", username), ("password", password)):
+            if not isinstance(text, str):
+                raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
+        encoded = (hidden_utf8(plain_str(username), "username"),
+                   hidden_utf8(plain_str(password), "password"))
+        for argument, text in (("username", encoded[0]), ("password", encoded[1])):
+            if b"\0" in text:
+                raise ValueError(f"{argument}: it has a NUL character in it")
+        c_username = encoded[0]
+        c_password = encoded[1]
+        rk = self.enter()
+        try:
+            with nogil:
+                error = rd_kafka_sasl_set_credentials(rk, c_username, c_password)
+        finally:
+            self.leave()
+        check_error(error)
 
 
-cdef void write_unraisable(object exception, object source) noexcept:
-    """Have sys.unraisablehook print an exception that no call of the program can raise."""
-    # Without this, Cython prints it with PyErr_PrintEx(), and SystemExit ends the process.
-    PyErr_SetObject(type(exception), exception)
-    PyErr_WriteUnraisable(source)
+cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
+    """A call for Client.ask(); the caller ends it with ck_call_leave()."""
+    cdef ck_call_t *call = ck_call_new(kind)
+    if call is NULL:
+        raise MemoryError
+    return call
+
+
+cdef char *copied(const char *text) except NULL:
+    """A copy that a ck_call_t may own."""
+    cdef char *copy = strdup(text)
+    if copy is NULL:
+        raise MemoryError
+    return copy
 
 
 cdef object _text(ck_notice_t *notice):
@@ -828,7 +1007,7 @@ cdef object _not_closed(Handle handle, str why):
 
 
 def _warn_unclosed(Handle handle not None):
-    undelivered = handle.undelivered()
+    undelivered = handle._role.undelivered(handle)
     if undelivered:
         warnings.warn(f"{_name(handle)} {handle._label} was never closed: {undelivered} "
                       "message(s) in its queue are lost; call flush() or close()",
@@ -904,7 +1083,4 @@ cdef void _end(Handle handle) noexcept:
         # A call that cannot be woken keeps its handle: better unfreed than freed under it.
         if not handle._calls:
             # ck_end_all() waits for all that are slow, together.
-            handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, ck_runtime_now_ms())
-
-
-public("cykafka.testing")(live_handles)
+            handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL, ck_runtime_now_ms())

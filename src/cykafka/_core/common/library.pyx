@@ -13,7 +13,19 @@ from libc.stdint cimport (
     uint64_t,
 )
 
-from cykafka._core.clib.csrc cimport ck_runtime_is_patched, ck_runtime_librdkafka
+from cykafka._core.clib.csrc cimport (
+    CK_KIND_CALL,
+    CK_KIND_DELIVERY,
+    CK_KIND_EVENT,
+    CK_KIND_FETCHED,
+    CK_KIND_HANDLE,
+    CK_KIND_TOPIC,
+    ck_runtime_alive,
+    ck_runtime_is_patched,
+    ck_runtime_librdkafka,
+    ck_runtime_version,
+)
+cimport cykafka._core.clib.csrc as runtime
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_msg_partitioner_consistent,
     rd_kafka_msg_partitioner_fnv1a,
@@ -26,6 +38,9 @@ from cykafka._core.common.arguments cimport int_argument
 
 from cykafka._core.common.naming import public
 
+# Asked of importlib.metadata it would take half of the time that the package's import takes.
+__version__ = ck_runtime_version().decode()
+
 ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *,
                                   void *) noexcept nogil
 
@@ -33,6 +48,26 @@ ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t
 def libversion():
     """librdkafka's version: a tuple of its text and its number, ``0xMMmmrrpp``."""
     return (rd_kafka_version_str().decode(), rd_kafka_version())
+
+
+def live_handles():
+    """The number of live librdkafka objects, by kind: for tests and for finding leaks.
+
+    Returns
+    -------
+    dict of str to int
+        ``handles`` (until they are really destroyed, which may be after ``close()``), ``topics``,
+        ``events`` (waiting for a callback), ``reports`` (messages in
+        flight with a delivery callback), ``fetched`` (messages on loan from librdkafka),
+        ``deliveries`` (batches in flight, or with outcomes still referenced) and ``calls`` (calls
+        to brokers, abandoned ones included).
+    """
+    return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
+            "events": ck_runtime_alive(CK_KIND_EVENT),
+            "reports": runtime.ck_runtime_reports,
+            "fetched": ck_runtime_alive(CK_KIND_FETCHED),
+            "deliveries": ck_runtime_alive(CK_KIND_DELIVERY),
+            "calls": ck_runtime_alive(CK_KIND_CALL)}
 
 
 def librdkafka_path():
@@ -152,3 +187,4 @@ public("cykafka")(consistent)
 public("cykafka")(fnv1a)
 public("cykafka")(libversion)
 public("cykafka")(murmur2)
+public("cykafka.testing")(live_handles)

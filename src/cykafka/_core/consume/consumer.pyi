@@ -1,16 +1,22 @@
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, final, overload
 
 from typing_extensions import disjoint_base
 
+from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.client.handle import Handle
+from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
-from cykafka._core.consume.lag import Lag
+from cykafka._core.consume.lag import Watermarks
+from cykafka._core.consume.ranges import Ranges
 
 _Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
 _OnRebalance: TypeAlias = Callable[[Consumer, list[TopicPartition]], object]
 
 @disjoint_base
-class Consumer(Lag):
+class Consumer(Handle):
+    def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
     def subscribe(
         self,
         topics: list[str] | tuple[str, ...],
@@ -28,10 +34,85 @@ class Consumer(Lag):
     def pause(self, partitions: _Partitions) -> None: ...
     def resume(self, partitions: _Partitions) -> None: ...
     def seek(self, partition: TopicPartition) -> None: ...
+    def poll(self, timeout: float | None = None) -> Message | None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Message: ...
+    def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]: ...
+    def consume_batch(
+        self, max_messages: int = 10_000, timeout: float | None = None
+    ) -> MessageBatch: ...
+    def batches(
+        self, max_messages: int = 10_000, timeout: float | None = 1.0
+    ) -> Iterator[MessageBatch]: ...
+    def position(self, partitions: _Partitions) -> list[TopicPartition]: ...
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int]: ...
+    def offsets_for_times(
+        self, partitions: _Partitions, timeout: float | None = None
+    ) -> list[TopicPartition]: ...
+    def store_offsets(
+        self, message: Message | MessageBatch | None = None, offsets: _Partitions | None = None
+    ) -> None: ...
+    @overload
+    def commit(
+        self,
+        message: Message | MessageBatch | None = None,
+        offsets: _Partitions | None = None,
+        asynchronous: Literal[True] = True,
+        **kwargs: Any,
+    ) -> None: ...
+    @overload
+    def commit(
+        self,
+        message: Message | MessageBatch | None = None,
+        offsets: _Partitions | None = None,
+        *,
+        asynchronous: Literal[False],
+    ) -> list[TopicPartition]: ...
+    @overload
+    def commit(
+        self,
+        message: Message | MessageBatch | None = None,
+        offsets: _Partitions | None = None,
+        asynchronous: bool = True,
+        **kwargs: Any,
+    ) -> list[TopicPartition] | None: ...
+    def committed(
+        self, partitions: _Partitions, timeout: float | None = None
+    ) -> list[TopicPartition]: ...
+    def watermarks(
+        self, partitions: _Partitions | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, Watermarks]: ...
+    def lag(
+        self, partitions: _Partitions | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]: ...
     def memberid(self) -> str | None: ...
     def consumer_group_metadata(self) -> bytes: ...
-    def _prepare_transaction(self, timeout: float | None) -> None: ...
-    def _transaction_offsets(self) -> tuple[list[TopicPartition], bytes]: ...
-    def _note_committed(self, positions: list[TopicPartition]) -> None: ...
-    def _note_failed_transaction(self) -> None: ...
-    def _rewind(self, timeout: float | None) -> None: ...
+    @overload
+    def close(self, timeout: None = None) -> None: ...
+    @overload
+    def close(self, timeout: float) -> bool | None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None: ...
+
+@final
+class BatchIterator:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> MessageBatch: ...
+
+def consume_ranges(
+    consumer: Consumer,
+    ranges: Ranges,
+    max_messages: int = 10_000,
+    max_bytes: int = 16_777_216,
+    timeout: float | None = None,
+) -> MessageBatch: ...
+def commit_within(
+    consumer: Consumer, offsets: _Partitions, timeout: float | None
+) -> list[TopicPartition] | None: ...

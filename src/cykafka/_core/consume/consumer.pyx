@@ -1,53 +1,67 @@
-"""Consumer: subscriptions, assignments. Messages are in _fetcher, offsets in _offsets and _lag.
+"""Consumer: subscriptions and assignments, messages, offsets and lag, and the end of them.
 
-Longer than 500 lines, a third of them the documentation of the methods.
+Most of this file is the documentation of the methods. The parts do the work: Membership follows
+the group, Backlog keeps the messages, Fetcher gathers them and hands them over, and Progress knows
+what a transaction has to cover.
 """
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t
+import logging
 
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, int64_t
+
+from cykafka._core.batch.message_batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
-    CK_CALL_SEEK,
-    ck_batch_compact,
-    ck_batch_drop,
-    ck_batch_t,
-    ck_call_leave,
-    ck_call_t,
+    CK_CALL_TIMES,
+    ck_callback_consume,
+    ck_queue_is_empty,
     ck_runtime_generation,
+    ck_runtime_now_ms,
 )
 from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_CONSUMER,
+    RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
     RD_KAFKA_OFFSET_TAIL_BASE,
-    RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
-    RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__RETRY,
-    RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS,
+    RD_KAFKA_RESP_ERR__PARTITION_EOF,
     RD_KAFKA_RESP_ERR__STATE,
     RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     rd_kafka_assign,
-    rd_kafka_assignment,
     rd_kafka_consumer_group_metadata,
     rd_kafka_consumer_group_metadata_destroy,
     rd_kafka_consumer_group_metadata_t,
     rd_kafka_consumer_group_metadata_write,
+    rd_kafka_consumer_poll,
     rd_kafka_error_t,
     rd_kafka_incremental_assign,
     rd_kafka_incremental_unassign,
     rd_kafka_mem_free,
     rd_kafka_memberid,
+    rd_kafka_message_t,
     rd_kafka_pause_partitions,
+    rd_kafka_queue_t,
     rd_kafka_resp_err_t,
     rd_kafka_resume_partitions,
     rd_kafka_subscribe,
     rd_kafka_subscription,
+    rd_kafka_t,
     rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_t,
     rd_kafka_unsubscribe,
 )
-from cykafka._core.client.client cimport new_call
-from cykafka._core.common.config cimport property_of
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.common.arguments cimport deadline_after, int_argument, timeout_ms
+from cykafka._core.common.config cimport (
+    merged_config,
+    set_default,
+    take_bool,
+    take_callable,
+)
 from cykafka._core.common.errors cimport check_doing, check_error
+from cykafka._core.common.exceptions cimport chain
 from cykafka._core.common.partition cimport (
     TopicPartition,
     partitions_from,
@@ -55,19 +69,42 @@ from cykafka._core.common.partition cimport (
     subscription_fault,
     topics_to,
 )
-from cykafka._core.consume.lag cimport Lag
-from cykafka._core.consume.member cimport list_call_t
+from cykafka._core.consume.backlog cimport Backlog
+from cykafka._core.consume.commits cimport commit, commit_and_wait, store_offsets
+from cykafka._core.consume.fetcher cimport Fetcher
+from cykafka._core.consume.lag cimport lag, watermarks
+from cykafka._core.consume.membership cimport Membership
+from cykafka._core.consume.positions cimport (
+    ask_offsets,
+    assignment,
+    committed,
+    list_call_t,
+    on_list,
+    on_list_error,
+    positions,
+    seek,
+    watermark_offsets,
+)
+from cykafka._core.consume.progress cimport Progress
+from cykafka._core.consume.ranges cimport Ranges
 
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 from cykafka._core.common.naming import public
 
+_log = logging.getLogger("cykafka")
 
 cdef enum:
-    # librdkafka's own thread answers a seek at once, unless it has forgotten the partition; ms.
-    SEEK_MS = 5000
+    # The most messages of a call, and the most bytes.
+    MAX_MESSAGES = 1_000_000
+    MAX_BYTES = 2_000_000_000
+    # How long a partition is not fetched after the queue of fetched messages was full, ms. With
+    # librdkafka's 1000 a fast reader empties the queue long before, and waits for the rest of the
+    # second.
+    FULL_QUEUE_MS = 20
 
 
-cdef class Consumer(Lag):
+@cython.no_gc_clear
+cdef class Consumer(Handle):
     """Reads records, as a member of a group or from partitions it is given.
 
     Parameters
@@ -107,11 +144,45 @@ cdef class Consumer(Lag):
     """
 
     def __cinit__(self, *args, **kwargs):
-        self._suitable = -1
-        self._marks = {}
-        self._given_up = {}
-        self._unread = set()
-        self._starts = {}
+        self._backlog = Backlog.__new__(Backlog)
+        self._progress = Progress(self._backlog)
+        self._membership = Membership(self._backlog, self._progress)
+        self._fetcher = Fetcher(self._membership, self._backlog, self._progress)
+        self._role = self._membership
+        self._closed_words = "Consumer closed"
+
+    def __init__(self, *args, **kwargs):
+        self.check_new()
+        try:
+            config = merged_config(args, kwargs, type(self).__name__)
+            group_id = config.get("group.id")
+            if group_id is None or group_id == "":
+                import difflib  # only for a message
+
+                close = difflib.get_close_matches("group.id", config, n=1, cutoff=0.7)
+                meant = f'; did you mean it by "{close[0]}"?' if close else ""
+                raise ValueError(f"Failed to create consumer: group.id must be set{meant}")
+            self._membership.listen("on_commit", take_callable(config, "on_commit"))
+            # A topic's property in older librdkafka; there it may still be found.
+            topic_config = config.get("default.topic.config")
+            stores = take_bool(config, "enable.auto.offset.store", True)
+            if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
+                topic_config = config["default.topic.config"] = dict(topic_config)
+                stores = take_bool(topic_config, "enable.auto.offset.store", stores)
+            config["enable.auto.offset.store"] = False
+            self._backlog.stores = stores
+            set_default(config, "fetch.queue.backoff.ms", FULL_QUEUE_MS)
+            conf = self.new_conf(config)
+            self._membership.register(self, conf)
+            self.start(RD_KAFKA_CONSUMER, conf)
+        finally:
+            self._opening = False
+
+    def configuration(self):
+        values = Handle.configuration(self)
+        # librdkafka's is always false: it is the fetcher that stores.
+        values["enable.auto.offset.store"] = "true" if self._backlog.stores else "false"
+        return values
 
     # -- subscription and assignment
 
@@ -141,7 +212,7 @@ cdef class Consumer(Lag):
                                 f"got {type(callback).__name__}")
         c_topics = topics_to(topics)
         try:
-            self.on_list(<list_call_t>rd_kafka_subscribe, c_topics, "Failed to set subscription")
+            on_list(self, <list_call_t>rd_kafka_subscribe, c_topics, "Failed to set subscription")
         except KafkaException as exception:
             fault = subscription_fault(topics)
             if fault is None or exception.args[0] != <int>RD_KAFKA_RESP_ERR__INVALID_ARG:
@@ -150,9 +221,9 @@ cdef class Consumer(Lag):
                                             f"Failed to set subscription: {fault}")) from None
         finally:
             rd_kafka_topic_partition_list_destroy(c_topics)
-        self._on_assign = on_assign
-        self._on_revoke = on_revoke
-        self._on_lost = on_lost
+        self._membership.listen("on_assign", on_assign)
+        self._membership.listen("on_revoke", on_revoke)
+        self._membership.listen("on_lost", on_lost)
 
     def subscription(self):
         """What the consumer is subscribed to: a list of str, names and regular expressions."""
@@ -195,23 +266,23 @@ cdef class Consumer(Lag):
         try:
             # librdkafka would refuse them when it has removed the assignment.
             refuse_duplicates(c_partitions, "Failed to set assignment")
-            self.give_up(None, RD_KAFKA_RESP_ERR__STATE, "assign() has replaced it")
-            self._unread.clear()
-            self.on_list(<list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
-            self._assigned = True
-            self.begin_reading(partitions_from(c_partitions))
+            self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
+                                   "assign() has replaced it")
+            self._progress.begin_anew()
+            on_list(self, <list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
+            self._membership.assigned = True
+            self._progress.begin_reading(self, partitions_from(c_partitions))
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
-        self.drop(NULL)
+        self._backlog.drop(NULL)
 
     def unassign(self):
         """Read no partition any more."""
-        self.give_up(None, RD_KAFKA_RESP_ERR__STATE, "unassign() has removed it")
-        self._unread.clear()
-        self._starting = False
-        self.on_list(<list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
-        self._assigned = True
-        self.drop(NULL)
+        self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE, "unassign() has removed it")
+        self._progress.begin_anew()
+        on_list(self, <list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
+        self._membership.assigned = True
+        self._backlog.drop(NULL)
 
     def incremental_assign(self, partitions):
         """Read these partitions too (KIP-429).
@@ -229,9 +300,9 @@ cdef class Consumer(Lag):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            self.on_list_error(rd_kafka_incremental_assign, c_partitions)
-            self._assigned = True
-            self.begin_reading(partitions_from(c_partitions))
+            on_list_error(self, rd_kafka_incremental_assign, c_partitions)
+            self._membership.assigned = True
+            self._progress.begin_reading(self, partitions_from(c_partitions))
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
@@ -251,24 +322,17 @@ cdef class Consumer(Lag):
         c_partitions = partitions_to(partitions, "partitions")
         try:
             refuse_duplicates(c_partitions, "partitions")
-            self.give_up(partitions_from(c_partitions), RD_KAFKA_RESP_ERR__STATE,
-                         "incremental_unassign() has removed it")
-            self.on_list_error(rd_kafka_incremental_unassign, c_partitions)
-            self._assigned = True
-            self.drop(c_partitions)
+            self._progress.give_up(self, partitions_from(c_partitions), RD_KAFKA_RESP_ERR__STATE,
+                                   "incremental_unassign() has removed it")
+            on_list_error(self, rd_kafka_incremental_unassign, c_partitions)
+            self._membership.assigned = True
+            self._backlog.drop(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
     def assignment(self):
         """The partitions assigned now, a list of TopicPartition."""
-        cdef rd_kafka_topic_partition_list_t *c_partitions = NULL
-        cdef rd_kafka_resp_err_t err
-        rk = self.enter()
-        with nogil:
-            err = rd_kafka_assignment(rk, &c_partitions)
-        self.leave()
-        check_doing(err, "Failed to get assignment")
-        return taken(c_partitions)
+        return assignment(self)
 
     # -- positions
 
@@ -287,8 +351,8 @@ cdef class Consumer(Lag):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            self.on_list(rd_kafka_pause_partitions, c_partitions, "Failed to pause partitions")
-            self.hold(c_partitions)
+            on_list(self, rd_kafka_pause_partitions, c_partitions, "Failed to pause partitions")
+            self._backlog.hold(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
@@ -302,9 +366,9 @@ cdef class Consumer(Lag):
         c_partitions = partitions_to(partitions, "partitions")
         try:
             # Before resuming: otherwise another thread might fetch the messages after these.
-            self.let_go(c_partitions)
-            self.on_list(rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
-            self.wake_reader()
+            self._backlog.let_go(c_partitions)
+            on_list(self, rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
+            self._backlog.wake_reader(self)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
@@ -334,9 +398,10 @@ cdef class Consumer(Lag):
         check_seekable(partition.offset)
         if self._open_in != ck_runtime_generation:
             self.refuse()
-        self.give_up([partition], RD_KAFKA_RESP_ERR__STATE, "seek() has moved it")
-        self.begin_reading([partition])
-        error, = self.seek_to([partition])
+        self._progress.give_up(self, [partition], RD_KAFKA_RESP_ERR__STATE,
+                               "seek() has moved it")
+        self._progress.begin_reading(self, [partition])
+        error, = seek(self, self._backlog, [partition])
         if error is not None:
             doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
                      f"{partition.offset}")
@@ -344,49 +409,402 @@ cdef class Consumer(Lag):
                 doing += " (assign the partition first)"
             check_doing(<rd_kafka_resp_err_t><int>error.code(), doing)
 
-    cdef list seek_to(self, list partitions):
-        """Seek to the offsets of the partitions. Returns a KafkaError or None for each."""
-        cdef rd_kafka_error_t *error
-        cdef ck_batch_t *aside = NULL
-        cdef bint started = False
-        cdef ck_call_t *call = new_call(CK_CALL_SEEK)
-        try:
-            call.partitions = partitions_to(partitions, "partition")
-            # What is gathered now was fetched before the seek. What another thread gathers
-            # meanwhile may come after it.
-            aside = self.new_batch(1)
-            self.take_out(call.partitions, aside)
-            self.start_call(call, SEEK_MS)
-            started = True
-            self.await_call(call)
-            error = call.error
-            call.error = NULL
-            check_error(error)
-            outcomes = partitions_from(call.partitions)
-            c_done = partitions_to([each for each in outcomes if each.error is None], "partition")
-            self.forget(aside, c_done)
-            rd_kafka_topic_partition_list_destroy(c_done)
-            return [each.error for each in outcomes]
-        except:
-            # librdkafka still seeks. In a child that a signal handler has forked the messages are
-            # the parent's.
-            if started and self._generation == ck_runtime_generation:
-                self.forget(aside, call.partitions)
-            raise
-        finally:
-            # What was fetched of a partition where the seek failed is still to be handed over.
-            if aside is not NULL:
-                self.end_batch(aside)
-            ck_call_leave(call)
+    # -- messages
 
-    cdef void forget(self, ck_batch_t *aside,
-                     const rd_kafka_topic_partition_list_t *partitions) noexcept:
-        """Drop the messages of these partitions that were put aside or held back."""
-        ck_batch_drop(aside, partitions)
-        ck_batch_compact(aside)
-        if self._held is not NULL:
-            ck_batch_drop(self._held, partitions)
-            ck_batch_compact(self._held)
+    def poll(self, timeout=None):
+        """Wait for one message, running callbacks meanwhile.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None or less than 0: forever. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        Message or None
+            None if there was none in time. Look at ``message.error()`` first: an event (such as
+            ``_PARTITION_EOF``) or an error comes as a message too.
+
+        Raises
+        ------
+        RuntimeError
+            The consumer is closed, or was closed by another thread meanwhile.
+        """
+        cdef int64_t limit = timeout_ms(timeout, "timeout")
+        cdef int64_t deadline = -2  # not looked up before there is something to wait for
+        cdef rd_kafka_message_t *rkmessage
+        cdef rd_kafka_t *rk
+        cdef int ms = 0
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        self._membership.refuse_inside("poll")
+        if self._backlog.has_kept():
+            self._membership.after_call(self)
+            kept = self._fetcher.hand_over(self._backlog.carry, 1)
+            if kept:
+                return kept[0]
+        while True:
+            rk = self.enter()
+            # First without waiting and with the GIL: most of the time a message is there.
+            if ms == 0:
+                rkmessage = rd_kafka_consumer_poll(rk, 0)
+            else:
+                with nogil:
+                    rkmessage = ck_callback_consume(rk, ms)
+            self.leave()
+            if (not ck_queue_is_empty(self._events) or self._raised is not None
+                    or self._membership.closes_later
+                    or (self._tokens is not None and self._tokens._raised is not None)
+                    or self._backlog.has_kept()
+                    or self._open_in != ck_runtime_generation):
+                # A callback may raise or close the consumer. The message must survive an
+                # exception, but not a close. It comes after messages that another thread has
+                # released with resume().
+                if rkmessage is not NULL:
+                    self._backlog.keep(rkmessage)
+                self._membership.after_call(self)
+                if self._backlog.has_kept():
+                    kept = self._fetcher.hand_over(self._backlog.carry, 1)
+                    if kept:
+                        return kept[0]
+            elif rkmessage is not NULL:
+                return self._fetcher.hand_over_one(rkmessage)
+            if deadline == -2:
+                deadline = deadline_after(limit)
+            ms = self.slice_ms(deadline)
+            if ms == 0:
+                self._backlog.catch_up(self, ck_runtime_now_ms())
+                return None
+            PyErr_CheckSignals()
+
+    def __iter__(self):
+        """The messages, one after the other; see :meth:`__next__`."""
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        return self
+
+    def __next__(self):
+        """Wait for the next record, as ``poll()`` does.
+
+        The iteration ends when the loop's body, a callback or another thread closes the consumer.
+        A ``close(timeout=)`` of another thread ends it even if it then runs out of time and leaves
+        the consumer open.
+        Ends of partitions (``_PARTITION_EOF``) are skipped.
+
+        Raises
+        ------
+        KafkaException
+            Another event or an error came instead of a record. The iteration can continue after
+            it.
+        """
+        cdef int64_t stops = self._stops
+        while True:
+            try:
+                message = self.poll()
+            except ClosedError:
+                if self._open_in == ck_runtime_generation and self._stops == stops:
+                    raise  # it was about another handle, in a callback
+                raise StopIteration from None
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return message
+            if error.code() != RD_KAFKA_RESP_ERR__PARTITION_EOF:
+                raise KafkaException(error)
+
+    def consume(self, num_messages=1, timeout=None):
+        """Wait for up to ``num_messages`` messages, running callbacks meanwhile.
+
+        Parameters
+        ----------
+        num_messages : int
+            At most 1,000,000.
+        timeout : float, optional
+            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
+            Messages gathered by then, or before a callback raised, come with the next call.
+
+        Returns
+        -------
+        list of Message
+            Fewer than asked for, or none, when the time is over. None of a partition that was
+            revoked meanwhile.
+
+        Raises
+        ------
+        ValueError
+            ``num_messages`` is out of range.
+        RuntimeError
+            The consumer is closed, or was closed by another thread meanwhile.
+        """
+        cdef int64_t want = int_argument(num_messages, "num_messages", 0, MAX_MESSAGES)
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        if want == 0:
+            if self._open_in != ck_runtime_generation:
+                self.refuse()
+            return []
+        return self._fetcher.messages(self, want, deadline)
+
+    def consume_batch(self, max_messages=10_000, timeout=None):
+        """Wait for up to ``max_messages`` messages, running callbacks meanwhile. Like
+        ``consume()``, but makes no Message objects.
+
+        Parameters
+        ----------
+        max_messages : int
+            1 to 1,000,000.
+        timeout : float, optional
+            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
+            Messages gathered by then, or before a callback raised, come with the next call.
+
+        Returns
+        -------
+        MessageBatch
+            The records: fewer than asked for, or none, when the time is over; none of a partition
+            that was revoked meanwhile. Events and errors are in ``batch.errors``. With
+            ``enable.auto.offset.store`` (the default) the whole batch counts as read now.
+            Otherwise call ``store_offsets(batch)`` or ``commit(batch)`` after processing it.
+
+        Raises
+        ------
+        ValueError
+            ``max_messages`` is out of range.
+        RuntimeError
+            The consumer is closed, or was closed by another thread meanwhile.
+        """
+        cdef int64_t want = int_argument(max_messages, "max_messages", 1, MAX_MESSAGES)
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        return self._fetcher.batch(self, want, deadline, False, "consume_batch")
+
+    def batches(self, max_messages=10_000, timeout=1.0):
+        """Iterate over batches until the loop's body, a callback or another thread closes the
+        consumer.
+
+        A ``close(timeout=)`` of another thread ends the iteration even if it then runs out of time
+        and leaves the consumer open.
+
+        Parameters
+        ----------
+        max_messages : int
+            The most records a batch has, 1 to 1,000,000.
+        timeout : float, optional
+            Seconds that a batch may take to fill; None or less than 0: only full batches. In a
+            topic of little traffic, a record may wait this long before it is handed over.
+
+        Returns
+        -------
+        iterator of MessageBatch
+            None is empty, and none has errors. Raises KafkaException for an event or error, once
+            the records before it are handed over; the iteration can then continue after it. Ends
+            of partitions (``_PARTITION_EOF``) are skipped.
+
+        Raises
+        ------
+        ValueError
+            ``max_messages`` is out of range.
+        RuntimeError
+            The consumer is closed.
+        """
+        cdef BatchIterator iterator = BatchIterator.__new__(BatchIterator)
+        iterator._want = int_argument(max_messages, "max_messages", 1, MAX_MESSAGES)
+        iterator._timeout = timeout_ms(timeout, "timeout")
+        iterator._consumer = self
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        return iterator
+
+    # -- offsets
+
+    def position(self, partitions):
+        """The offsets behind the last messages handed over.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition
+
+        Returns
+        -------
+        list of TopicPartition
+            ``OFFSET_INVALID`` where nothing was handed over yet; ``error`` where it failed.
+        """
+        return positions(self, self._backlog, partitions)
+
+    def get_watermark_offsets(self, partition, timeout=None, cached=False):
+        """The first offset of a partition and the offset after its last.
+
+        Parameters
+        ----------
+        partition : TopicPartition
+        timeout : float, optional
+            Seconds to wait for the broker; forever by default. Ctrl-C is noticed within 0.1 s.
+        cached : bool
+            Return the values that the client has cached: high comes with every fetch, low with
+            ``statistics.interval.ms``.
+
+        Returns
+        -------
+        tuple of (int, int)
+            Low and high; ``OFFSET_INVALID`` for an unknown one.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT``, or the broker's error.
+        """
+        return watermark_offsets(self, partition, timeout, cached)
+
+    def offsets_for_times(self, partitions, timeout=None):
+        """The first offsets at or after a time (KIP-79).
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition
+            Their ``offset`` is a timestamp, ms since the epoch.
+        timeout : float, optional
+            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        list of TopicPartition
+            -1 (``OFFSET_END``) if no message is as late; ``error`` if the request failed.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` or ``_ALL_BROKERS_DOWN`` if no broker answered.
+        """
+        return ask_offsets(self, CK_CALL_TIMES, partitions, timeout, "Failed to get offsets")
+
+    def store_offsets(self, message=None, offsets=None):
+        """Mark offsets for the next automatic or argument-less commit.
+
+        Parameters
+        ----------
+        message : Message or MessageBatch, optional
+            Its offset + 1; for a batch, that of the last record of each partition. An empty batch
+            marks nothing.
+        offsets : list of TopicPartition, optional
+            Instead of a message.
+
+        Raises
+        ------
+        KafkaException
+            ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` if none of
+            the partitions is assigned. If only some are not assigned, they are skipped.
+        """
+        store_offsets(self, self._backlog, message, offsets)
+
+    def commit(self, message=None, offsets=None, asynchronous=True, **kwargs):
+        """Commit offsets to the group.
+
+        Parameters
+        ----------
+        message : Message or MessageBatch, optional
+            Commit its offset + 1; for a batch, that of the last record of each partition. An empty
+            batch commits nothing.
+        offsets : list of TopicPartition, optional
+            Commit these. Without message and offsets, commit what is stored.
+        asynchronous : bool
+            Return at once; ``on_commit`` gets the outcome. The older name ``async`` works as well,
+            as in ``commit(**{"async": False})``.
+
+        Returns
+        -------
+        None, or list of TopicPartition when not asynchronous
+            The committed offsets, each with its ``error``. Ctrl-C is noticed within 0.1 s; the
+            commit continues.
+
+        Raises
+        ------
+        KafkaException
+            ``_NO_OFFSET`` if nothing is stored.
+        """
+        if "async" in kwargs:
+            asynchronous = kwargs.pop("async")
+        if kwargs:
+            raise TypeError(f"commit() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        return commit(self, self._membership, message, offsets, asynchronous)
+
+    def committed(self, partitions, timeout=None):
+        """The group's committed offsets.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition
+        timeout : float, optional
+            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        list of TopicPartition
+            ``OFFSET_INVALID`` if nothing is committed; ``error`` if the request failed.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` or the coordinator's error.
+        """
+        return committed(self, partitions, timeout)
+
+    def watermarks(self, partitions=None, timeout=None):
+        """The first offsets of partitions, and the offsets after their last.
+
+        Makes two requests per broker, whatever the number of partitions; ``get_watermark_offsets``
+        makes two per partition.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition, optional
+            Assigned or not; those assigned by default.
+        timeout : float, optional
+            Seconds; an hour by default. Ctrl-C is noticed within 0.1 s.
+
+        Returns
+        -------
+        dict of TopicPartition to Watermarks
+            ``low`` and ``high`` of each. High is the last stable offset, unless
+            ``isolation.level`` is ``read_uncommitted``. If the request failed, the key's ``error``
+            says why and both are ``OFFSET_INVALID``.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT``, or why no broker could be reached.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        return watermarks(self, self._membership, partitions, deadline)
+
+    def lag(self, partitions=None, timeout=None):
+        """The number of offsets between the next one to read and the end.
+
+        Parameters
+        ----------
+        partitions : list of TopicPartition, optional
+            Assigned or not; those assigned by default.
+        timeout : float, optional
+            Seconds for the whole call; an hour by default. Ctrl-C is noticed while waiting for the
+            watermarks.
+
+        Returns
+        -------
+        dict of TopicPartition to (int or None)
+            ``high - next``, with high as in :meth:`watermarks`. Next is the position after the
+            last message handed over, or else the group's committed offset, or else the offset
+            where ``auto.offset.reset`` begins. Next is at least ``low``, because deleted records
+            cannot be read. None if next is unknown: the key's ``error`` says why, or
+            ``auto.offset.reset`` is ``error``.
+
+        Raises
+        ------
+        KafkaException
+            Those of ``watermarks`` and ``committed``.
+
+        Notes
+        -----
+        Offsets are counted, not records: transaction markers and compacted records count as well.
+        """
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        return lag(self, self._membership, self._backlog, partitions, deadline)
 
     # -- the group
 
@@ -425,165 +843,168 @@ cdef class Consumer(Lag):
         finally:
             rd_kafka_mem_free(NULL, buffer)
 
-    # -- transactions, for Producer.transaction()
+    # -- closing
 
-    def _check_suitable(self):
-        """Raise unless a transaction may commit this consumer's offsets."""
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
-        for name, value, why in (
-                ("enable.auto.commit", "false",
-                 "offsets are committed with the transaction alone"),
-                ("isolation.level", "read_committed",
-                 "messages of open transactions may yet be aborted")):
-            if self.property(name) != value:
-                raise ValueError(f"consumer: expected {name}={value}: {why}")
+    def close(self, timeout=None):
+        """Leave the group and free the consumer.
 
-    def _prepare_transaction(self, timeout):
-        """Prepare for a transaction with this consumer's offsets.
+        Runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored offsets first.
+        Closing again is harmless. A ``poll()`` or ``consume()`` in another thread raises
+        RuntimeError. In a rebalance callback the consumer is closed after the callback, and the
+        call returns None. Exceptions of callbacks are raised when the consumer is closed, each as
+        the ``__context__`` of the next.
 
-        Raises, retriable, if messages were handed over that it cannot commit. The consumer has
-        then gone back, and hands them over again.
+        Ctrl-C ends the wait as the end of the timeout does: the consumer is closed, and a thread
+        completes the rest. The interpreter's end waits for such threads for at most a second.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; by default without limit, which may mean ``session.timeout.ms`` if
+            there is no coordinator, and the rest of ``socket.timeout.ms`` of a commit before the
+            close. Callbacks are not interrupted.
+
+        Returns
+        -------
+        bool or None
+            None without a timeout. With one, whether the consumer left its group in time;
+            librdkafka's threads may end later. If not, it is closed all the same and logs a
+            warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
+            process ends before that, the group notices only after the session timeout, and stored
+            offsets may not be committed, so their messages are read again.
+
+        Raises
+        ------
+        KafkaException
+            ``_TIMED_OUT`` if a call in another thread (a rebalance callback, say) did not end in
+            time. The consumer then stays open, but other calls that waited meanwhile raise
+            RuntimeError, and iterations end.
         """
-        if not self._behind and not self._given_up:
-            return
-        given_up = dict(self._given_up)
-        again = self._behind and len(self._uncommitted(self.assignment())) > 0
-        self._rewind(timeout)
-        for error in given_up.values():
-            raise KafkaException(KafkaError(
-                error.code(), f"{error.str()}; no transaction was begun, and the consumer has "
-                "gone back: read again", retriable=True))
-        if again:
-            raise KafkaException(KafkaError(
-                <int>RD_KAFKA_RESP_ERR__RETRY,
-                "The last transaction failed, and the consumer could not go back before it handed "
-                "over more messages; no transaction was begun, and the consumer has gone back "
-                "now: read again", retriable=True))
+        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+        if self._state and self._membership.is_inside():
+            self._membership.closes_later = True
+            self._membership.close_timeout = timeout
+            return None
+        if self.begin_close(deadline):
+            self._close(deadline)
+        return None if deadline < 0 else not self._membership.overdue
 
-    def _transaction_offsets(self):
-        """The positions and the group's metadata; raises if they do not cover all messages that
-        were handed over."""
-        metadata = self.consumer_group_metadata()
-        read = self._read_positions()
-        for error in self._given_up.values():
-            raise KafkaException(KafkaError(error.code(), error.str(), txn_requires_abort=True))
-        return read, metadata
-
-    def _note_committed(self, positions):
-        """A transaction has committed these positions."""
-        self._marks = {(each.topic, each.partition): each.offset for each in positions}
-        self._starts.update(self._marks)
-
-    def _note_failed_transaction(self):
-        """From now on no message that is handed over may be committed before _rewind()."""
-        self._behind = True
-        self._marks = {}
+    cdef int _close(self, int64_t deadline) except -1:
+        # The close cannot be taken back any more: finish it, then raise.
+        cdef rd_kafka_queue_t *closing = NULL
+        raised = None
         try:
-            self._marks = {(each.topic, each.partition): each.offset
-                           for each in self._read_positions()}
-        except (KafkaException, ClosedError):
-            pass  # without marks, all messages count as handed over since
-
-    def _rewind(self, timeout):
-        """Seek to the committed offsets, or to where reading began if none is committed.
-
-        No transaction begins until that has succeeded.
-        """
-        self._behind = True
-        read = self._handed_over(self.assignment())
-        read += [each for each in self.assignment()
-                 if each not in read and (each.topic, each.partition) in self._given_up]
-        if read:
-            targets = []
-            for each in self.committed(read, timeout):
-                if each.error is not None:
-                    raise KafkaException(each.error)
-                offset = each.offset
-                if offset < 0:
-                    offset = self._starts.get((each.topic, each.partition),
-                                              RD_KAFKA_OFFSET_BEGINNING)
-                targets.append(TopicPartition(each.topic, each.partition, offset))
-            # If only some of the seeks succeed, messages may come twice.
-            self._marks = {}
-            for each, error in zip(targets, self.seek_to(targets)):
-                if error is not None and each in self.assignment():
-                    raise KafkaException(error)
-        self._marks = {}
-        self._given_up = {}
-        self._behind = False
-
-    cdef bint suits(self) except -1:
-        """Whether a transaction may commit this consumer's offsets."""
-        if self._suitable < 0 and self._ptr is not NULL:
-            self._suitable = (property_of(self._ptr, "enable.auto.commit") == "false"
-                              and property_of(self._ptr, "isolation.level") == "read_committed")
-        return self._suitable > 0
-
-    cdef list _read_positions(self):
-        """The positions of the assigned partitions of which messages were returned."""
-        return [partition for partition in self.position(self.assignment())
-                if partition.offset >= 0]
-
-    cdef list _uncommitted(self, list partitions):
-        """Those of the partitions of which messages were handed over since the last transaction.
-        """
-        return [each for each in self._handed_over(partitions)
-                if self._marks.get((each.topic, each.partition)) != each.offset]
-
-    cdef list _handed_over(self, list partitions):
-        """Those of the partitions of which messages were handed over, with their positions.
-
-        Messages that are gathered, when a callback has raised, change the position, too.
-        """
-        return [each for each in self.position(partitions)
-                if each.offset >= 0 and (each.topic, each.partition) not in self._unread]
-
-    cdef int give_up(self, list partitions, rd_kafka_resp_err_t err, str words) except -1:
-        """The positions of these partitions are about to go, or those of all (None).
-
-        The next transaction cannot commit the offsets of what was handed over of them.
-        """
-        if not self.suits():
-            return 0
-        if partitions is None:
-            partitions = [TopicPartition(*key) for key in self._starts]
+            self._backlog.catch_up(self, INT64_MAX)
+        except BaseException as exception:
+            raised = exception
+        self._backlog.release()
         try:
-            lost = {(each.topic, each.partition) for each in self._uncommitted(partitions)}
-        except ClosedError:  # another thread closes; it may yet give up
-            lost = {(each.topic, each.partition) for each in partitions}
-        for each in partitions:
-            key = each.topic, each.partition
-            self._marks.pop(key, None)
-            if key in lost:
-                self._given_up.setdefault(key, KafkaError(
-                    <int>err, f"The transaction cannot commit the offsets of {each.topic} "
-                    f"[{each.partition}], of which messages were read: {words}"))
-            elif key not in self._given_up:
-                self._starts.pop(key, None)
-            self._unread.discard(key)
-        self._starting = len(self._unread) > 0
+            raised = self._membership.leave(self, deadline, raised, &closing)
+            if closing is not NULL:
+                self._membership.overdue = True
+                _log.warning("%s: closed without waiting for the group any longer: stored offsets "
+                             "may not be committed, and their messages are read again",
+                             self._label)
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        raised = self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
+        if raised is not None:
+            raise raised
         return 0
 
-    cdef int begin_reading(self, list partitions) except -1:
-        """The next message of each of these partitions is its first one."""
-        if self.suits():
-            self._unread.update([(each.topic, each.partition) for each in partitions])
-            self._starting = len(self._unread) > 0
-            self._noted_topic = None
-        return 0
+    def __enter__(self):
+        return self
 
-    cdef int rebalance(self, rd_kafka_resp_err_t err,
-                       rd_kafka_topic_partition_list_t *partitions) except -1:
-        try:
-            if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
-                self.give_up(partitions_from(partitions), RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
-                             "the group has taken it away")
-            elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
-                self.begin_reading(partitions_from(partitions))
-        finally:
-            Lag.rebalance(self, err, partitions)
-        return 0
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        self.close()
+
+
+@cython.final
+cdef class BatchIterator:
+    """What ``Consumer.batches()`` gives out."""
+
+    cdef Consumer _consumer
+    cdef int64_t _want
+    cdef int64_t _timeout
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Consumer consumer = self._consumer
+        cdef MessageBatch batch
+        cdef int64_t stops
+        if consumer is None:  # made by hand, or cleared by the collector
+            raise StopIteration
+        stops = consumer._stops
+        while True:
+            try:
+                batch = consumer._fetcher.batch(consumer, self._want,
+                                                deadline_after(self._timeout), True, "batches")
+            except ClosedError:
+                if consumer._open_in == ck_runtime_generation and consumer._stops == stops:
+                    raise  # it was about another handle, in a callback
+                raise StopIteration from None
+            if batch._cnt:
+                return batch
+            PyErr_CheckSignals()
+
+
+def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_bytes=16_777_216,
+                   timeout=None):
+    """Wait for records of some ranges of offsets, running callbacks meanwhile.
+
+    The caller has assigned the partitions, with the first offsets of the ranges, and has set
+    ``enable.partition.eof`` to true. Without it, a range whose last offsets hold no records
+    never ends.
+
+    Parameters
+    ----------
+    consumer : Consumer
+    ranges : Ranges
+        The ranges and their progress, which this call advances.
+    max_messages : int
+        1 to 1,000,000.
+    max_bytes : int
+        Of keys and values; approximate, because a record's size is known only when it arrives.
+    timeout : float, optional
+        Seconds; None or less than 0: until one of the limits or the end of all ranges is
+        reached. Ctrl-C is noticed within 0.1 s. Messages gathered by then, or before a
+        callback raised, come with the next call.
+
+    Returns
+    -------
+    MessageBatch
+        Only records within the ranges, none of them twice. ``errors`` holds events and errors,
+        except ends of partitions; the call returns at the first.
+
+    Raises
+    ------
+    ValueError
+        ``max_messages`` or ``max_bytes`` is out of range.
+    RuntimeError
+        The consumer is closed, or another thread reads these ranges.
+    """
+    cdef int64_t want = int_argument(max_messages, "max_messages", 1, MAX_MESSAGES)
+    cdef int64_t room = int_argument(max_bytes, "max_bytes", 1, MAX_BYTES)
+    cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+    if not isinstance(ranges, Ranges):
+        raise TypeError(f"ranges: expected Ranges, got {type(ranges).__name__}")
+    return consumer._fetcher.ranges(consumer, ranges, want, room, deadline)
+
+
+def commit_within(Consumer consumer not None, offsets, timeout):
+    """Like ``consumer.commit(offsets=offsets, asynchronous=False)``, but raises ``_TIMED_OUT``
+    after ``timeout`` seconds.
+
+    The commit may still succeed later: librdkafka waits for a coordinator without limit.
+    """
+    cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+    cdef rd_kafka_topic_partition_list_t *c_offsets = partitions_to(offsets, "offsets")
+    try:
+        return commit_and_wait(consumer, consumer._membership, c_offsets, deadline)
+    finally:
+        rd_kafka_topic_partition_list_destroy(c_offsets)
 
 
 cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions,
@@ -610,14 +1031,6 @@ cdef int check_seekable(int64_t offset) except -1:
     raise ValueError(f"partition: cannot seek to offset {offset}; expected 0 or more, "
                      "OFFSET_BEGINNING "
                      "(-2), OFFSET_END (-1), or -2000 - n for the last n records")
-
-
-cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):
-    """A copy of librdkafka's list, which is destroyed."""
-    try:
-        return partitions_from(c_partitions)
-    finally:
-        rd_kafka_topic_partition_list_destroy(c_partitions)
 
 
 public("cykafka")(Consumer)

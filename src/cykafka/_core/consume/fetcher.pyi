@@ -1,13 +1,4 @@
-from typing import Self
+from typing import final
 
-from typing_extensions import disjoint_base
-
-from cykafka._core.common.message import Message
-from cykafka._core.consume.member import Member
-
-@disjoint_base
-class Fetcher(Member):
-    def poll(self, timeout: float | None = None) -> Message | None: ...
-    def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]: ...
-    def __iter__(self) -> Self: ...
-    def __next__(self) -> Message: ...
+@final
+class Fetcher: ...

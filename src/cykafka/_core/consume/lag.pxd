@@ -1,11 +1,9 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
-from cykafka._core.consume.offsets cimport Offsets
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.consume.backlog cimport Backlog
+from cykafka._core.consume.membership cimport Membership
 
-cdef class Lag(Offsets):
-    cdef dict _ask_watermarks(self, list keys, int64_t deadline)
-    cdef int _refresh(self, str topic, int64_t ms) except -1
-    cdef list _list_offsets(self, list partitions, int64_t deadline)
-    cdef int _await_offsets(self, rd_kafka_queue_t *replies, list found, int64_t deadline,
-                            bint closing) except -1
+cdef dict watermarks(Handle handle, Membership membership, object partitions, int64_t deadline)
+cdef dict lag(Handle handle, Membership membership, Backlog backlog, object partitions,
+              int64_t deadline)

@@ -5,7 +5,7 @@ from cykafka._core.batch.message_batch import MessageBatch
 from cykafka._core.common.message import Message
 from cykafka._core.envelope.encode import EnvelopeError as EnvelopeError
 from cykafka._core.produce.delivery import Delivery
-from cykafka._core.produce.publisher import Publisher
+from cykafka._core.produce.producer import Producer
 
 __all__ = ["EnvelopeCodec", "EnvelopeError"]
 
@@ -20,7 +20,7 @@ class EnvelopeCodec:
     ) -> None: ...
     def publish(
         self,
-        producer: Publisher,
+        producer: Producer,
         topic: str | Sequence[str],
         envelopes: Sequence[Any],
         *,

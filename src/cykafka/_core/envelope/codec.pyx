@@ -32,7 +32,8 @@ from cykafka._core.envelope.encode cimport (
     text_of,
 )
 from cykafka._core.produce.columns cimport items_of
-from cykafka._core.produce.publisher cimport Publisher, is_large
+from cykafka._core.produce.producer cimport Producer
+from cykafka._core.produce.publisher cimport is_large
 
 from cykafka._core.envelope.encode import EnvelopeError
 
@@ -98,7 +99,7 @@ cdef class EnvelopeCodec:
 
     # -- to records
 
-    def publish(self, Publisher producer not None, topic, envelopes, *, partition=None,
+    def publish(self, Producer producer not None, topic, envelopes, *, partition=None,
                 timestamp_ms=None, timeout=None):
         """Send envelopes as records, as ``Producer.publish()`` sends a batch.
 
@@ -167,8 +168,9 @@ cdef class EnvelopeCodec:
         if self._traceparent:
             gathered.add_traceparents(&headers)
             publish.headers = &headers
-        names = producer.topics_column(topic, gathered._columns, &publish)
-        return producer.send(&publish, names, kept if is_large(kept, &publish) else None, wait_ms)
+        names = producer._publisher.topics_column(producer, topic, gathered._columns, &publish)
+        return producer._publisher.send(producer, &publish, names,
+                                        kept if is_large(kept, &publish) else None, wait_ms)
 
     def to_record(self, envelope, *, timestamp_ms=None):
         """Convert one envelope to the arguments of a record.

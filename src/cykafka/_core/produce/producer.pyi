@@ -1,19 +1,42 @@
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
+from cykafka._core.client.handle import Handle
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
-from cykafka._core.produce.publisher import Publisher
+from cykafka._core.common.partition import TopicPartition
+from cykafka._core.consume.consumer import Consumer
+from cykafka._core.produce.delivery import Delivery
 
 _Data: TypeAlias = bytes | str | bytearray | memoryview
 _Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+class _NumpyArray(Protocol):  # which numpy's own stubs call a Buffer from Python 3.12 on only
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_ArrowData: TypeAlias = _ArrowArray | _ArrowStream
+_Item: TypeAlias = bytes | str | Buffer
+_Column: TypeAlias = Sequence[_Item | None] | Buffer | _NumpyArray | _ArrowData
+_RecordHeaders: TypeAlias = Mapping[str, _Item | None] | Sequence[tuple[str, _Item | None]]
+_ColumnOfHeaders: TypeAlias = (
+    Sequence[_RecordHeaders | None] | Mapping[str, bytes | str | _Column | None] | _ArrowData
+)
+_Numbers: TypeAlias = int | Sequence[int | None] | Buffer | _NumpyArray | _ArrowData
+
 @disjoint_base
-class Producer(Publisher):
+class Producer(Handle):
     def __init__(self, config: dict[str, Any] = ..., /, **kwargs: Any) -> None: ...
     def produce(
         self,
@@ -35,11 +58,47 @@ class Producer(Publisher):
         callback: _OnDelivery | None = None,
         on_delivery: _OnDelivery | None = None,
     ) -> int: ...
+    def publish(
+        self,
+        topic: str | Sequence[str],
+        values: _Column | None,
+        *,
+        keys: _Column | None = None,
+        headers: _ColumnOfHeaders | None = None,
+        timestamps: _Numbers | None = None,
+        partitions: _Numbers | None = None,
+        timeout: float | None = None,
+    ) -> Delivery: ...
+    def publish_arrow(
+        self,
+        topic: str | None,
+        data: _ArrowData,
+        *,
+        key: str | None = None,
+        value: str | None = "value",
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+        timeout: float | None = None,
+    ) -> Delivery: ...
     def poll(self, timeout: float | None = None) -> int: ...
     def flush(self, timeout: float | None = None) -> int: ...
     def purge(
         self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True
     ) -> None: ...
+    def init_transactions(self, timeout: float | None = None) -> None: ...
+    def transaction(
+        self, consumer: Consumer | None = None, timeout: float | None = None
+    ) -> AbstractContextManager[Self, None]: ...
+    def begin_transaction(self) -> None: ...
+    def send_offsets_to_transaction(
+        self,
+        positions: list[TopicPartition] | tuple[TopicPartition, ...],
+        group_metadata: bytes | str,
+        timeout: float | None = None,
+    ) -> None: ...
+    def commit_transaction(self, timeout: float | None = None) -> None: ...
+    def abort_transaction(self, timeout: float | None = None) -> None: ...
     def close(self, timeout: float | None = None) -> bool: ...
     def __enter__(self) -> Self: ...
     def __exit__(

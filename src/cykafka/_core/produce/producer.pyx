@@ -1,30 +1,29 @@
-"""Producer: one record at a time.
+"""Producer: records one at a time and in batches, transactions, and the end of them.
 
-Longer than 500 lines, a third of them the documentation of the methods.
+Most of this file is the documentation of the methods. The parts do the work: Publisher has what is
+on its way, Transactions the state of the transaction.
 """
 import logging
 
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_CheckExact
 from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+from libc.string cimport memset
 
+from cykafka._core.arrow.read cimport ArrowData, arrow_data
 from cykafka._core.clib.csrc cimport (
-    CK_SLOT_FLIGHT,
     PyThread_get_thread_ident,
     ck_callback_flush,
-    ck_callback_poll,
-    ck_callback_report,
     ck_callback_serve,
     ck_event_destroy,
     ck_event_t,
-    ck_flight_lost,
-    ck_flight_new,
+    ck_headers_t,
     ck_notice_t,
     ck_produce,
-    ck_queue_attach,
+    ck_publish_t,
     ck_queue_length,
-    ck_queue_push,
     ck_queue_take_untold,
     ck_queue_turn,
     ck_record_t,
@@ -43,21 +42,19 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
-    rd_kafka_conf_set_dr_msg_cb,
-    rd_kafka_conf_t,
+    rd_kafka_conf_destroy,
     rd_kafka_error_code,
     rd_kafka_error_destroy,
     rd_kafka_error_t,
     rd_kafka_headers_destroy,
     rd_kafka_outq_len,
     rd_kafka_purge,
-    rd_kafka_queue_io_event_enable,
     rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
     rd_kafka_topic_t,
 )
-from cykafka._core.client.handle cimport chain
+from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
     NOW,
     SLICE,
@@ -68,13 +65,16 @@ from cykafka._core.common.arguments cimport (
 )
 from cykafka._core.common.config cimport merged_config, take_bool, take_callable
 from cykafka._core.common.errors cimport check_doing, error_from, take_error
+from cykafka._core.common.exceptions cimport chain
 from cykafka._core.common.message cimport (
     headers_to,
     in_flight_destroy,
     in_flight_new,
     in_flight_t,
 )
-from cykafka._core.produce.publisher cimport Publisher
+from cykafka._core.consume.consumer cimport Consumer
+from cykafka._core.produce.columns cimport Columns, check_range
+from cykafka._core.produce.publisher cimport Publisher, is_large
 from cykafka._core.produce.record cimport (
     data_of,
     frozen,
@@ -82,25 +82,22 @@ from cykafka._core.produce.record cimport (
     is_data,
     produce_error,
 )
-from cykafka._core.produce.transaction cimport CALL_ABORT, CALL_COMMIT
+from cykafka._core.produce.transaction cimport (
+    CALL_ABORT,
+    CALL_COMMIT,
+    CALL_INIT,
+    Transactions,
+)
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.naming import public
+from cykafka._core.produce.transaction_block import Transaction
 
 _log = logging.getLogger("cykafka")
 
-cdef enum:
-    # How long to wait for the reports of purged records, ms. librdkafka's threads make them at
-    # once.
-    PURGED_MS = 1000
 
-# What close() purges: without waiting for librdkafka's threads, one of which may not run for any
-# time.
-cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
-                      | RD_KAFKA_PURGE_F_NON_BLOCKING)
-
-
-cdef class Producer(Publisher):
+@cython.no_gc_clear
+cdef class Producer(Handle):
     """Sends records, asynchronously.
 
     Parameters
@@ -138,88 +135,31 @@ cdef class Producer(Publisher):
     reported it is kept alive by delivery callbacks that refer to it, such as its owner's methods.
     """
 
+    def __cinit__(self, *args, **kwargs):
+        self._transactions = Transactions.__new__(Transactions)
+        self._publisher = Publisher(self._transactions)
+        self._on_delivery = [None]
+        self._role = self._publisher
+        self._closed_words = "Producer has been closed"
+
     def __init__(self, *args, **kwargs):
         self.check_new()
         try:
             config = merged_config(args, kwargs, type(self).__name__)
-            self._on_delivery = take_callable(config, "on_delivery")
-            self._only_errors = take_bool(config, "delivery.report.only.error", False)
-            self.open(RD_KAFKA_PRODUCER, config)
+            self._on_delivery = [take_callable(config, "on_delivery")]
+            self._publisher.only_errors = take_bool(config, "delivery.report.only.error", False)
+            conf = self.new_conf(config)
+            try:
+                self._transactions.configure(conf)
+                self._publisher.register(self, conf)
+            except:
+                rd_kafka_conf_destroy(conf)
+                raise
+            self.start(RD_KAFKA_PRODUCER, conf)
         finally:
             self._opening = False
 
-    def __dealloc__(self):
-        # See Handle.__dealloc__; topics the collector has cleared have released themselves.
-        if self._ptr is not NULL and self._generation == ck_runtime_generation:
-            self.drop_reports()
-            if self._topics is not None:
-                self.release_topics()
-
-    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
-        Publisher.set_callbacks(self, conf)
-        if self._flight is NULL:  # an __init__ that raised may have left one
-            self._flight = ck_flight_new(sizeof(in_flight_t))
-        if self._flight is NULL:
-            raise MemoryError
-        # It lives as long as the queue of events, which delivers the reports.
-        ck_queue_attach(self._events, CK_SLOT_FLIGHT, self._flight)
-        # Always: without reports flush() waits in steps of 10 ms, and costs more, not less.
-        rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
-        return 0
-
-    cdef int64_t undelivered(self) noexcept:
-        # A record whose report has been served is no longer undelivered, even if its callback has
-        # not run.
-        cdef int64_t left
-        cdef size_t queued
-        with nogil:
-            ck_callback_poll(self._ptr, 0)
-        # librdkafka also counts events, such as statistics, and may add one between the two reads.
-        while True:
-            queued = rd_kafka_queue_length(self._wait_queue)
-            left = rd_kafka_outq_len(self._ptr) - <int64_t>queued
-            if rd_kafka_queue_length(self._wait_queue) == queued:
-                return left
-
-    cdef int release(self) except -1:
-        watch = self._watch
-        self._watch = None
-        if watch is not None:
-            # First, and not by the watch: it may not find a handle that the collector frees.
-            rd_kafka_queue_io_event_enable(self._wait_queue, -1, NULL, 0)
-        self.drop_reports()
-        self.release_topics()
-        if watch is not None:
-            watch.end()  # calls the event loop: Python code, which may raise
-        return 0
-
-    cdef void drop_reports(self) noexcept:
-        """Purge every message in flight. When it is destroyed, librdkafka drops them without a
-        report: the references of those with a callback would leak, and batches would lose their
-        outcomes. Nobody serves librdkafka after this: reports that did not come in time are made
-        here; batches get their outcomes when the rd_kafka_t is destroyed, since it may still read
-        their memory."""
-        # close() has purged and waited before; a callback may have produced since.
-        cdef int64_t deadline = max(self._purged_until, ck_runtime_now_ms()
-                                    + (SLICE if self._purged_until else PURGED_MS))
-        cdef int64_t left = self.undelivered()
-        cdef rd_kafka_t *rk = self._ptr
-        cdef ck_event_t *lost
-        cdef ck_event_t *following
-        if left > 0:
-            with nogil:
-                rd_kafka_purge(rk, PURGE_ALL)
-            left = self.undelivered()
-        while left > 0 and ck_runtime_now_ms() < deadline:
-            with nogil:
-                ck_callback_poll(rk, 10)
-            left = self.undelivered()
-        self._unreported = left
-        lost = ck_flight_lost(self._flight)
-        while lost is not NULL:
-            following = lost.next
-            ck_queue_push(self._events, lost)
-            lost = following
+    # -- records one at a time
 
     def produce(self, topic, value=None, key=None, partition=-1, callback=None,
                 on_delivery=None, timestamp=0, headers=None, timeout=0):
@@ -259,7 +199,7 @@ cdef class Producer(Publisher):
         if self._open_in != ck_runtime_generation:
             self.refuse()
         if callback is None:
-            callback = on_delivery if on_delivery is not None else self._on_delivery
+            callback = on_delivery if on_delivery is not None else self._on_delivery[0]
         if callback is not None and not callable(callback):
             raise TypeError("on_delivery: expected a callable or None, "
                             f"got {type(callback).__name__}")
@@ -279,10 +219,14 @@ cdef class Producer(Publisher):
             if callback is not None:
                 # It comes back with the report, which is what it begins with.
                 record.report = <ck_report_t *>in_flight_new(
-                    self._flight, topic, value if PyBytes_CheckExact(value) else frozen(value),
+                    self._publisher.flight, topic,
+                    value if PyBytes_CheckExact(value) else frozen(value),
                     None if key is None else frozen(key),
                     None if headers is None else headers_copy(headers), callback)
-            rkt = self._last_topic._ptr if topic is self._last_name else self.topic_of(topic)
+            if topic is self._publisher.last_name:
+                rkt = self._publisher.last_topic._ptr
+            else:
+                rkt = self._publisher.topic_of(self, topic)
             # Any of the lines above may have run code of others, and so closed the producer.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
@@ -332,7 +276,7 @@ cdef class Producer(Publisher):
                 self.dispatch(NOW)
                 PyErr_CheckSignals()
             again = True
-            rkt = self.topic_of(topic)
+            rkt = self._publisher.topic_of(self, topic)
             # A callback, or another thread, may have closed the producer, and with it the topic.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
@@ -411,6 +355,166 @@ cdef class Producer(Publisher):
                 message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG,
                                                str(exception))
         return queued
+
+    # -- batches
+
+    def publish(self, topic, values, *, keys=None, headers=None, timestamps=None, partitions=None,
+                timeout=None):
+        """Send a batch of records, given as columns: one item for each record in each of them.
+
+        Parameters
+        ----------
+        topic : str or sequence of str
+            Of all records, or of each.
+        values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
+            A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python
+            object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
+            tell trailing NULs from padding: they are lost), a two-dimensional buffer of single
+            bytes whose rows are contiguous (numpy ``uint8``, one row for each record), or an Arrow
+            array of binary or string (of pyarrow, polars, ...; for tables use
+            :meth:`publish_arrow`). With keys but without values, all records are tombstones.
+        headers : sequence or mapping, optional
+            For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
+            name to column, whose forms are those of values; a bytes or str there is the same for
+            every record. Or an Arrow array as :meth:`publish_arrow` takes it.
+        timestamps : int, sequence of (int or None), integer buffer or Arrow array, optional
+            ms since the epoch, or Arrow's timestamps; None and 0 are now.
+        partitions : int, sequence of (int or None), integer buffer or Arrow array, optional
+            None and -1 leave the choice to the ``partitioner``.
+        timeout : float, optional
+            Seconds to wait for room in the queue, serving callbacks; None: forever, 0: not at all,
+            as is right in a coroutine. Records without room in time fail with ``_QUEUE_FULL``.
+
+        Returns
+        -------
+        Delivery
+            The outcomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
+            partition the records keep their order. A record that cannot be queued (too large, no
+            such partition, no transaction begun, ...) fails, and the others are still sent.
+
+        Raises
+        ------
+        ValueError
+            Columns have different lengths, or a number is out of range.
+        TypeError
+            An argument is not a column.
+
+        Notes
+        -----
+        ``publish()`` sends bytes as given: the serializers of a SerializingProducer apply to
+        ``produce()`` only.
+
+        If records could not be queued, ``commit_transaction()`` raises unless their Delivery was
+        checked: ``wait()`` for it first. After the check it commits without these records.
+
+        Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a
+        callback that raises, another thread that closes the producer) has the Delivery as its
+        attribute ``delivery``; the records not taken up by then have failed with ``_QUEUE_FULL``,
+        or ``_DESTROY`` when it was closed.
+        """
+        cdef ck_publish_t publish
+        cdef Columns columns
+        cdef tuple kept
+        cdef int64_t ms
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        columns = Columns.__new__(Columns)
+        memset(&publish, 0, sizeof(publish))
+        kept = columns.bytes_column(values, "values", &publish.values)
+        columns.bytes_column(keys, "keys", &publish.keys)
+        if columns._cnt < 0:
+            raise TypeError("values: expected a sequence, got None, and no keys either")
+        publish.headers = columns.headers_column(headers)
+        columns.numbers_column(timestamps, "timestamps", &publish.timestamps, 0, 0, INT64_MAX)
+        columns.numbers_column(partitions, "partitions", &publish.partitions,
+                               RD_KAFKA_PARTITION_UA, -1, INT32_MAX)
+        names = self._publisher.topics_column(self, topic, columns, &publish)
+        publish.cnt = columns._cnt
+        return self._publisher.send(self, &publish, names,
+                                    kept if is_large(kept, &publish) else None, ms)
+
+    def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
+                      partition=None, timeout=None):
+        """Send the rows of Arrow data as records, without a Python object for each.
+
+        Parameters
+        ----------
+        topic : str or None
+            Of all records; None: the column named ``topic`` has the topic of each.
+        data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
+            A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...),
+            whose columns are given by name; or an array of byte strings, which are the values. A
+            stream is read to its end first: give a large one batch by batch.
+        key, value : str, optional
+            Columns of binary or string, including large, view and fixed-size ones. None: no keys,
+            or no values (tombstones).
+        headers : str, optional
+            A column of list<struct<key, value>> or map, with names of string and values of binary
+            or string.
+        timestamp : str, optional
+            A column of timestamps, or of integers in ms; nulls are now.
+        partition : str, optional
+            A column of integers; nulls and -1 leave the choice to the ``partitioner``.
+        timeout : float, optional
+            As for :meth:`publish`.
+
+        Returns
+        -------
+        Delivery
+            As :meth:`publish` returns it.
+
+        Raises
+        ------
+        TypeError
+            The data is not Arrow's, or a column has another type; the error names the cast to
+            make.
+        ValueError
+            There is no such column, or a number is out of range.
+        """
+        cdef ck_publish_t publish
+        cdef ck_headers_t c_headers
+        cdef ArrowData arrow
+        cdef Columns columns
+        cdef object names
+        cdef int64_t ms
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        if value is None and key is None:
+            raise TypeError("value: expected the name of a column, got None, and no key either")
+        arrow = arrow_data(data, "data")
+        columns = Columns.__new__(Columns)
+        memset(&publish, 0, sizeof(publish))
+        publish.timestamps.missing = 0
+        publish.partitions.missing = RD_KAFKA_PARTITION_UA
+        publish.cnt = arrow.length
+        if not arrow.is_table():
+            arrow.whole_column(None, "data", &publish.values)
+        elif value is not None:
+            arrow.whole_column(value, "value", &publish.values)
+        if key is not None:
+            arrow.whole_column(key, "key", &publish.keys)
+        if headers is not None:
+            arrow.whole_headers(headers, "headers", &c_headers)
+            publish.headers = &c_headers
+        if timestamp is not None:
+            arrow.whole_numbers(timestamp, "timestamp", True, &publish.timestamps)
+            check_range(&publish.timestamps, publish.cnt, "timestamp", 0, INT64_MAX)
+        if partition is not None:
+            arrow.whole_numbers(partition, "partition", False, &publish.partitions)
+            check_range(&publish.partitions, publish.cnt, "partition", -1, INT32_MAX)
+        if topic is None:
+            names = self._publisher.arrow_topics(self, arrow, columns, &publish)
+        else:
+            if not isinstance(topic, str):
+                raise TypeError("topic: expected a str, or None for the column of that name, "
+                                f"got {type(topic).__name__}")
+            names = self._publisher.topics_column(self, topic, columns, &publish)
+        return self._publisher.send(self, &publish, names,
+                                    arrow if is_large(arrow, &publish) else None, ms)
+
+    # -- reports
 
     def poll(self, timeout=None):
         """Serve delivery reports and other events, running their callbacks.
@@ -524,6 +628,188 @@ cdef class Producer(Publisher):
             self.leave()
         check_doing(err, "Failed to purge")
 
+    # -- transactions
+
+    def init_transactions(self, timeout=None):
+        """Register the ``transactional.id``: fences older producers, completes their transactions.
+
+        Call it once, before any other call of a transaction.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default twice ``transaction.timeout.ms``. Ctrl-C is noticed within 0.1 s;
+            the call can then be repeated.
+
+        Raises
+        ------
+        KafkaException
+        """
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
+        self._transactions.check_outside()
+        error = self._transactions.resume(
+            self, CALL_INIT, 2 * self._transactions.timeout_ms if ms < 0 else ms)
+        if error is not None:
+            raise KafkaException(error)
+
+    def transaction(self, consumer=None, timeout=None):
+        """A block whose records are committed together at its end, or aborted if it raises.
+
+        ``with producer.transaction():`` begins a transaction and commits it at the end of the
+        block. An exception aborts the transaction and propagates, also Ctrl-C: the abort then
+        takes up to ``timeout``, and a second Ctrl-C ends it. If the abort fails too, its
+        error is in the context of the exception and in the log; a fatal error is raised instead.
+        Errors that are ``retriable()`` are retried until the time is up. If the commit fails, the
+        block raises. The transaction is then aborted if the error is ``txn_requires_abort()``. A
+        commit that ran out of time is resumed by the next block, by ``commit_transaction()`` or by
+        ``close()``. The first block calls :meth:`init_transactions` unless that was done before.
+        In the block, ``abort_transaction()`` drops the records without an exception; with a
+        consumer, the same messages are read again.
+
+        With a consumer, the block is one step of consume, transform and produce: the offsets that
+        the consumer has read are committed with the records. Read in the block or before it::
+
+            while running:
+                messages = consumer.consume(1000, timeout=1)
+                with producer.transaction(consumer):
+                    for message in messages:
+                        producer.produce("out", work(message.value()))
+
+        If the transaction fails, or cannot begin, the consumer seeks back to the committed offsets
+        of its group and reads the messages again: none is skipped, and none is committed twice. So
+        do not send messages again that were read before the failure. A partition without
+        a committed offset starts again at the first message that the consumer returned. So handle
+        the exception outside of the block and continue the loop. If the seek fails, the beginning
+        of the next block repeats it. That block raises ``_RETRY`` if the consumer has returned
+        messages meanwhile, because they will come again.
+
+        A block also fails if the consumer has given up partitions of which it returned messages
+        since the last block, because their offsets can no longer be committed: the group has
+        revoked them, or the program has called ``seek()``, ``assign()``, ``unassign()`` or
+        ``incremental_unassign()``. To skip messages, seek before any was read since the last
+        block.
+
+        Parameters
+        ----------
+        consumer : Consumer, optional
+            The block commits its positions: the offsets after the last messages it has handed
+            over. It needs ``enable.auto.commit`` false and ``isolation.level`` read_committed (the
+            default). Only this thread may use it during the block.
+        timeout : float, optional
+            Seconds for each step (:meth:`init_transactions`, the consumer's offsets, the commit or
+            the abort, seeking back); by default ``transaction.timeout.ms``, and twice that for the
+            first step. librdkafka may let the offsets take ``transaction.timeout.ms``, whatever
+            this says.
+
+        Returns
+        -------
+        context manager
+            ``as`` binds the producer.
+
+        Raises
+        ------
+        KafkaException
+            At the beginning or the end of the block, with a KafkaError as ``args[0]``.
+            ``fatal()``: make a new producer (another producer has the same ``transactional.id``,
+            say). ``_TIMED_OUT``: the commit goes on; call ``commit_transaction()`` to learn how it
+            ends, and do not send the records again before. ``_ASSIGNMENT_LOST``: the group has
+            revoked partitions that the consumer had read. ``_STATE``: the program has given them
+            up. ``_RETRY``: no transaction was begun, since the consumer had to seek back; read
+            again and enter another block.
+        ClosedError
+            A RuntimeError: the producer was closed in the block, and the records were dropped.
+        ValueError
+            The consumer's configuration is unsuitable.
+        """
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        if consumer is not None:
+            if not isinstance(consumer, Consumer):
+                raise TypeError("consumer: expected a Consumer or None, "
+                                f"got {type(consumer).__name__}")
+        return Transaction(self, self._transactions, consumer, None if ms < 0 else ms / 1e3)
+
+    def begin_transaction(self):
+        """Begin a transaction. Does not talk to the broker.
+
+        Raises
+        ------
+        KafkaException
+        """
+        self._transactions.begin(self)
+
+    def send_offsets_to_transaction(self, positions, group_metadata, timeout=None):
+        """Commit a consumer's offsets with the transaction, and only with it (KIP-447).
+
+        Parameters
+        ----------
+        positions : list of TopicPartition
+            The offsets behind the last records processed. The consumer must not commit itself
+            (``enable.auto.commit=false``).
+        group_metadata : bytes or str
+            ``consumer.consumer_group_metadata()``; or the name of a group that has no members,
+            where offsets and their ``metadata`` are kept for another program.
+        timeout : float, optional
+            Seconds; by default the rest of ``transaction.timeout.ms``. Ctrl-C is noticed within
+            0.1 s; the call can then be repeated.
+
+        Raises
+        ------
+        KafkaException
+        """
+        error = self._transactions.send_offsets(self, positions, group_metadata,
+                                                timeout_ms(timeout, "timeout"))
+        if error is not None:
+            raise KafkaException(error)
+
+    def commit_transaction(self, timeout=None):
+        """Send queued records and commit; serves callbacks meanwhile.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default ``transaction.timeout.ms``. Ctrl-C is noticed within 0.1 s; repeat
+            the call to resume.
+
+        Raises
+        ------
+        KafkaException
+            Also when ``publish()`` could not queue some records (too large, no room in time, ...)
+            and their Delivery was not checked: abort, or check the Delivery and send them again.
+        """
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
+        self._transactions.check_outside()
+        self._transactions.check_complete()
+        error = self._transactions.resume(self, CALL_COMMIT, ms)
+        if error is not None:
+            raise KafkaException(error)
+
+    def abort_transaction(self, timeout=None):
+        """Abort the transaction: purge queued records and abort; serves callbacks meanwhile.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default ``transaction.timeout.ms``. Ctrl-C is noticed within 0.1 s, and
+            the call can be made again to resume.
+
+        Raises
+        ------
+        KafkaException
+        """
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
+        cdef ck_event_t *first
+        self._transactions.check_outside()
+        error = self._transactions.resume(self, CALL_ABORT, ms)
+        if error is not None:
+            raise KafkaException(error)
+        # close() need not warn of records that the program has aborted itself.
+        ck_queue_take_untold(self._events, &first)
+        ck_event_destroy(first)
+
+    # -- closing
+
     def close(self, timeout=None):
         """Abort an open transaction, or else flush; then free the producer.
 
@@ -566,10 +852,10 @@ cdef class Producer(Publisher):
         raised = None
         failures = {}
         self._gave_up = False
-        self._purged_until = 0
+        self._publisher.purged_until = 0
         while self._generation == ck_runtime_generation:
             try:
-                if self._purged_until:
+                if self._publisher.purged_until:
                     self._flush_or_purge(deadline)
                 else:
                     self._finish(deadline, failures)
@@ -581,14 +867,14 @@ cdef class Producer(Publisher):
                 raised = chain(raised, exception)
             except BaseException as exception:
                 # Ctrl-C, or a SIGTERM's handler that exits.
-                if not self._purged_until:
+                if not self._publisher.purged_until:
                     self.abandon_close()  # nothing is lost yet
                     self._log_failures(failures)
                     raise chain(raised, exception)
                 raised = chain(raised, exception)
                 break
         # The close cannot be taken back any more: finish it, then raise.
-        raised = self.finish_close(0, deadline, raised)
+        raised = self.finish_close(0, NULL, deadline, raised)
         if self._generation == ck_runtime_generation:
             try:
                 self._log_failures(failures)
@@ -600,19 +886,21 @@ cdef class Producer(Publisher):
 
     cdef int _finish(self, int64_t deadline, dict failures) except -1:
         """End the transaction and flush. What fails is logged later, since a log may raise."""
-        cdef int64_t until = ck_runtime_now_ms() + self._transaction_ms
+        cdef int64_t until = ck_runtime_now_ms() + self._transactions.timeout_ms
         if deadline >= 0:
             until = min(until, deadline)
         # Not by the methods: a subclass may have its own.
-        if self._pending == CALL_COMMIT:
+        if self._transactions.pending == CALL_COMMIT:
             # It can only be completed.
-            error = self.resume(CALL_COMMIT, max(0, until - ck_runtime_now_ms()))
+            error = self._transactions.resume(self, CALL_COMMIT,
+                                              max(0, until - ck_runtime_now_ms()))
             if error is not None:
                 self._gave_up = True
                 failures["the commit of the transaction "
                          + ("did not end" if error.retriable() else "has failed")] = error
-        if self._begun and self._pending != CALL_COMMIT:
-            error = self.resume(CALL_ABORT, max(0, until - ck_runtime_now_ms()))
+        if self._transactions.begun and self._transactions.pending != CALL_COMMIT:
+            error = self._transactions.resume(self, CALL_ABORT,
+                                              max(0, until - ck_runtime_now_ms()))
             if error is not None:
                 self._gave_up = True
                 failures["the open transaction could not be aborted"] = error
@@ -622,13 +910,11 @@ cdef class Producer(Publisher):
         """Flush until the deadline, then fail the remaining records."""
         # Reports that only wait for their callbacks, in another thread, are no remaining records.
         if (self.flush_until(deadline) and self._ptr is not NULL
-                and self.undelivered() > 0):
-            if not self._purged_until:
+                and self._publisher.undelivered(self) > 0):
+            if not self._publisher.purged_until:
                 self._gave_up = True
-                with nogil:
-                    rd_kafka_purge(self._ptr, PURGE_ALL)
-                self._purged_until = ck_runtime_now_ms() + PURGED_MS
-            self.flush_until(self._purged_until)
+                self._publisher.purge(self)
+            self.flush_until(self._publisher.purged_until)
         return 0
 
     cdef int _log_failures(self, dict failures) except -1:
@@ -644,10 +930,10 @@ cdef class Producer(Publisher):
             _log.warning("%s: %d record(s) were not delivered, and the program did not "
                          "check them; the first one to %s: %s",
                          self._label, untold, topic, error.str())
-        if self._unreported:
+        if self._publisher.unreported:
             _log.warning("%s: %d record(s) have no delivery report, probably because a thread of "
                          "librdkafka is stalled; they may have been delivered", self._label,
-                         self._unreported)
+                         self._publisher.unreported)
         return 0
 
     def __enter__(self):

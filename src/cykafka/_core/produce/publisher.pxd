@@ -1,27 +1,46 @@
 from libc.stdint cimport int64_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport ck_publish_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_topic_t
+from cykafka._core.clib.csrc cimport ck_flight_t, ck_publish_t, ck_report_t
+from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_topic_t
+from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.produce.columns cimport Columns
 from cykafka._core.produce.delivery cimport Delivery
 from cykafka._core.produce.record cimport Topic
-from cykafka._core.produce.transaction cimport Transactional
+from cykafka._core.produce.transaction cimport Transactions
 
-cdef class Publisher(Transactional):
+cdef class Publisher(Role):
+    cdef Transactions _transactions
+    # The handles of topics, by name, and the last one used.
     cdef dict _topics
-    cdef object _last_name
-    cdef Topic _last_topic
+    cdef object last_name
+    cdef Topic last_topic
     # queue.buffering.max.kbytes, in bytes.
     cdef int64_t _room
+    # Whether callbacks of single records are for failed ones only.
+    cdef bint only_errors
+    # The memory of the reports in flight, which is freed with the queue of events.
+    cdef ck_flight_t *flight
+    # Until when close() waits for the reports of the records that it has purged, ms; 0: it has
+    # purged none.
+    cdef int64_t purged_until
+    # How many records had no report when the rd_kafka_t was about to be destroyed.
+    cdef int64_t unreported
 
-    cdef rd_kafka_topic_t *topic_of(self, object name) except NULL
+    cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1
+    cdef int deliver(self, ck_report_t *report) except -1
+    cdef int purge(self, Handle handle) except -1
+    cdef void drop_reports(self, Handle handle) noexcept
+    cdef rd_kafka_topic_t *topic_of(self, Handle handle, object name) except NULL
     cdef void release_topics(self) noexcept
-    cdef object topics_column(self, object topic, Columns columns, ck_publish_t *publish)
-    cdef tuple arrow_topics(self, ArrowData arrow, Columns columns, ck_publish_t *publish)
-    cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms)
-    cdef int note_incomplete(self, Delivery delivery) except -1
-    cdef int serve_reports(self) except -1
-    cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery, int64_t deadline) except -1
+    cdef object topics_column(self, Handle handle, object topic, Columns columns,
+                              ck_publish_t *publish)
+    cdef tuple arrow_topics(self, Handle handle, ArrowData arrow, Columns columns,
+                            ck_publish_t *publish)
+    cdef Delivery send(self, Handle handle, ck_publish_t *publish, object topic, object kept,
+                       int64_t ms)
+    cdef int serve_reports(self, Handle handle) except -1
+    cdef int _hand_over(self, Handle handle, ck_publish_t *publish, Delivery delivery,
+                        int64_t deadline) except -1
 
 cdef bint is_large(object kept, ck_publish_t *publish) noexcept

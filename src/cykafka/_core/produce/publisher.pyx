@@ -1,57 +1,71 @@
-"""Publisher: whole batches of records, given as columns."""
+"""Publisher: what a producer has on its way: topic handles, batches and reports."""
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT32_MAX, INT64_MAX
-from libc.string cimport memcmp, memset
+cimport cython
+from libc.string cimport memcmp
 
-from cykafka._core.arrow.read cimport ArrowData, arrow_data
+from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport (
     CK_DELIVERY_RELEASE,
+    CK_EVENT_REPORT,
     CK_KIND_TOPIC,
+    CK_SLOT_FLIGHT,
     ck_bytes_t,
+    ck_callback_poll,
+    ck_callback_report,
     ck_callback_serve,
     ck_column_get,
     ck_column_t,
     ck_delivery_close,
-    ck_delivery_failed,
     ck_event_t,
-    ck_headers_t,
+    ck_flight_lost,
+    ck_flight_new,
     ck_publish,
     ck_publish_t,
+    ck_queue_attach,
+    ck_queue_push,
     ck_queue_turn,
+    ck_report_t,
     ck_runtime_count,
     ck_runtime_generation,
+    ck_runtime_now_ms,
     ck_turn_ended,
     ck_turn_kick,
 )
 from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_PARTITION_UA,
+    RD_KAFKA_PURGE_F_INFLIGHT,
+    RD_KAFKA_PURGE_F_NON_BLOCKING,
+    RD_KAFKA_PURGE_F_QUEUE,
     RD_KAFKA_RESP_ERR__DESTROY,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
-    RD_KAFKA_RESP_ERR__STATE,
+    rd_kafka_conf_set_dr_msg_cb,
     rd_kafka_conf_t,
     rd_kafka_last_error,
-    rd_kafka_queue_yield,
+    rd_kafka_outq_len,
+    rd_kafka_purge,
+    rd_kafka_queue_io_event_enable,
+    rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
-from cykafka._core.common.arguments cimport (
-    NOW,
-    SLICE,
-    deadline_after,
-    plain_str,
-    timeout_ms,
-)
+from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, plain_str
 from cykafka._core.common.config cimport int_conf
 from cykafka._core.common.errors cimport check_doing
+from cykafka._core.common.message cimport (
+    Message,
+    in_flight_destroy,
+    in_flight_t,
+    message_delivered,
+)
 from cykafka._core.common.partition cimport c_name
-from cykafka._core.produce.columns cimport Columns, check_range, items_of
+from cykafka._core.produce.columns cimport Columns, items_of
 from cykafka._core.produce.delivery cimport Delivery, delivery_new, delivery_tell
 from cykafka._core.produce.record cimport Topic
-from cykafka._core.produce.transaction cimport Transactional
+from cykafka._core.produce.transaction cimport Transactions
 
-from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
+from cykafka._core.common.errors import ClosedError, KafkaError
 
 cdef enum:
     # Values of this many bytes and more on average are not copied when they cannot change.
@@ -67,35 +81,140 @@ cdef enum:
 # What no argument is: topics are compared by identity first.
 _NO_NAME = object()
 
+cdef enum:
+    # How long to wait for the reports of purged records, ms. librdkafka's threads make them at
+    # once.
+    PURGED_MS = 1000
 
-cdef class Publisher(Transactional):
-    """A producer's topics, and the records it sends by the batch."""
+# What close() purges: without waiting for librdkafka's threads, one of which may not run for any
+# time.
+cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
+                      | RD_KAFKA_PURGE_F_NON_BLOCKING)
 
-    cdef int set_callbacks(self, rd_kafka_conf_t *conf) except -1:
-        Transactional.set_callbacks(self, conf)
+
+@cython.final
+@cython.no_gc_clear
+cdef class Publisher(Role):
+    """The publisher of one producer, and the role of its handle."""
+
+    def __cinit__(self, Transactions transactions not None):
+        self._transactions = transactions
         self._topics = {}
-        self._last_name = _NO_NAME
+        self.last_name = _NO_NAME
+
+    # -- the role
+
+    cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1:
+        """Register a producer's callbacks, before Handle.start()."""
         self._room = 1024 * <int64_t>int_conf(conf, "queue.buffering.max.kbytes", 0)
+        if self.flight is NULL:  # an __init__ that raised may have left one
+            self.flight = ck_flight_new(sizeof(in_flight_t))
+        if self.flight is NULL:
+            raise MemoryError
+        # It lives as long as the queue of events, which delivers the reports.
+        ck_queue_attach(handle._events, CK_SLOT_FLIGHT, self.flight)
+        # Always: without reports flush() waits in steps of 10 ms, and costs more, not less.
+        rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
         return 0
 
-    cdef void wake(self) noexcept nogil:
-        rd_kafka_queue_yield(self._wait_queue)
-        ck_turn_kick(ck_queue_turn(self._events))
+    cdef void wake(self, Handle handle) noexcept nogil:
+        ck_turn_kick(ck_queue_turn(handle._events))
 
-    cdef int tell(self, ck_event_t *event) except -1:
-        return delivery_tell(self, event)
+    cdef int serve(self, Handle handle, ck_event_t *event) except -1:
+        if event.kind == CK_EVENT_REPORT:
+            return self.deliver(<ck_report_t *>event)
+        return delivery_tell(handle, event)
+
+    cdef int deliver(self, ck_report_t *report) except -1:
+        # What went with the record into librdkafka comes back to us here.
+        cdef in_flight_t *sent = <in_flight_t *>report
+        cdef Message message
+        on_delivery = error = None
+        try:
+            if report.event.code:
+                error = KafkaError(report.event.code)
+            if error is not None or not self.only_errors:
+                on_delivery = <object>sent.on_delivery
+                message = message_delivered(sent)
+        finally:
+            in_flight_destroy(sent)
+        if on_delivery is not None:
+            on_delivery(error, message)
+        return 0
+
+    cdef int64_t undelivered(self, Handle handle) noexcept:
+        # A record whose report has been served is no longer undelivered, even if its callback has
+        # not run.
+        cdef int64_t left
+        cdef size_t queued
+        with nogil:
+            ck_callback_poll(handle._ptr, 0)
+        # librdkafka also counts events, such as statistics, and may add one between the two reads.
+        while True:
+            queued = rd_kafka_queue_length(handle._wait_queue)
+            left = rd_kafka_outq_len(handle._ptr) - <int64_t>queued
+            if rd_kafka_queue_length(handle._wait_queue) == queued:
+                return left
+
+    cdef int release(self, Handle handle) except -1:
+        watch = handle._watch
+        handle._watch = None
+        if watch is not None:
+            # First, and not by the watch: it may not find a handle that the collector frees.
+            rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
+        self.drop_reports(handle)
+        self.release_topics()
+        if watch is not None:
+            watch.end()  # calls the event loop: Python code, which may raise
+        return 0
+
+    cdef int purge(self, Handle handle) except -1:
+        """Fail all records, and note until when close() waits for their reports."""
+        cdef rd_kafka_t *rk = handle._ptr
+        with nogil:
+            rd_kafka_purge(rk, PURGE_ALL)
+        self.purged_until = ck_runtime_now_ms() + PURGED_MS
+        return 0
+
+    cdef void drop_reports(self, Handle handle) noexcept:
+        """Purge every message in flight. When it is destroyed, librdkafka drops them without a
+        report: the references of those with a callback would leak, and batches would lose their
+        outcomes. Nobody serves librdkafka after this: reports that did not come in time are made
+        here; batches get their outcomes when the rd_kafka_t is destroyed, since it may still read
+        their memory."""
+        # close() has purged and waited before; a callback may have produced since.
+        cdef int64_t deadline = max(self.purged_until, ck_runtime_now_ms()
+                                    + (SLICE if self.purged_until else PURGED_MS))
+        cdef int64_t left = self.undelivered(handle)
+        cdef rd_kafka_t *rk = handle._ptr
+        cdef ck_event_t *lost
+        cdef ck_event_t *following
+        if left > 0:
+            with nogil:
+                rd_kafka_purge(rk, PURGE_ALL)
+            left = self.undelivered(handle)
+        while left > 0 and ck_runtime_now_ms() < deadline:
+            with nogil:
+                ck_callback_poll(rk, 10)
+            left = self.undelivered(handle)
+        self.unreported = left
+        lost = ck_flight_lost(self.flight)
+        while lost is not NULL:
+            following = lost.next
+            ck_queue_push(handle._events, lost)
+            lost = following
 
     # -- topics
 
     cdef void release_topics(self) noexcept:
         cdef Topic topic
-        self._last_name = _NO_NAME
-        self._last_topic = None
+        self.last_name = _NO_NAME
+        self.last_topic = None
         for topic in self._topics.values():
             topic.release()
         self._topics.clear()
 
-    cdef rd_kafka_topic_t *topic_of(self, object name) except NULL:
+    cdef rd_kafka_topic_t *topic_of(self, Handle handle, object name) except NULL:
         """The handle of a topic, made at its first use."""
         cdef Topic topic
         cdef rd_kafka_resp_err_t err
@@ -107,11 +226,11 @@ cdef class Publisher(Transactional):
         topic = self._topics.get(key)
         if topic is None:
             text = c_name(key)
-            rk = self.enter()
+            rk = handle.enter()
             with nogil:
                 rkt = rd_kafka_topic_new(rk, text, NULL)
                 err = rd_kafka_last_error()
-            self.leave()
+            handle.leave()
             if rkt is NULL:
                 check_doing(err, f"topic {name!r}")
             # Another thread may have been quicker; librdkafka counts the references.
@@ -121,19 +240,20 @@ cdef class Publisher(Transactional):
             if self._topics.setdefault(key, topic) is not topic:
                 topic.release()
                 topic = self._topics[key]
-        self._last_name = name
-        self._last_topic = topic
+        self.last_name = name
+        self.last_topic = topic
         return topic._ptr
 
-    cdef object topics_column(self, object topic, Columns columns, ck_publish_t *publish):
+    cdef object topics_column(self, Handle handle, object topic, Columns columns,
+                              ck_publish_t *publish):
         """The topic handles of the records; returns the names that a Delivery keeps."""
         cdef rd_kafka_topic_t **rkts
         cdef rd_kafka_topic_t *rkt = NULL
         cdef tuple names
         cdef Py_ssize_t i = 0
         if isinstance(topic, str):
-            publish.rkt = (self._last_topic._ptr if topic is self._last_name
-                           else self.topic_of(topic))
+            publish.rkt = (self.last_topic._ptr if topic is self.last_name
+                           else self.topic_of(handle, topic))
             return plain_str(topic)
         names = items_of(topic, "topic", "str")
         columns.count("topic", len(names))
@@ -143,170 +263,15 @@ cdef class Publisher(Transactional):
             if name is not last:
                 if not isinstance(name, str):
                     raise TypeError(f"topic[{i}]: expected a str, got {type(name).__name__}")
-                rkt = self.topic_of(name)
+                rkt = self.topic_of(handle, name)
                 last = name
             rkts[i] = rkt
             i += 1
         publish.rkts = rkts
         return names
 
-    # -- batches
-
-    def publish(self, topic, values, *, keys=None, headers=None, timestamps=None, partitions=None,
-                timeout=None):
-        """Send a batch of records, given as columns: one item for each record in each of them.
-
-        Parameters
-        ----------
-        topic : str or sequence of str
-            Of all records, or of each.
-        values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
-            A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python
-            object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
-            tell trailing NULs from padding: they are lost), a two-dimensional buffer of single
-            bytes whose rows are contiguous (numpy ``uint8``, one row for each record), or an Arrow
-            array of binary or string (of pyarrow, polars, ...; for tables use
-            :meth:`publish_arrow`). With keys but without values, all records are tombstones.
-        headers : sequence or mapping, optional
-            For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
-            name to column, whose forms are those of values; a bytes or str there is the same for
-            every record. Or an Arrow array as :meth:`publish_arrow` takes it.
-        timestamps : int, sequence of (int or None), integer buffer or Arrow array, optional
-            ms since the epoch, or Arrow's timestamps; None and 0 are now.
-        partitions : int, sequence of (int or None), integer buffer or Arrow array, optional
-            None and -1 leave the choice to the ``partitioner``.
-        timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks; None: forever, 0: not at all,
-            as is right in a coroutine. Records without room in time fail with ``_QUEUE_FULL``.
-
-        Returns
-        -------
-        Delivery
-            The outcomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
-            partition the records keep their order. A record that cannot be queued (too large, no
-            such partition, no transaction begun, ...) fails, and the others are still sent.
-
-        Raises
-        ------
-        ValueError
-            Columns have different lengths, or a number is out of range.
-        TypeError
-            An argument is not a column.
-
-        Notes
-        -----
-        ``publish()`` sends bytes as given: the serializers of a SerializingProducer apply to
-        ``produce()`` only.
-
-        If records could not be queued, ``commit_transaction()`` raises unless their Delivery was
-        checked: ``wait()`` for it first. After the check it commits without these records.
-
-        Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a
-        callback that raises, another thread that closes the producer) has the Delivery as its
-        attribute ``delivery``; the records not taken up by then have failed with ``_QUEUE_FULL``,
-        or ``_DESTROY`` when it was closed.
-        """
-        cdef ck_publish_t publish
-        cdef Columns columns
-        cdef tuple kept
-        cdef int64_t ms
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
-        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
-        columns = Columns.__new__(Columns)
-        memset(&publish, 0, sizeof(publish))
-        kept = columns.bytes_column(values, "values", &publish.values)
-        columns.bytes_column(keys, "keys", &publish.keys)
-        if columns._cnt < 0:
-            raise TypeError("values: expected a sequence, got None, and no keys either")
-        publish.headers = columns.headers_column(headers)
-        columns.numbers_column(timestamps, "timestamps", &publish.timestamps, 0, 0, INT64_MAX)
-        columns.numbers_column(partitions, "partitions", &publish.partitions,
-                               RD_KAFKA_PARTITION_UA, -1, INT32_MAX)
-        names = self.topics_column(topic, columns, &publish)
-        publish.cnt = columns._cnt
-        return self.send(&publish, names, kept if is_large(kept, &publish) else None, ms)
-
-    def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
-                      partition=None, timeout=None):
-        """Send the rows of Arrow data as records, without a Python object for each.
-
-        Parameters
-        ----------
-        topic : str or None
-            Of all records; None: the column named ``topic`` has the topic of each.
-        data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
-            A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...),
-            whose columns are given by name; or an array of byte strings, which are the values. A
-            stream is read to its end first: give a large one batch by batch.
-        key, value : str, optional
-            Columns of binary or string, including large, view and fixed-size ones. None: no keys,
-            or no values (tombstones).
-        headers : str, optional
-            A column of list<struct<key, value>> or map, with names of string and values of binary
-            or string.
-        timestamp : str, optional
-            A column of timestamps, or of integers in ms; nulls are now.
-        partition : str, optional
-            A column of integers; nulls and -1 leave the choice to the ``partitioner``.
-        timeout : float, optional
-            As for :meth:`publish`.
-
-        Returns
-        -------
-        Delivery
-            As :meth:`publish` returns it.
-
-        Raises
-        ------
-        TypeError
-            The data is not Arrow's, or a column has another type; the error names the cast to
-            make.
-        ValueError
-            There is no such column, or a number is out of range.
-        """
-        cdef ck_publish_t publish
-        cdef ck_headers_t c_headers
-        cdef ArrowData arrow
-        cdef Columns columns
-        cdef object names
-        cdef int64_t ms
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
-        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
-        if value is None and key is None:
-            raise TypeError("value: expected the name of a column, got None, and no key either")
-        arrow = arrow_data(data, "data")
-        columns = Columns.__new__(Columns)
-        memset(&publish, 0, sizeof(publish))
-        publish.timestamps.missing = 0
-        publish.partitions.missing = RD_KAFKA_PARTITION_UA
-        publish.cnt = arrow.length
-        if not arrow.is_table():
-            arrow.whole_column(None, "data", &publish.values)
-        elif value is not None:
-            arrow.whole_column(value, "value", &publish.values)
-        if key is not None:
-            arrow.whole_column(key, "key", &publish.keys)
-        if headers is not None:
-            arrow.whole_headers(headers, "headers", &c_headers)
-            publish.headers = &c_headers
-        if timestamp is not None:
-            arrow.whole_numbers(timestamp, "timestamp", True, &publish.timestamps)
-            check_range(&publish.timestamps, publish.cnt, "timestamp", 0, INT64_MAX)
-        if partition is not None:
-            arrow.whole_numbers(partition, "partition", False, &publish.partitions)
-            check_range(&publish.partitions, publish.cnt, "partition", -1, INT32_MAX)
-        if topic is None:
-            names = self.arrow_topics(arrow, columns, &publish)
-        else:
-            if not isinstance(topic, str):
-                raise TypeError("topic: expected a str, or None for the column of that name, "
-                                f"got {type(topic).__name__}")
-            names = self.topics_column(topic, columns, &publish)
-        return self.send(&publish, names, arrow if is_large(arrow, &publish) else None, ms)
-
-    cdef tuple arrow_topics(self, ArrowData arrow, Columns columns, ck_publish_t *publish):
+    cdef tuple arrow_topics(self, Handle handle, ArrowData arrow, Columns columns,
+                            ck_publish_t *publish):
         """As topics_column, of the column `topic`."""
         cdef rd_kafka_topic_t **rkts
         cdef rd_kafka_topic_t *rkt = NULL
@@ -325,108 +290,88 @@ cdef class Publisher(Transactional):
                 raise ValueError(f"topic: row {i} is null")
             if last.ptr is NULL or item.len != last.len or memcmp(item.ptr, last.ptr, item.len):
                 name = (<const char *>item.ptr)[:item.len].decode()
-                rkt = self.topic_of(name)
+                rkt = self.topic_of(handle, name)
                 last = item
             rkts[i] = rkt
             names.append(name)
         publish.rkts = rkts
         return tuple(names)
 
-    cdef Delivery send(self, ck_publish_t *publish, object topic, object kept, int64_t ms):
+    # -- batches
+
+    cdef Delivery send(self, Handle handle, ck_publish_t *publish, object topic, object kept,
+                       int64_t ms):
         """Publish C columns. `kept` keeps borrowed values alive; None: values are copied."""
         cdef Delivery delivery
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
         if publish.cnt > FEW:
-            self.serve_reports()
+            self.serve_reports(handle)
         # Any of the columns may have run foreign code, which may have closed the producer.
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        if handle._open_in != ck_runtime_generation:
+            handle.refuse()
         publish.room = self._room
         publish.borrow = kept is not None
-        delivery = delivery_new(self, publish.cnt, topic)
+        delivery = delivery_new(handle, publish.cnt, topic)
         if kept is not None:
             delivery._ledger._kept = kept
             delivery._ledger.lend(CK_DELIVERY_RELEASE)
         try:
-            self._hand_over(publish, delivery, deadline_after(ms))
+            self._hand_over(handle, publish, delivery, deadline_after(ms))
         except BaseException as exception:
             if isinstance(exception, ClosedError):
                 err = RD_KAFKA_RESP_ERR__DESTROY
             ck_delivery_close(delivery._ledger._ptr, err)
-            self.note_incomplete(delivery)
+            self._transactions.note_incomplete(delivery)
             try:
                 exception.delivery = delivery
             except Exception:  # a foreign exception may refuse it
                 pass
             raise
         ck_delivery_close(delivery._ledger._ptr, err)
-        self.note_incomplete(delivery)
+        self._transactions.note_incomplete(delivery)
         return delivery
 
-    cdef int note_incomplete(self, Delivery delivery) except -1:
-        if self._begun and ck_delivery_failed(delivery._ledger._ptr):
-            if self._incomplete is None:
-                self._incomplete = []
-            self._incomplete.append(delivery)
-        return 0
-
-    cdef int check_complete(self) except -1:
-        cdef Delivery delivery
-        cdef int64_t lost = 0
-        if self._incomplete is None:
-            return 0
-        for delivery in self._incomplete:
-            if not delivery._asked:
-                lost += ck_delivery_failed(delivery._ledger._ptr)
-        if lost:
-            raise KafkaException(KafkaError(
-                <int>RD_KAFKA_RESP_ERR__STATE,
-                f"{lost} record(s) of this transaction could not be queued, and their Delivery "
-                "was not checked: call abort_transaction(), or check the Delivery (wait(), "
-                "errors) and send them again", txn_requires_abort=True))
-        return 0
-
-    cdef int serve_reports(self) except -1:
+    cdef int serve_reports(self, Handle handle) except -1:
         """Handle the waiting reports of earlier batches, without blocking. Otherwise an
         application that publishes and never polls would accumulate them, and the memory they
         keep."""
-        cdef rd_kafka_t *rk = self.enter()
+        cdef rd_kafka_t *rk = handle.enter()
         with nogil:
-            ck_callback_serve(rk, self._events, NULL, 0, NULL)
-        self.leave()
-        self.dispatch(NOW)
+            ck_callback_serve(rk, handle._events, NULL, 0, NULL)
+        handle.leave()
+        handle.dispatch(NOW)
         return 0
 
-    cdef int _hand_over(self, ck_publish_t *publish, Delivery delivery,
+    cdef int _hand_over(self, Handle handle, ck_publish_t *publish, Delivery delivery,
                         int64_t deadline) except -1:
         cdef rd_kafka_resp_err_t err
         cdef unsigned ended
         cdef rd_kafka_t *rk
         cdef int ms
         # Even the allocation of the delivery may have run a collection, and so code of others.
-        if publish.cnt <= FEW and self._open_in == ck_runtime_generation:
-            err = ck_publish(self._ptr, publish, delivery._ledger._ptr, HAND_OVER_MS)
+        if publish.cnt <= FEW and handle._open_in == ck_runtime_generation:
+            err = ck_publish(handle._ptr, publish, delivery._ledger._ptr, HAND_OVER_MS)
             if not err:
                 return 0
         while True:
-            rk = self.enter()
+            rk = handle.enter()
             with nogil:
                 # Before the look at the queue: who makes room after it may leave nothing to serve.
-                ended = ck_turn_ended(ck_queue_turn(self._events))
+                ended = ck_turn_ended(ck_queue_turn(handle._events))
                 err = ck_publish(rk, publish, delivery._ledger._ptr, HAND_OVER_MS)
-            self.leave()
+            handle.leave()
             if not err:
                 return 0
             if err == RD_KAFKA_RESP_ERR__QUEUE_FULL:
-                ms = self.slice_ms(deadline)
+                ms = handle.slice_ms(deadline)
                 if ms == 0:
                     return 0
                 ms = SLICE if ms < 0 else min(ms, <int>SLICE)
-                rk = self.enter()
+                rk = handle.enter()
                 with nogil:
-                    ck_callback_serve(rk, self._events, NULL, ms, &ended)
-                self.leave()
-                self.dispatch(NOW)
+                    ck_callback_serve(rk, handle._events, NULL, ms, &ended)
+                handle.leave()
+                handle.dispatch(NOW)
             PyErr_CheckSignals()
 
 

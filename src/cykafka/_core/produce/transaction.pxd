@@ -1,21 +1,24 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.client.client cimport Client
+from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.produce.delivery cimport Delivery
 
 # The calls that librdkafka continues in the background when their time is over.
 cdef enum:
     CALL_NONE, CALL_INIT, CALL_COMMIT, CALL_ABORT
 
-cdef class Transactional(Client):
-    cdef int64_t _transaction_ms
+cdef class Transactions:
+    # transaction.timeout.ms
+    cdef int64_t timeout_ms
     # Whether a transaction is open, judging by the calls here.
-    cdef bint _begun
-    cdef bint _initialized
+    cdef bint begun
+    cdef bint initialized
     # The call that librdkafka continues in the background: until it is repeated and has ended,
     # librdkafka rejects every other one.
-    cdef int _pending
+    cdef int pending
     # Whether the last transaction was aborted.
-    cdef bint _aborted
+    cdef bint aborted
     # Deliveries of this transaction with records that could not be queued, or None.
     cdef list _incomplete
     # The send_offsets_to_transaction() calls that were interrupted.
@@ -25,11 +28,15 @@ cdef class Transactional(Client):
     # The threads inside a call that resume() makes.
     cdef set _resuming
 
+    cdef int configure(self, rd_kafka_conf_t *conf) except -1
     cdef int check_outside(self) except -1
-    cdef object settle(self, int64_t deadline)
+    cdef int begin(self, Handle handle) except -1
+    cdef object send_offsets(self, Handle handle, object positions, object group_metadata,
+                             int64_t ms)
     cdef int check_complete(self) except -1
-    cdef object resume(self, int call, int64_t ms)
-    cdef object repeat(self, int call, int64_t deadline)
-    cdef object finish_pending(self, int64_t deadline)
-    cdef object send_offsets(self, positions, group_metadata, int64_t ms)
-    cdef object fatal_error(self)
+    cdef int note_incomplete(self, Delivery delivery) except -1
+    cdef object settle(self, Handle handle, int64_t deadline)
+    cdef object resume(self, Handle handle, int call, int64_t ms)
+    cdef object repeat(self, Handle handle, int call, int64_t deadline)
+    cdef object finish_pending(self, Handle handle, int64_t deadline)
+    cdef object fatal_error(self, Handle handle)

@@ -1,0 +1,20 @@
+from cykafka._core.admin.request cimport Request
+from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
+from cykafka._core.clib.librdkafka_admin cimport rd_kafka_event_t
+from cykafka._core.client.handle cimport Handle, Role
+
+cdef class Answers(Role):
+    # Where the answers arrive.
+    cdef rd_kafka_queue_t *_results
+    # By number: the requests librdkafka has.
+    cdef dict pending
+    cdef size_t _number
+    cdef bint _serving
+
+    cdef object ask(self, Handle handle, Request request, object keys, dict options)
+    cdef int ensure_thread(self, Handle handle) except -1
+    cdef int serve_results(self, Handle handle) except -1
+    cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1
+    cdef int refresh_metadata(self, Handle handle, bint topics) except -1
+    cdef int give_up(self, Handle handle) except -1
+    cdef int look_again(self, Handle handle) except -1

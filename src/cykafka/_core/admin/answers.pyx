@@ -1,0 +1,223 @@
+"""Answers: the requests of an administrative client that librdkafka has, and their futures.
+
+librdkafka puts the answers on a queue of ours. A thread of ours reads it while requests are in
+flight, so poll() is not needed. librdkafka's background queue would not do: its thread must not
+close the handle, and it drops unserved answers when the handle is destroyed.
+"""
+import threading
+from concurrent.futures import Future
+
+cimport cython
+
+from cykafka._core.admin.request cimport Request, choose_options, new_options, options_t
+from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+    RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+    RD_KAFKA_RESP_ERR__DESTROY,
+    RD_KAFKA_RESP_ERR__NOENT,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    rd_kafka_metadata,
+    rd_kafka_metadata_destroy,
+    rd_kafka_metadata_t,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_new,
+    rd_kafka_queue_yield,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+)
+from cykafka._core.clib.librdkafka_admin cimport (
+    rd_kafka_AdminOptions_destroy,
+    rd_kafka_AdminOptions_t,
+    rd_kafka_event_destroy,
+    rd_kafka_event_error,
+    rd_kafka_event_error_string,
+    rd_kafka_event_opaque,
+    rd_kafka_event_t,
+    rd_kafka_queue_poll,
+)
+from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.common.errors cimport error_from
+
+from cykafka._core.common.errors import KafkaError
+
+
+# Of partitions that may have a leader by now.
+_NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+              <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Answers(Role):
+    """The requests of one client, and the role of its handle."""
+
+    def __cinit__(self):
+        self.pending = {}
+
+    # -- the role
+
+    cdef void wake(self, Handle handle) noexcept nogil:
+        if self._results is not NULL:
+            rd_kafka_queue_yield(self._results)
+
+    cdef int release(self, Handle handle) except -1:
+        cdef rd_kafka_queue_t *results = self._results
+        self._results = NULL
+        if results is not NULL:
+            with nogil:
+                rd_kafka_queue_destroy(results)
+        self.give_up(handle)
+        return 0
+
+    # -- asking
+
+    cdef object ask(self, Handle handle, Request request, object keys, dict options):
+        """Make a request; returns its futures, see Admin._ask()."""
+        cdef options_t chosen
+        cdef rd_kafka_AdminOptions_t *c_options
+        cdef char errstr[512]
+        cdef size_t number
+        cdef rd_kafka_t *rk
+        choose_options(&chosen, options)
+        futures = _future() if keys is None else {key: _future() for key in keys}
+        rk = handle.enter()
+        if self._results is NULL:
+            self._results = rd_kafka_queue_new(rk)
+        handle.leave()
+        if isinstance(futures, dict) and not futures:
+            return futures
+        request._futures = futures
+        self._number += 1
+        number = self._number
+        self.pending[number] = request
+        try:
+            self.ensure_thread(handle)
+            rk = handle.enter()
+        except:
+            self.pending.pop(number, None)
+            self.look_again(handle)
+            raise
+        with nogil:
+            c_options = new_options(rk, request._op, &chosen, <void *>number, errstr,
+                                    sizeof(errstr))
+            if c_options is not NULL:
+                request.submit(rk, c_options, self._results)
+                rd_kafka_AdminOptions_destroy(c_options)
+        handle.leave()
+        if c_options is NULL:
+            self.pending.pop(number, None)
+            self.look_again(handle)
+            raise ValueError(errstr.decode("utf-8", "replace"))
+        return futures
+
+    cdef int ensure_thread(self, Handle handle) except -1:
+        # Between here and the thread's last look at _pending nothing lets go of the GIL.
+        if not self._serving:
+            self._serving = True
+            try:
+                threading.Thread(target=_serve_results, args=(self, handle), daemon=True,
+                                 name=f"{type(handle).__name__} results").start()
+            except:
+                self._serving = False
+                raise
+        return 0
+
+    cdef int look_again(self, Handle handle) except -1:
+        """Have the thread see that there may be nothing left to wait for."""
+        if self._results is not NULL and handle._open_in == ck_runtime_generation:
+            rd_kafka_queue_yield(self._results)
+        return 0
+
+    # -- answers
+
+    cdef int serve_results(self, Handle handle) except -1:
+        """Give out answers until no request is left. Keeps the handle alive that long."""
+        cdef rd_kafka_event_t *event
+        while self.pending:
+            if handle._generation != ck_runtime_generation:
+                return 0  # a future's callback has forked: the rest is the parent's
+            if handle._open_in != ck_runtime_generation:
+                # Somebody is closing it: awaited, for Ctrl-C may make him think better of it.
+                handle._closed.wait()
+                if handle._open_in != ck_runtime_generation:
+                    return 0
+            handle._calls += 1
+            with nogil:
+                event = rd_kafka_queue_poll(self._results, -1)
+            handle.leave()
+            if event is not NULL:
+                self.complete(handle, event)
+        return 0
+
+    cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1:
+        # The event is nobody's but ours, and outlives the handle if it has to: no call in flight.
+        cdef Request request = self.pending.pop(<size_t>rd_kafka_event_opaque(event), None)
+        cdef rd_kafka_resp_err_t err
+        outcome = None
+        try:
+            if request is not None:
+                err = rd_kafka_event_error(event)
+                if err:
+                    outcome = error_from(err, rd_kafka_event_error_string(event))
+                    if err == RD_KAFKA_RESP_ERR__TIMED_OUT:
+                        self.refresh_metadata(handle, False)
+                    elif err == RD_KAFKA_RESP_ERR__NOENT:  # no partition has a leader
+                        self.refresh_metadata(handle, True)
+                else:
+                    outcome = request.decode(event)
+                    if isinstance(outcome, dict) and any(
+                            isinstance(each, KafkaError) and each in _NO_LEADER
+                            for each in outcome.values()):
+                        self.refresh_metadata(handle, True)
+        except BaseException as failure:
+            outcome = failure
+        finally:
+            with nogil:
+                rd_kafka_event_destroy(event)
+        if request is not None:
+            try:
+                request.settle(outcome)
+            except BaseException as failure:
+                request.settle(failure)  # an answer in a form nobody expects
+        return 0
+
+    cdef int refresh_metadata(self, Handle handle, bint topics) except -1:
+        """Make librdkafka request the controller and the partition leaders again, without waiting.
+
+        Without this, a client without topics would learn only at the next regular refresh, minutes
+        later, that the controller has moved or that a topic now has leaders. All requests until
+        then would fail too. librdkafka's thread handles the answer.
+        """
+        cdef const rd_kafka_metadata_t *metadata = NULL
+        if handle._open_in != ck_runtime_generation:
+            return 0
+        handle._calls += 1
+        with nogil:
+            rd_kafka_metadata(handle._ptr, topics, NULL, &metadata, 0)
+            if metadata is not NULL:
+                rd_kafka_metadata_destroy(metadata)
+        handle.leave()
+        return 0
+
+    cdef int give_up(self, Handle handle) except -1:
+        """Fail the remaining futures."""
+        while self.pending:
+            _, request = self.pending.popitem()
+            (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
+                                                 f"{type(handle).__name__} was closed before the "
+                                                 "answer came"))
+        return 0
+
+
+def _serve_results(Answers answers not None, Handle handle not None):
+    try:
+        answers.serve_results(handle)
+    finally:
+        answers._serving = False
+
+
+def _future():
+    future = Future()
+    future.set_running_or_notify_cancel()
+    return future

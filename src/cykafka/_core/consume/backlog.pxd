@@ -1,0 +1,48 @@
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.csrc cimport ck_batch_t, ck_lent_t
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_message_t,
+    rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_partition_t,
+)
+from cykafka._core.client.handle cimport Handle
+
+cdef class Backlog:
+    # Whether a message that is handed over counts as read (enable.auto.offset.store).
+    cdef bint stores
+    cdef int64_t _caught_up
+    # Batches being gathered, and the one left over by a call that raised: a linked list.
+    cdef ck_batch_t *batches
+    cdef ck_batch_t *carry
+    # Left-over messages of paused partitions.
+    cdef ck_batch_t *held
+    # The Storage of each batch that was handed over and is alive: a linked list.
+    cdef void *handed
+    # The last messages of poll(), as long as librdkafka holds their headers, and which of the two
+    # is the older one.
+    cdef ck_lent_t *lent[2]
+    cdef int turn
+    # The name of the topic last seen, so that equal names are one str.
+    cdef dict _names
+    cdef bytes _last_name
+    cdef str _last_topic
+
+    cdef bint has_kept(self) noexcept
+    cdef int keep(self, rd_kafka_message_t *rkmessage) except -1
+    cdef ck_batch_t *new_batch(self, size_t size) except NULL
+    cdef int end_batch(self, Handle handle, ck_batch_t *batch) except -1
+    cdef void wake_reader(self, Handle handle) noexcept
+    cdef int take_out(self, const rd_kafka_topic_partition_list_t *partitions,
+                      ck_batch_t *into) except -1
+    cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept
+    cdef void forget(self, ck_batch_t *aside,
+                     const rd_kafka_topic_partition_list_t *partitions) noexcept
+    cdef int before_gathered(self, rd_kafka_topic_partition_t *rktpar) except -1
+    cdef int catch_up(self, Handle handle, int64_t now) except -1
+    cdef str name_of(self, const char *name)
+    cdef str topic_of(self, rd_kafka_message_t *rkmessage)
+    cdef ck_lent_t *lender(self) except NULL
+    cdef void release(self) noexcept

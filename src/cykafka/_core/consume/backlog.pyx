@@ -1,0 +1,277 @@
+"""Backlog: everything that a consumer has fetched and not handed over, and what it has lent.
+
+A message is in a batch, while a call fills it. It is carried, if that call raised: the next call
+begins with it. It is held back, while its partition is paused. A rebalance, a seek or a new
+assignment drops it; it then does not count as read.
+
+Batches that were handed over, and the last messages of poll(), may still be in librdkafka's
+memory. They are returned before the rd_kafka_t is destroyed.
+"""
+cimport cython
+from libc.stdint cimport int64_t
+from libc.string cimport strcmp
+
+from cykafka._core.batch.storage cimport Storage
+from cykafka._core.clib.csrc cimport (
+    ck_batch_accept,
+    ck_batch_clear,
+    ck_batch_compact,
+    ck_batch_destroy,
+    ck_batch_drop,
+    ck_batch_first_offset,
+    ck_batch_hold,
+    ck_batch_move,
+    ck_batch_new,
+    ck_batch_pin,
+    ck_batch_positions,
+    ck_batch_reserve,
+    ck_batch_store_positions,
+    ck_batch_t,
+    ck_lent_is_free,
+    ck_lent_new,
+    ck_lent_return,
+    ck_lent_t,
+    ck_lent_unref,
+)
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_message_destroy,
+    rd_kafka_message_t,
+    rd_kafka_queue_yield,
+    rd_kafka_t,
+    rd_kafka_topic_name,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_partition_t,
+)
+from cykafka._core.client.handle cimport Handle
+
+
+@cython.final
+@cython.no_gc
+cdef class Backlog:
+    """The messages of one consumer. All methods run with the GIL."""
+
+    def __cinit__(self):
+        self.stores = True
+        self._names = {}
+
+    def __dealloc__(self):
+        cdef int which
+        # Only in a forked child, where the messages belong to the parent: see release().
+        for which in range(2):
+            if self.lent[which] is not NULL:
+                ck_lent_unref(self.lent[which])
+        while self.handed is not NULL:
+            (<Storage>self.handed).unlink()
+
+    cdef bint has_kept(self) noexcept:
+        """Whether an earlier call has left messages over."""
+        return self.carry is not NULL and self.carry.cnt > self.carry.head
+
+    cdef int keep(self, rd_kafka_message_t *rkmessage) except -1:
+        """Keep a message for the next call: this one has to raise."""
+        if self.carry is NULL:
+            self.carry = ck_batch_new(1)
+        if self.carry is NULL or ck_batch_reserve(self.carry, 1):
+            rd_kafka_message_destroy(rkmessage)
+            raise MemoryError
+        self.carry.rkmessages[self.carry.cnt] = rkmessage
+        ck_batch_accept(self.carry, 1)
+        return 0
+
+    cdef ck_batch_t *new_batch(self, size_t size) except NULL:
+        """A batch whose messages go back to librdkafka when the consumer is closed; see
+        end_batch()."""
+        cdef ck_batch_t *batch = ck_batch_new(size)
+        if batch is NULL:
+            raise MemoryError
+        batch.next = self.batches
+        self.batches = batch
+        return batch
+
+    cdef int end_batch(self, Handle handle, ck_batch_t *batch) except -1:
+        """Destroy the batch. Messages that were not handed over (because a callback raised, or
+        there were more than requested) come with the next call."""
+        cdef ck_batch_t **link = &self.batches
+        cdef bint left = handle._ptr is not NULL and batch.cnt > batch.head
+        # The messages of this batch are older than those in carry, which resume() in another
+        # thread has put there.
+        if left and self.carry is not NULL and ck_batch_move(self.carry, batch):
+            raise MemoryError  # close() gives them back
+        while link[0] != batch:
+            link = &link[0].next
+        link[0] = batch.next
+        batch.next = NULL
+        if left:
+            batch, self.carry = self.carry, batch
+        with nogil:
+            ck_batch_destroy(batch)
+        if left:
+            self.wake_reader(handle)
+        return 0
+
+    cdef void wake_reader(self, Handle handle) noexcept:
+        """End the wait of a call in another thread, if there is one: kept messages are there."""
+        if handle._calls and self.has_kept():
+            rd_kafka_queue_yield(handle._wait_queue)
+
+    cdef int take_out(self, const rd_kafka_topic_partition_list_t *partitions,
+                      ck_batch_t *into) except -1:
+        """Move gathered messages of these partitions into a batch."""
+        cdef ck_batch_t *batch = self.batches
+        while batch is not NULL:
+            if batch != into and ck_batch_hold(batch, partitions, into):
+                raise MemoryError
+            batch = batch.next
+        # carry last: its messages are newer than those of a batch that is still being filled.
+        if self.carry is not NULL and ck_batch_hold(self.carry, partitions, into):
+            raise MemoryError
+        return 0
+
+    cdef int hold(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Hold back gathered messages of these partitions, which are paused."""
+        if self.batches is NULL and self.carry is NULL:
+            return 0
+        if self.held is NULL:
+            self.held = ck_batch_new(1)
+        if self.held is NULL:
+            raise MemoryError
+        return self.take_out(partitions, self.held)
+
+    cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Return the held-back messages of these partitions with the next call."""
+        if self.held is NULL:
+            return 0
+        if self.carry is NULL:
+            self.carry = ck_batch_new(1)
+        if self.carry is NULL or ck_batch_hold(self.held, partitions, self.carry):
+            raise MemoryError
+        ck_batch_compact(self.held)
+        return 0
+
+    cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept:
+        """Forget gathered messages of these partitions, or of all; they do not count as read."""
+        cdef ck_batch_t *batch = self.batches
+        while batch is not NULL:
+            ck_batch_drop(batch, partitions)
+            batch = batch.next
+        if self.carry is not NULL:
+            ck_batch_drop(self.carry, partitions)
+        if self.held is not NULL:
+            ck_batch_drop(self.held, partitions)
+            ck_batch_compact(self.held)
+
+    cdef void forget(self, ck_batch_t *aside,
+                     const rd_kafka_topic_partition_list_t *partitions) noexcept:
+        """Drop the messages of these partitions that were put aside or held back."""
+        ck_batch_drop(aside, partitions)
+        ck_batch_compact(aside)
+        if self.held is not NULL:
+            ck_batch_drop(self.held, partitions)
+            ck_batch_compact(self.held)
+
+    cdef int before_gathered(self, rd_kafka_topic_partition_t *rktpar) except -1:
+        """Move a position of librdkafka's, which counts gathered messages, back to the first
+        message that was not handed over."""
+        cdef ck_batch_t *batch = self.batches
+        while batch is not NULL:
+            _not_behind(batch, rktpar)
+            batch = batch.next
+        _not_behind(self.carry, rktpar)
+        _not_behind(self.held, rktpar)
+        return 0
+
+    cdef int catch_up(self, Handle handle, int64_t now) except -1:
+        """Store positions that are further than the last message: behind markers of transactions.
+
+        Only when everything gathered was handed over, and not with every empty poll().
+        """
+        cdef rd_kafka_topic_partition_list_t *held = NULL
+        cdef rd_kafka_t *rk
+        if (not self.stores or self.batches is not NULL or now < self._caught_up + 500
+                or self.has_kept()):
+            return 0
+        self._caught_up = now
+        rk = handle.enter()
+        if self.held is not NULL and self.held.cnt > 0:
+            held = ck_batch_positions(self.held, 0, 1, self.held.cnt)
+        with nogil:
+            ck_batch_store_positions(rk, held)
+            if held is not NULL:
+                rd_kafka_topic_partition_list_destroy(held)
+        handle.leave()
+        return 0
+
+    cdef str name_of(self, const char *name):
+        """The str of a topic's name, always the same one."""
+        cdef bytes key
+        cdef str topic
+        if self._last_name is not None and strcmp(name, self._last_name) == 0:
+            return self._last_topic
+        key = name
+        topic = self._names.get(key)
+        if topic is None:
+            topic = self._names[key] = key.decode()
+        self._last_name = key
+        self._last_topic = topic
+        return topic
+
+    cdef str topic_of(self, rd_kafka_message_t *rkmessage):
+        """The topic of a message; None for an event of the whole client."""
+        if rkmessage.rkt is NULL:
+            return None
+        return self.name_of(rd_kafka_topic_name(rkmessage.rkt))
+
+    cdef ck_lent_t *lender(self) except NULL:
+        """The ck_lent_t for the next message of poll(), which leaves the headers in librdkafka.
+
+        Even without headers, asking librdkafka for them takes a third of the time of a poll().
+        """
+        cdef ck_lent_t *lent = self.lent[self.turn]
+        # In a loop, the last message but one is gone by now, and its headers were not read.
+        if lent is not NULL and ck_lent_is_free(lent):
+            return lent
+        if lent is not NULL:
+            ck_lent_return(lent)
+            ck_lent_unref(lent)
+        lent = self.lent[self.turn] = ck_lent_new()
+        if lent is NULL:
+            raise MemoryError
+        return lent
+
+    cdef void release(self) noexcept:
+        """Give every message back: librdkafka waits for them when it is destroyed."""
+        cdef ck_batch_t *batch = self.batches
+        cdef Storage storage
+        cdef int which
+        # With the GIL: the thread a batch belongs to may be on its way out of its call.
+        while batch is not NULL:
+            ck_batch_clear(batch)
+            batch = batch.next
+        ck_batch_destroy(self.carry)
+        self.carry = NULL
+        ck_batch_destroy(self.held)
+        self.held = NULL
+        for which in range(2):
+            if self.lent[which] is not NULL:
+                ck_lent_return(self.lent[which])
+                ck_lent_unref(self.lent[which])
+                self.lent[which] = NULL
+        # The application's batches get copies. A batch without memory for its copy stays as it is,
+        # as if pinned.
+        while self.handed is not NULL:
+            storage = <Storage>self.handed
+            storage.unlink()
+            if not storage.detach() and storage._ptr is not NULL:
+                ck_batch_pin(storage._ptr)
+                storage._pinned = True
+
+
+cdef void _not_behind(const ck_batch_t *batch, rd_kafka_topic_partition_t *rktpar) noexcept:
+    """Move a position back to the first message in the batch that was not handed over."""
+    cdef int64_t first
+    if batch is NULL:
+        return
+    first = ck_batch_first_offset(batch, rktpar.topic, rktpar.partition)
+    if 0 <= first < rktpar.offset:
+        rktpar.offset = first

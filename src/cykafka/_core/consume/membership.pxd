@@ -1,0 +1,42 @@
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_conf_t,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.consume.backlog cimport Backlog
+from cykafka._core.consume.progress cimport Progress
+
+cdef class Membership(Role):
+    cdef Backlog _backlog
+    cdef Progress _progress
+    # on_assign, on_revoke, on_lost and on_commit, each a callable or None.
+    cdef dict _listeners
+    # The threads inside a counted call that runs Python code.
+    cdef dict _inside
+    # The argument of the close() that was put off, see closes_later.
+    cdef object close_timeout
+    # Whether close() had no time left to leave the group.
+    cdef bint overdue
+    # Whether the rebalance callback has assigned by itself.
+    cdef bint assigned
+
+    cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1
+    cdef int listen(self, str event, object callback) except -1
+    cdef bint listens(self) noexcept
+    cdef bint is_inside(self) except -1
+    cdef int refuse_inside(self, str call) except -1
+    cdef int go_inside(self) except -1
+    cdef int come_out(self) except -1
+    cdef int after_call(self, Handle handle) except -1
+    cdef int rebalance(self, Handle handle, rd_kafka_resp_err_t err,
+                       rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int follow(self, Handle handle, rd_kafka_resp_err_t err,
+                    rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int apply(self, Handle handle, rd_kafka_resp_err_t err,
+                   rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef object leave(self, Handle handle, int64_t deadline, object raised,
+                      rd_kafka_queue_t **closing)

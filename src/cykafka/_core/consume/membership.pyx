@@ -1,0 +1,298 @@
+"""Membership: a consumer's place in its group: rebalances, and how it leaves."""
+import logging
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t
+from libc.string cimport strcmp
+
+from cykafka._core.clib.csrc cimport (
+    CK_EVENT_COMMIT,
+    CK_SLOT_CLIENT,
+    PyThread_get_thread_ident,
+    ck_batch_skip,
+    ck_callback_commit,
+    ck_callback_inside,
+    ck_event_destroy,
+    ck_event_t,
+    ck_notice_t,
+    ck_queue_attach,
+    ck_queue_attached,
+    ck_queue_t,
+    ck_runtime_generation,
+    ck_runtime_now_ms,
+)
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
+    RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
+    RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS,
+    rd_kafka_assign,
+    rd_kafka_assignment_lost,
+    rd_kafka_conf_set_offset_commit_cb,
+    rd_kafka_conf_set_rebalance_cb,
+    rd_kafka_conf_t,
+    rd_kafka_consumer_close_queue,
+    rd_kafka_consumer_closed,
+    rd_kafka_error_t,
+    rd_kafka_incremental_assign,
+    rd_kafka_incremental_unassign,
+    rd_kafka_poll_set_consumer,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_get_consumer,
+    rd_kafka_queue_new,
+    rd_kafka_queue_t,
+    rd_kafka_rebalance_protocol,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.common.arguments cimport NOW, SLICE
+from cykafka._core.common.errors cimport check_doing, check_error, error_from
+from cykafka._core.common.exceptions cimport chain
+from cykafka._core.common.partition cimport partitions_from
+from cykafka._core.consume.backlog cimport Backlog
+from cykafka._core.consume.progress cimport Progress
+
+from cykafka._core.common.errors import KafkaException
+
+_log = logging.getLogger("cykafka")
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Membership(Role):
+    """The membership of one consumer, and the role of its handle."""
+
+    def __cinit__(self, Backlog backlog not None, Progress progress not None):
+        self._backlog = backlog
+        self._progress = progress
+        self._listeners = {}
+        self._inside = {}
+
+    # -- the role
+
+    cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1:
+        """Register a consumer's callbacks, before Handle.start()."""
+        ck_queue_attach(handle._events, CK_SLOT_CLIENT, <void *>handle)
+        rd_kafka_conf_set_rebalance_cb(conf, _on_rebalance)
+        if self._listeners.get("on_commit") is not None:
+            rd_kafka_conf_set_offset_commit_cb(conf, ck_callback_commit)
+        return 0
+
+    cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
+        # Errors, statistics and logs come to the queue that poll() and consume() serve.
+        rd_kafka_poll_set_consumer(rk)
+        return rd_kafka_queue_get_consumer(rk)
+
+    cdef int serve(self, Handle handle, ck_event_t *event) except -1:
+        cdef ck_notice_t *notice = <ck_notice_t *>event
+        try:
+            on_commit = self._listeners.get("on_commit")
+            if event.kind == CK_EVENT_COMMIT and on_commit is not None:
+                error = (error_from(<rd_kafka_resp_err_t>event.code, NULL)
+                         if event.code else None)
+                on_commit(error, partitions_from(notice.partitions))
+        finally:
+            ck_event_destroy(event)
+        return 0
+
+    cdef int release(self, Handle handle) except -1:
+        ck_queue_attach(handle._events, CK_SLOT_CLIENT, NULL)
+        self._backlog.release()
+        return 0
+
+    cdef int listen(self, str event, object callback) except -1:
+        """Have a callback called for on_assign, on_revoke, on_lost or on_commit; None: nobody."""
+        self._listeners[event] = callback
+        return 0
+
+    cdef bint listens(self) noexcept:
+        """Whether there is any callback."""
+        for callback in self._listeners.values():
+            if callback is not None:
+                return True
+        return False
+
+    # -- calls inside of calls
+
+    cdef bint is_inside(self) except -1:
+        """Whether this thread is inside a counted call already: it must not wait for itself."""
+        return len(self._inside) > 0 and PyThread_get_thread_ident() in self._inside
+
+    cdef int refuse_inside(self, str call) except -1:
+        """Refuse a call that would wait for itself."""
+        if self.is_inside():
+            raise RuntimeError(f"{call}() cannot be called from a rebalance callback, nor from a "
+                               "signal handler during a commit")
+        return 0
+
+    cdef int go_inside(self) except -1:
+        me = PyThread_get_thread_ident()
+        self._inside[me] = self._inside.get(me, 0) + 1
+        return 0
+
+    cdef int come_out(self) except -1:
+        me = PyThread_get_thread_ident()
+        if self._inside[me] == 1:
+            del self._inside[me]
+        else:
+            self._inside[me] -= 1
+        return 0
+
+    cdef int after_call(self, Handle handle) except -1:
+        """What a call that served librdkafka has to see to once it is out again."""
+        if self.closes_later:
+            self.closes_later = False
+            if self.close_timeout is None:
+                handle.close()
+            else:
+                handle.close(self.close_timeout)
+        handle.dispatch(NOW)
+        if handle._open_in != ck_runtime_generation:
+            handle.refuse()
+        return 0
+
+    # -- rebalances
+
+    cdef int rebalance(self, Handle handle, rd_kafka_resp_err_t err,
+                       rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Partitions are assigned or revoked."""
+        try:
+            if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
+                self._progress.give_up(handle, partitions_from(partitions),
+                                       RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
+                                       "the group has taken it away")
+            elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+                self._progress.begin_reading(handle, partitions_from(partitions))
+        finally:
+            self.follow(handle, err, partitions)
+        return 0
+
+    cdef int follow(self, Handle handle, rd_kafka_resp_err_t err,
+                    rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Run the user's callback, if any; assign or unassign unless it has."""
+        if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
+            self._backlog.drop(partitions)
+        callback = None
+        if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+            callback = self._listeners.get("on_assign")
+        elif err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
+            callback = self._listeners.get("on_revoke")
+            on_lost = self._listeners.get("on_lost")
+            if on_lost is not None and rd_kafka_assignment_lost(handle._ptr):
+                callback = on_lost
+        self.assigned = False
+        try:
+            if callback is not None:
+                callback(handle, partitions_from(partitions))
+        finally:
+            # A child that was forked in the callback has no librdkafka to tell.
+            if not self.assigned and handle._generation == ck_runtime_generation:
+                self.apply(handle, err, partitions)
+        return 0
+
+    cdef int apply(self, Handle handle, rd_kafka_resp_err_t err,
+                   rd_kafka_topic_partition_list_t *partitions) except -1:
+        """What librdkafka does when there is no rebalance callback."""
+        cdef rd_kafka_t *rk = handle._ptr
+        cdef rd_kafka_error_t *error = NULL
+        cdef rd_kafka_resp_err_t code = <rd_kafka_resp_err_t>0
+        cdef const char *protocol
+        with nogil:
+            protocol = rd_kafka_rebalance_protocol(rk)
+            if protocol is not NULL and strcmp(protocol, "COOPERATIVE") == 0:
+                if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+                    error = rd_kafka_incremental_assign(rk, partitions)
+                else:
+                    error = rd_kafka_incremental_unassign(rk, partitions)
+            elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
+                code = rd_kafka_assign(rk, partitions)
+            else:
+                code = rd_kafka_assign(rk, NULL)
+        check_error(error)
+        check_doing(code, "Failed to follow the rebalance")
+        return 0
+
+    # -- leaving
+
+    cdef object leave(self, Handle handle, int64_t deadline, object raised,
+                      rd_kafka_queue_t **closing):
+        """Leave the group, until the deadline or until a signal handler raises. *closing becomes
+        what the thread that destroys the consumer has to serve after that, or NULL.
+
+        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
+        """
+        cdef rd_kafka_t *rk = handle._ptr
+        cdef rd_kafka_queue_t *queue
+        cdef rd_kafka_error_t *error
+        cdef int ms = SLICE
+        closing[0] = NULL
+        with nogil:
+            queue = rd_kafka_queue_new(rk)
+            error = rd_kafka_consumer_close_queue(rk, queue)
+        try:
+            check_error(error)
+        except KafkaException as exception:
+            # Fenced, say: poll() has told, and there is no group to leave any more.
+            with nogil:
+                rd_kafka_queue_destroy(queue)
+            if not exception.args[0].fatal():
+                return chain(raised, exception)
+            _log.warning("%s: closed without leaving the group: %s", handle._label,
+                         exception.args[0].str())
+            return raised
+        try:
+            while not rd_kafka_consumer_closed(rk):
+                if deadline >= 0:
+                    ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+                    if ms == 0:
+                        break
+                with nogil:
+                    ck_batch_skip(queue, ms)
+                PyErr_CheckSignals()
+                try:
+                    handle.dispatch(NOW)
+                except KeyboardInterrupt:  # came while a callback ran
+                    raise
+                except BaseException as exception:
+                    raised = chain(raised, exception)
+                if handle._generation != ck_runtime_generation:
+                    return raised  # a callback has forked: the rest is the parent's
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        if rd_kafka_consumer_closed(rk):
+            with nogil:
+                rd_kafka_queue_destroy(queue)
+        else:
+            closing[0] = queue
+        return raised
+
+
+cdef void _on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                        rd_kafka_topic_partition_list_t *partitions,
+                        void *opaque) noexcept nogil:
+    cdef void *attached = ck_queue_attached(<ck_queue_t *>opaque, CK_SLOT_CLIENT)
+    if attached is NULL:
+        # A thread without Python destroys the consumer: see ck_end_now(). In a consumer that
+        # closes this call is right for every protocol.
+        rd_kafka_assign(rk, NULL)
+    else:
+        _rebalance(err, partitions, attached)
+
+
+cdef void _rebalance(rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *partitions,
+                     void *attached) noexcept with gil:
+    cdef Handle handle = <Handle>attached
+    cdef Membership membership = <Membership>handle._role
+    cdef bint outer = ck_callback_inside(True)
+    try:
+        membership.go_inside()
+        try:
+            membership.rebalance(handle, err, partitions)
+        finally:
+            membership.come_out()
+    except BaseException as exception:
+        # Raised by the call that served librdkafka, once it is out of it.
+        handle._raised = chain(handle._raised, exception)
+    ck_callback_inside(outer)

@@ -1,0 +1,27 @@
+from cykafka._core.clib.csrc cimport ck_call_kind_t
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_error_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_t,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.consume.backlog cimport Backlog
+
+# What librdkafka does with a list of partitions or topics, in its two styles of errors.
+ctypedef rd_kafka_resp_err_t (*list_call_t)(
+    rd_kafka_t *, rd_kafka_topic_partition_list_t *) noexcept nogil
+ctypedef rd_kafka_error_t *(*list_error_call_t)(
+    rd_kafka_t *, const rd_kafka_topic_partition_list_t *) noexcept nogil
+
+cdef int on_list(Handle handle, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
+                 str doing) except -1
+cdef int on_list_error(Handle handle, list_error_call_t call,
+                       const rd_kafka_topic_partition_list_t *rktparlist) except -1
+cdef list assignment(Handle handle)
+cdef list positions(Handle handle, Backlog backlog, object partitions)
+cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
+                      str doing)
+cdef list committed(Handle handle, object partitions, object timeout)
+cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached)
+cdef list seek(Handle handle, Backlog backlog, list partitions)

@@ -1,0 +1,224 @@
+"""Progress: what was handed over since the last transaction, which the next one must cover.
+
+``Producer.transaction(consumer)`` commits the positions of the assigned partitions at the end of
+its block. A position can vanish before, by a revocation, a seek or another assignment. The brokers
+would accept a transaction without it, and skip messages. So such a partition is *given up*: the
+block fails, and the consumer goes back.
+"""
+cimport cython
+
+from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_OFFSET_BEGINNING,
+    RD_KAFKA_RESP_ERR__RETRY,
+    rd_kafka_message_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_topic_name,
+)
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.common.config cimport property_of
+from cykafka._core.common.partition cimport TopicPartition
+from cykafka._core.consume.backlog cimport Backlog
+from cykafka._core.consume.positions cimport assignment, committed, positions, seek
+
+from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Progress:
+    """The progress of one consumer."""
+
+    def __cinit__(self, Backlog backlog not None):
+        self._backlog = backlog
+        self._suitable = -1
+        self._marks = {}
+        self._given_up = {}
+        self._unread = set()
+        self._starts = {}
+
+    cdef bint suits(self, Handle handle) except -1:
+        """Whether a transaction may commit this consumer's offsets."""
+        if self._suitable < 0 and handle._ptr is not NULL:
+            self._suitable = (
+                property_of(handle._ptr, "enable.auto.commit") == "false"
+                and property_of(handle._ptr, "isolation.level") == "read_committed")
+        return self._suitable > 0
+
+    # -- reading
+
+    cdef int note_starts(self, rd_kafka_message_t **first, size_t cnt) except -1:
+        """Remember where reading of a partition begins, before its first message is handed over.
+
+        A failed transaction goes back to this offset if the group has committed none.
+        """
+        cdef size_t i
+        cdef str topic
+        for i in range(cnt):
+            if first[i].err or first[i].rkt is NULL or (
+                    i > 0 and first[i].rkt == first[i - 1].rkt and not first[i - 1].err
+                    and first[i].partition == first[i - 1].partition):
+                continue
+            topic = self._backlog.name_of(rd_kafka_topic_name(first[i].rkt))
+            if topic is self._noted_topic and first[i].partition == self._noted_partition:
+                continue
+            key = (topic, first[i].partition)
+            if key in self._unread:
+                self._starts.setdefault(key, first[i].offset)
+                self._unread.discard(key)
+                self.starting = len(self._unread) > 0
+            self._noted_topic = topic
+            self._noted_partition = first[i].partition
+        return 0
+
+    cdef int begin_reading(self, Handle handle, list partitions) except -1:
+        """The next message of each of these partitions is its first one."""
+        if self.suits(handle):
+            self._unread.update([(each.topic, each.partition) for each in partitions])
+            self.starting = len(self._unread) > 0
+            self._noted_topic = None
+        return 0
+
+    cdef int begin_anew(self) except -1:
+        """No partition is assigned."""
+        self._unread.clear()
+        self.starting = False
+        return 0
+
+    cdef int give_up(self, Handle handle, list partitions, rd_kafka_resp_err_t err,
+                     str words) except -1:
+        """The positions of these partitions are about to go, or those of all (None).
+
+        The next transaction cannot commit the offsets of what was handed over of them.
+        """
+        if not self.suits(handle):
+            return 0
+        if partitions is None:
+            partitions = [TopicPartition(*key) for key in self._starts]
+        try:
+            lost = {(each.topic, each.partition) for each in self._uncommitted(handle, partitions)}
+        except ClosedError:  # another thread closes; it may yet give up
+            lost = {(each.topic, each.partition) for each in partitions}
+        for each in partitions:
+            key = each.topic, each.partition
+            self._marks.pop(key, None)
+            if key in lost:
+                self._given_up.setdefault(key, KafkaError(
+                    <int>err, f"The transaction cannot commit the offsets of {each.topic} "
+                    f"[{each.partition}], of which messages were read: {words}"))
+            elif key not in self._given_up:
+                self._starts.pop(key, None)
+            self._unread.discard(key)
+        self.starting = len(self._unread) > 0
+        return 0
+
+    # -- transaction blocks, see produce/transaction_block
+
+    cdef int check_suitable(self, Handle handle) except -1:
+        """Raise unless a transaction may commit this consumer's offsets."""
+        if handle._open_in != ck_runtime_generation:
+            handle.refuse()
+        for name, value, why in (
+                ("enable.auto.commit", "false",
+                 "offsets are committed with the transaction alone"),
+                ("isolation.level", "read_committed",
+                 "messages of open transactions may yet be aborted")):
+            if handle.property(name) != value:
+                raise ValueError(f"consumer: expected {name}={value}: {why}")
+        return 0
+
+    cdef int prepare(self, Handle handle, object timeout) except -1:
+        """Prepare for a transaction with this consumer's offsets.
+
+        Raises, retriable, if messages were handed over that it cannot commit. The consumer has
+        then gone back, and hands them over again.
+        """
+        if not self._behind and not self._given_up:
+            return 0
+        given_up = dict(self._given_up)
+        again = self._behind and len(self._uncommitted(handle, assignment(handle))) > 0
+        self.rewind(handle, timeout)
+        for error in given_up.values():
+            raise KafkaException(KafkaError(
+                error.code(), f"{error.str()}; no transaction was begun, and the consumer has "
+                "gone back: read again", retriable=True))
+        if again:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__RETRY,
+                "The last transaction failed, and the consumer could not go back before it handed "
+                "over more messages; no transaction was begun, and the consumer has gone back "
+                "now: read again", retriable=True))
+        return 0
+
+    cdef list transaction_offsets(self, Handle handle):
+        """The positions to commit; raises if they do not cover all messages that were handed
+        over."""
+        read = self._read_positions(handle)
+        for error in self._given_up.values():
+            raise KafkaException(KafkaError(error.code(), error.str(), txn_requires_abort=True))
+        return read
+
+    cdef int note_committed(self, list places) except -1:
+        """A transaction has committed these positions."""
+        self._marks = {(each.topic, each.partition): each.offset for each in places}
+        self._starts.update(self._marks)
+        return 0
+
+    cdef int note_failed(self, Handle handle) except -1:
+        """From now on no message that is handed over may be committed before rewind()."""
+        self._behind = True
+        self._marks = {}
+        try:
+            self._marks = {(each.topic, each.partition): each.offset
+                           for each in self._read_positions(handle)}
+        except (KafkaException, ClosedError):
+            pass  # without marks, all messages count as handed over since
+        return 0
+
+    cdef int rewind(self, Handle handle, object timeout) except -1:
+        """Seek to the committed offsets, or to where reading began if none is committed.
+
+        No transaction begins until that has succeeded.
+        """
+        self._behind = True
+        read = self._handed_over(handle, assignment(handle))
+        read += [each for each in assignment(handle)
+                 if each not in read and (each.topic, each.partition) in self._given_up]
+        if read:
+            targets = []
+            for each in committed(handle, read, timeout):
+                if each.error is not None:
+                    raise KafkaException(each.error)
+                offset = each.offset
+                if offset < 0:
+                    offset = self._starts.get((each.topic, each.partition),
+                                              RD_KAFKA_OFFSET_BEGINNING)
+                targets.append(TopicPartition(each.topic, each.partition, offset))
+            # If only some of the seeks succeed, messages may come twice.
+            self._marks = {}
+            for each, error in zip(targets, seek(handle, self._backlog, targets)):
+                if error is not None and each in assignment(handle):
+                    raise KafkaException(error)
+        self._marks = {}
+        self._given_up = {}
+        self._behind = False
+        return 0
+
+    cdef list _read_positions(self, Handle handle):
+        """The positions of the assigned partitions of which messages were returned."""
+        return [partition for partition in positions(handle, self._backlog, assignment(handle))
+                if partition.offset >= 0]
+
+    cdef list _uncommitted(self, Handle handle, list partitions):
+        """Those of the partitions of which messages were handed over since the last transaction.
+        """
+        return [each for each in self._handed_over(handle, partitions)
+                if self._marks.get((each.topic, each.partition)) != each.offset]
+
+    cdef list _handed_over(self, Handle handle, list partitions):
+        """Those of the partitions of which messages were handed over, with their positions.
+
+        Messages that are gathered, when a callback has raised, change the position, too.
+        """
+        return [each for each in positions(handle, self._backlog, partitions)
+                if each.offset >= 0 and (each.topic, each.partition) not in self._unread]

@@ -1,0 +1,171 @@
+"""The block of ``with producer.transaction(consumer):``, in the steps of a careful program.
+
+It begins the transaction, commits at its end, and aborts if it raises. With a consumer it commits
+the consumer's positions with the records. If the block fails, or cannot begin, the consumer goes
+back. DESIGN.md (Transaction blocks) has the reasons.
+"""
+import logging
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.csrc cimport ck_runtime_generation, ck_runtime_now_ms
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.common.arguments cimport SLICE, deadline_after
+from cykafka._core.common.exceptions cimport chain
+from cykafka._core.consume.consumer cimport Consumer
+from cykafka._core.produce.transaction cimport CALL_ABORT, CALL_COMMIT, Transactions
+
+from cykafka._core.common.errors import KafkaError, KafkaException
+
+_log = logging.getLogger("cykafka")
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Transaction:
+    """The context manager of ``with producer.transaction():``."""
+
+    cdef Handle _producer
+    cdef Transactions _transactions
+    cdef Consumer _consumer
+    # For the first step, s; None: its default.
+    cdef object _limit
+    # For each other step, s.
+    cdef double _timeout
+    cdef bint _entered
+
+    def __cinit__(self, Handle producer not None, Transactions transactions not None,
+                  Consumer consumer, limit):
+        self._producer = producer
+        self._transactions = transactions
+        self._consumer = consumer
+        self._limit = limit
+        self._timeout = transactions.timeout_ms / 1e3 if limit is None else limit
+
+    def __enter__(self):
+        if self._entered:
+            raise RuntimeError("transaction(): the block was entered twice; call it anew for each")
+        self._entered = True
+        self._transactions.check_outside()
+        if self._consumer is not None:
+            self._consumer._progress.check_suitable(self._consumer)
+        self._or_go_back(self._end_earlier)
+        if self._consumer is not None:
+            self._consumer._progress.prepare(self._consumer, self._timeout)
+        self._or_go_back(self._producer.begin_transaction)
+        return self._producer
+
+    def _end_earlier(self):
+        """Register the transactional.id, and complete what an earlier block could not."""
+        if not self._transactions.initialized:
+            self._producer.init_transactions(self._limit)
+        error = self._transactions.finish_pending(
+            self._producer, deadline_after(<int64_t>(self._timeout * 1e3)))
+        if error is not None:
+            raise KafkaException(error)
+
+    def _or_go_back(self, step):
+        """Make a step of the beginning. If it raises, the messages that the consumer has handed
+        over are in no transaction, and it seeks back."""
+        try:
+            step()
+        except BaseException as failure:
+            if self._consumer is not None:
+                self._consumer._progress.note_failed(self._consumer)
+            words = self._go_back(failure, "no transaction was begun")
+            if words:
+                _log.warning("%s: after %s %s", self._producer._label,
+                             type(failure).__name__, words)
+            raise
+
+    def _go_back(self, failure, outcome):
+        """Seek the consumer back. Returns a text with the outcome if that failed, else an empty
+        one, and attaches the error to the failure."""
+        # After a commit in progress, the committed offsets are not known yet.
+        if self._consumer is None or self._transactions.pending == CALL_COMMIT:
+            return ""
+        try:
+            self._consumer._progress.rewind(self._consumer, self._timeout)
+        except Exception as another:
+            chain(another, failure)
+            return f"{outcome}, but the consumer cannot go back: {another}"
+        return ""
+
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        if exc_value is not None:
+            self._give_up(exc_value)
+            return
+        try:
+            self._commit()
+        except BaseException as failure:
+            self._give_up(failure)
+            raise
+
+    def _commit(self):
+        if not self._transactions.begun:  # ended in the block
+            if self._transactions.aborted and self._producer._open_in != ck_runtime_generation:
+                self._producer.refuse()  # close() has dropped the records
+            if self._transactions.aborted and self._consumer is not None:
+                self._consumer._progress.rewind(self._consumer, self._timeout)
+            return
+        if self._consumer is None:
+            self._producer.commit_transaction(self._timeout)
+            return
+        metadata = self._consumer.consumer_group_metadata()
+        positions = self._consumer._progress.transaction_offsets(self._consumer)
+        if positions:
+            self._send_offsets(positions, metadata)
+        self._producer.commit_transaction(self._timeout)
+        self._consumer._progress.note_committed(positions)
+
+    def _send_offsets(self, positions, metadata):
+        cdef int64_t deadline = deadline_after(<int64_t>(self._timeout * 1e3))
+        cdef int64_t left
+        while True:
+            left = max(deadline - ck_runtime_now_ms(), 0)
+            error = self._transactions.send_offsets(self._producer, positions, metadata, left)
+            if error is None:
+                return
+            if not error.retriable() or left == 0:
+                raise KafkaException(error)
+            self._producer.poll(min(left, <int64_t>SLICE) / 1e3)
+
+    def _give_up(self, failure):
+        """Abort, and seek the consumer back; attaches an error of these steps to the failure."""
+        if self._consumer is not None:
+            self._consumer._progress.note_failed(self._consumer)
+        # A commit in progress can only be resumed.
+        if self._transactions.pending == CALL_COMMIT:
+            return
+        words = ""
+        try:
+            # After this producer's fatal error there is no transaction. Another client's fatal
+            # error does not end it.
+            if self._transactions.begun and not (
+                    _is_fatal(failure)
+                    and self._transactions.fatal_error(self._producer) is not None):
+                self._producer.abort_transaction(self._timeout)
+        except BaseException as another:
+            if self._transactions.begun:
+                # The next block aborts it first, even if librdkafka has not begun to.
+                self._transactions.pending = CALL_ABORT
+                words = f"the transaction could not be aborted: {another}"
+            # Else a delivery callback has raised, after the abort.
+            if not isinstance(another, Exception):
+                raise
+            chain(another, failure)
+        if not words:
+            words = self._go_back(failure, "the transaction was aborted")
+        if not words:
+            return
+        _log.warning("%s: after %s %s", self._producer._label, type(failure).__name__, words)
+        if self._producer._open_in == ck_runtime_generation and not _is_fatal(failure):
+            fatal = self._transactions.fatal_error(self._producer)
+            if fatal is not None:
+                raise KafkaException(fatal)
+
+
+def _is_fatal(error):
+    return isinstance(error, KafkaException) and bool(error.args) and isinstance(
+        error.args[0], KafkaError) and error.args[0].fatal()
