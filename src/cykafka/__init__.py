@@ -2,7 +2,7 @@
 
 import importlib
 
-from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.batch import MessageBatch
 from cykafka._core.client.handle import ThrottleEvent
 from cykafka._core.common.errors import (
     ConcurrentModificationException,

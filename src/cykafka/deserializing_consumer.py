@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.batch import MessageBatch
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.consume.consumer import Consumer

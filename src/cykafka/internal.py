@@ -13,7 +13,7 @@ from cykafka._core.arrow.checksum import checksum
 from cykafka._core.common.config import OWN_KEYS, known_properties
 from cykafka._core.consume.consumer import commit_within, consume_ranges
 from cykafka._core.consume.ranges import Range, Ranges
-from cykafka._core.envelope.codec import EnvelopeCodec, EnvelopeError
+from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
 
 __all__ = [
     "OWN_KEYS",

@@ -384,14 +384,13 @@ def test_messages_of_the_user_are_read(codec: EnvelopeCodec) -> None:
 
 
 def test_hidden_classes_do_no_harm() -> None:
+    from cykafka._core import envelope as _envelope
     from cykafka._core.common import message as _message
-    from cykafka._core.envelope import decode as _envelope_rows
-    from cykafka._core.envelope import encode as _envelope_columns
 
     for hidden in (
-        _envelope_columns.Kept,
-        _envelope_columns.Gathered,
-        _envelope_rows.EnvelopeRows,
+        _envelope.Kept,
+        _envelope.Gathered,
+        _envelope.EnvelopeRows,
         _message.HeaderBlock,
     ):
         hidden()

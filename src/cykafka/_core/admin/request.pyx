@@ -47,7 +47,7 @@ from cykafka._core.common.arguments cimport (
     timeout_ms,
     utf8,
 )
-from cykafka._core.common.exceptions cimport write_unraisable
+from cykafka._core.common.errors cimport write_unraisable
 from cykafka._core.common.partition cimport partitions_from
 
 from cykafka._core.common.errors import KafkaError, KafkaException

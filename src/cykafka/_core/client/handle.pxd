@@ -23,12 +23,20 @@ cdef class Role:
     # Whether close() was called inside of a counted call of the same thread: the client closes
     # after that call.
     cdef bint closes_later
+    # The argument of that close().
+    cdef object close_timeout
+    # The threads inside a counted call that runs Python code, and how deep.
+    cdef dict _inside
 
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept
     cdef void wake(self, Handle handle) noexcept nogil
     cdef int serve(self, Handle handle, ck_event_t *event) except -1
     cdef int64_t undelivered(self, Handle handle) noexcept
     cdef int release(self, Handle handle) except -1
+    cdef bint is_inside(self) except -1
+    cdef int go_inside(self) except -1
+    cdef int come_out(self) except -1
+    cdef int after_call(self, Handle handle) except -1
 
 cdef class Handle:
     cdef object __weakref__

@@ -129,8 +129,13 @@ from cykafka._core.common.config cimport (
     property_of,
     take_callable,
 )
-from cykafka._core.common.errors cimport check_doing, check_error
-from cykafka._core.common.exceptions cimport MAX_CONTEXTS, chain, write_unraisable
+from cykafka._core.common.errors cimport (
+    MAX_CONTEXTS,
+    chain,
+    check_doing,
+    check_error,
+    write_unraisable,
+)
 from cykafka._core.common.message cimport in_flight_destroy, in_flight_t
 from cykafka._core.common.metadata cimport metadata_from
 from cykafka._core.common.partition cimport c_name
@@ -193,6 +198,9 @@ cdef object _logger_of(object logger):
 cdef class Role:
     """What one kind of client adds to its handle. The handle owns it; it does not refer back."""
 
+    def __cinit__(self, *args):
+        self._inside = {}
+
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
         """The queue that waiting calls sleep on, with a reference for the caller."""
         return rd_kafka_queue_get_main(rk)
@@ -210,6 +218,38 @@ cdef class Role:
 
     cdef int release(self, Handle handle) except -1:
         """Give back what must go before the rd_kafka_t. It may be called more than once."""
+        return 0
+
+    # Counted calls during which Python code runs: callbacks of librdkafka, signal handlers.
+
+    cdef bint is_inside(self) except -1:
+        """Whether this thread is inside such a call: it must not wait for itself."""
+        return len(self._inside) > 0 and PyThread_get_thread_ident() in self._inside
+
+    cdef int go_inside(self) except -1:
+        me = PyThread_get_thread_ident()
+        self._inside[me] = self._inside.get(me, 0) + 1
+        return 0
+
+    cdef int come_out(self) except -1:
+        me = PyThread_get_thread_ident()
+        if self._inside[me] == 1:
+            del self._inside[me]
+        else:
+            self._inside[me] -= 1
+        return 0
+
+    cdef int after_call(self, Handle handle) except -1:
+        """What a call that served librdkafka has to see to once it is out again."""
+        if self.closes_later:
+            self.closes_later = False
+            if self.close_timeout is None:
+                handle.close()
+            else:
+                handle.close(self.close_timeout)
+        handle.dispatch(NOW)
+        if handle._open_in != ck_runtime_generation:
+            handle.refuse()
         return 0
 
 

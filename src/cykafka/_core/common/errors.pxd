@@ -6,3 +6,10 @@ cdef int check_err(rd_kafka_resp_err_t err) except -1
 cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1
 cdef object take_error(rd_kafka_error_t *error)
 cdef int check_error(rd_kafka_error_t *error) except -1
+
+cdef enum:
+    # How far contexts are followed, which a program may have made circular.
+    MAX_CONTEXTS = 1000
+
+cdef object chain(object earlier, object later)
+cdef void write_unraisable(object exception, object source) noexcept

@@ -1,4 +1,6 @@
-"""KafkaError, the exceptions, and the helpers that turn librdkafka's errors into them."""
+"""Errors: KafkaError, the exceptions, and how errors and exceptions are made and linked."""
+from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
+
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__FATAL,
     rd_kafka_err2name,
@@ -16,6 +18,7 @@ from cykafka._core.clib.librdkafka cimport (
 )
 
 from cykafka._core.common.naming import public
+
 
 # Codes of the protocol that librdkafka 2.14.2 has no name for, by number; brokers can send them.
 _NEWER = {
@@ -265,3 +268,32 @@ cdef int check_error(rd_kafka_error_t *error) except -1:
     if error is not NULL:
         raise KafkaException(take_error(error))
     return 0
+
+
+cdef object chain(object earlier, object later):
+    """The exception to raise for two, with the other one as the last of its contexts. The later
+    one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
+    if earlier is None or earlier is later:
+        return later
+    if isinstance(later, Exception) and not isinstance(earlier, Exception):
+        earlier, later = later, earlier
+    last, known = later, [earlier]
+    while known[-1].__context__ is not None and len(known) < MAX_CONTEXTS:
+        if known[-1].__context__ is later:  # Python's own link: raised while this one was handled
+            known[-1].__context__ = None
+            break
+        known.append(known[-1].__context__)
+    for _ in range(MAX_CONTEXTS):
+        if last.__context__ is None:
+            break
+        last = last.__context__
+    if not any(each is last for each in known):
+        last.__context__ = earlier
+    return later
+
+
+cdef void write_unraisable(object exception, object source) noexcept:
+    """Have sys.unraisablehook print an exception that no call of the program can raise."""
+    # Without this, Cython prints it with PyErr_PrintEx(), and SystemExit ends the process.
+    PyErr_SetObject(type(exception), exception)
+    PyErr_WriteUnraisable(source)

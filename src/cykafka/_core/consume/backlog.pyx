@@ -11,7 +11,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 
-from cykafka._core.batch.storage cimport Storage
+from cykafka._core.batch cimport Storage
 from cykafka._core.clib.csrc cimport (
     ck_batch_accept,
     ck_batch_clear,

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self, TypeAlias, final, overload
 
 from typing_extensions import disjoint_base
 
-from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.batch import MessageBatch
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition

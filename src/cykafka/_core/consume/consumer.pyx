@@ -6,12 +6,12 @@ what a transaction has to cover.
 """
 import logging
 
-cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 
-from cykafka._core.batch.message_batch cimport MessageBatch
+from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
     CK_CALL_TIMES,
     ck_callback_consume,
@@ -60,8 +60,7 @@ from cykafka._core.common.config cimport (
     take_bool,
     take_callable,
 )
-from cykafka._core.common.errors cimport check_doing, check_error
-from cykafka._core.common.exceptions cimport chain
+from cykafka._core.common.errors cimport chain, check_doing, check_error
 from cykafka._core.common.partition cimport (
     TopicPartition,
     partitions_from,
@@ -70,19 +69,21 @@ from cykafka._core.common.partition cimport (
     topics_to,
 )
 from cykafka._core.consume.backlog cimport Backlog
-from cykafka._core.consume.commits cimport commit, commit_and_wait, store_offsets
 from cykafka._core.consume.fetcher cimport Fetcher
 from cykafka._core.consume.lag cimport lag, watermarks
 from cykafka._core.consume.membership cimport Membership
-from cykafka._core.consume.positions cimport (
+from cykafka._core.consume.offsets cimport (
     ask_offsets,
     assignment,
+    commit,
+    commit_and_wait,
     committed,
     list_call_t,
     on_list,
     on_list_error,
     positions,
     seek,
+    store_offsets,
     watermark_offsets,
 )
 from cykafka._core.consume.progress cimport Progress
@@ -723,7 +724,7 @@ cdef class Consumer(Handle):
             asynchronous = kwargs.pop("async")
         if kwargs:
             raise TypeError(f"commit() got an unexpected keyword argument {next(iter(kwargs))!r}")
-        return commit(self, self._membership, message, offsets, asynchronous)
+        return commit(self, message, offsets, asynchronous)
 
     def committed(self, partitions, timeout=None):
         """The group's committed offsets.
@@ -772,7 +773,7 @@ cdef class Consumer(Handle):
             ``_TIMED_OUT``, or why no broker could be reached.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        return watermarks(self, self._membership, partitions, deadline)
+        return watermarks(self, partitions, deadline)
 
     def lag(self, partitions=None, timeout=None):
         """The number of offsets between the next one to read and the end.
@@ -804,7 +805,7 @@ cdef class Consumer(Handle):
         Offsets are counted, not records: transaction markers and compacted records count as well.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        return lag(self, self._membership, self._backlog, partitions, deadline)
+        return lag(self, self._backlog, partitions, deadline)
 
     # -- the group
 
@@ -1002,7 +1003,7 @@ def commit_within(Consumer consumer not None, offsets, timeout):
     cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
     cdef rd_kafka_topic_partition_list_t *c_offsets = partitions_to(offsets, "offsets")
     try:
-        return commit_and_wait(consumer, consumer._membership, c_offsets, deadline)
+        return commit_and_wait(consumer, c_offsets, deadline)
     finally:
         rd_kafka_topic_partition_list_destroy(c_offsets)
 

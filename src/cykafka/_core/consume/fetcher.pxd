@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.batch.message_batch cimport MessageBatch
+from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport ck_batch_t, ck_ranges_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_message_t
 from cykafka._core.client.handle cimport Handle

@@ -5,11 +5,11 @@ its queue. With ``enable.auto.offset.store`` (the default) the fetcher stores th
 librdkafka's property of that name is always false. So a message that was gathered for a batch and
 then dropped, because its partition was revoked or the process died, does not count as read.
 """
-cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.batch.message_batch cimport MessageBatch, batch_from
+from cykafka._core.batch cimport MessageBatch, batch_from
 from cykafka._core.clib.csrc cimport (
     PyGC_Disable,
     PyGC_Enable,

@@ -55,8 +55,7 @@ from cykafka._core.common.config cimport property_of
 from cykafka._core.common.errors cimport check_doing, check_error, error_from, raise_err
 from cykafka._core.common.partition cimport TopicPartition, c_name, partitions_to
 from cykafka._core.consume.backlog cimport Backlog
-from cykafka._core.consume.membership cimport Membership
-from cykafka._core.consume.positions cimport assignment, committed, positions
+from cykafka._core.consume.offsets cimport assignment, committed, positions
 
 from cykafka._core.common.naming import public
 
@@ -76,7 +75,7 @@ class Watermarks(namedtuple("Watermarks", ("low", "high"))):
     __slots__ = ()
 
 
-cdef dict watermarks(Handle handle, Membership membership, object partitions, int64_t deadline):
+cdef dict watermarks(Handle handle, object partitions, int64_t deadline):
     """The first offsets of partitions (None: of the assigned ones), and those after their last."""
     if partitions is None:
         partitions = assignment(handle)
@@ -86,7 +85,7 @@ cdef dict watermarks(Handle handle, Membership membership, object partitions, in
             for each in dict.fromkeys(partitions)]
     if not keys:
         return {}
-    found = _ask_watermarks(handle, membership, keys, deadline)
+    found = _ask_watermarks(handle, keys, deadline)
     leaderless = {key.topic for key in keys if key.error in _NO_LEADER}
     if leaderless:
         # librdkafka caches metadata for minutes, for example that a new topic has no leaders
@@ -99,7 +98,7 @@ cdef dict watermarks(Handle handle, Membership membership, object partitions, in
                 return found
             if _refresh(handle, topic, <int64_t>(left * 1e3)):
                 return found  # no broker answers: what is known must do
-        found = _ask_watermarks(handle, membership, keys, deadline)
+        found = _ask_watermarks(handle, keys, deadline)
     return found
 
 
@@ -114,9 +113,9 @@ cdef int _refresh(Handle handle, str topic, int64_t ms) except -1:
         ck_call_leave(call)
 
 
-cdef dict _ask_watermarks(Handle handle, Membership membership, list keys, int64_t deadline):
+cdef dict _ask_watermarks(Handle handle, list keys, int64_t deadline):
     cdef TopicPartition key
-    first, last = _list_offsets(handle, membership, keys, deadline)
+    first, last = _list_offsets(handle, keys, deadline)
     # librdkafka gives up when no partition of all has a leader.
     unknown = None, error_from(RD_KAFKA_RESP_ERR__NOENT, "No broker leads this partition")
     ends = {}
@@ -134,7 +133,7 @@ cdef dict _ask_watermarks(Handle handle, Membership membership, list keys, int64
     return ends
 
 
-cdef list _list_offsets(Handle handle, Membership membership, list partitions,
+cdef list _list_offsets(Handle handle, list partitions,
                         int64_t deadline):
     """Two dicts by partition, of (first offset, error) and of (last one, error)."""
     cdef rd_kafka_topic_partition_list_t *c_partitions
@@ -145,13 +144,13 @@ cdef list _list_offsets(Handle handle, Membership membership, list partitions,
     cdef int64_t specs[2]
     cdef int which, i, ms
     cdef list found = [None, None]
-    cdef bint closing = membership.closes_later
+    cdef bint closing = handle._role.closes_later
     specs[0] = RD_KAFKA_OFFSET_BEGINNING
     specs[1] = RD_KAFKA_OFFSET_END
     rk = handle.enter()
     try:
         # A signal handler may run in here, and close.
-        membership.go_inside()
+        handle._role.go_inside()
         with nogil:
             replies = rd_kafka_queue_new(rk)
         try:
@@ -174,21 +173,21 @@ cdef list _list_offsets(Handle handle, Membership membership, list partitions,
                 finally:
                     rd_kafka_AdminOptions_destroy(options)
                     rd_kafka_topic_partition_list_destroy(c_partitions)
-            _await_offsets(handle, membership, replies, found, deadline, closing)
+            _await_offsets(handle, replies, found, deadline, closing)
         finally:
             # As in _commit_and_wait().
             if handle._generation == ck_runtime_generation:
                 with nogil:
                     rd_kafka_queue_destroy(replies)
-            membership.come_out()
+            handle._role.come_out()
     finally:
         handle.leave()
-        if membership.closes_later and not closing:
-            membership.after_call(handle)
+        if handle._role.closes_later and not closing:
+            handle._role.after_call(handle)
     return found
 
 
-cdef int _await_offsets(Handle handle, Membership membership, rd_kafka_queue_t *replies,
+cdef int _await_offsets(Handle handle, rd_kafka_queue_t *replies,
                         list found, int64_t deadline, bint closing) except -1:
     cdef rd_kafka_event_t *event
     cdef const rd_kafka_ListOffsetsResultInfo_t **infos
@@ -206,7 +205,7 @@ cdef int _await_offsets(Handle handle, Membership membership, rd_kafka_queue_t *
             event = rd_kafka_queue_poll(replies, ms)
         try:
             PyErr_CheckSignals()
-            if membership.closes_later and not closing:
+            if handle._role.closes_later and not closing:
                 return 0  # by the signal's handler: after_call() closes, and says so
             if handle._open_in != ck_runtime_generation:
                 handle.refuse()  # another thread closes: it is not to wait for the broker
@@ -233,11 +232,11 @@ cdef int _await_offsets(Handle handle, Membership membership, rd_kafka_queue_t *
     return 0
 
 
-cdef dict lag(Handle handle, Membership membership, Backlog backlog, object partitions,
+cdef dict lag(Handle handle, Backlog backlog, object partitions,
               int64_t deadline):
     """The number of offsets between the next one to read and the end of each partition."""
     cdef TopicPartition key, tp
-    cdef dict ends = watermarks(handle, membership, partitions, deadline)
+    cdef dict ends = watermarks(handle, partitions, deadline)
     if not ends:
         return {}
     following = positions(handle, backlog, list(ends))

@@ -15,10 +15,6 @@ cdef class Membership(Role):
     cdef Progress _progress
     # on_assign, on_revoke, on_lost and on_commit, each a callable or None.
     cdef dict _listeners
-    # The threads inside a counted call that runs Python code.
-    cdef dict _inside
-    # The argument of the close() that was put off, see closes_later.
-    cdef object close_timeout
     # Whether close() had no time left to leave the group.
     cdef bint overdue
     # Whether the rebalance callback has assigned by itself.
@@ -27,11 +23,7 @@ cdef class Membership(Role):
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1
     cdef int listen(self, str event, object callback) except -1
     cdef bint listens(self) noexcept
-    cdef bint is_inside(self) except -1
     cdef int refuse_inside(self, str call) except -1
-    cdef int go_inside(self) except -1
-    cdef int come_out(self) except -1
-    cdef int after_call(self, Handle handle) except -1
     cdef int rebalance(self, Handle handle, rd_kafka_resp_err_t err,
                        rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int follow(self, Handle handle, rd_kafka_resp_err_t err,

@@ -1,15 +1,14 @@
 """Membership: a consumer's place in its group: rebalances, and how it leaves."""
 import logging
 
-cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 
 from cykafka._core.clib.csrc cimport (
     CK_EVENT_COMMIT,
     CK_SLOT_CLIENT,
-    PyThread_get_thread_ident,
     ck_batch_skip,
     ck_callback_commit,
     ck_callback_inside,
@@ -48,8 +47,7 @@ from cykafka._core.clib.librdkafka cimport (
 )
 from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.common.arguments cimport NOW, SLICE
-from cykafka._core.common.errors cimport check_doing, check_error, error_from
-from cykafka._core.common.exceptions cimport chain
+from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from
 from cykafka._core.common.partition cimport partitions_from
 from cykafka._core.consume.backlog cimport Backlog
 from cykafka._core.consume.progress cimport Progress
@@ -68,7 +66,6 @@ cdef class Membership(Role):
         self._backlog = backlog
         self._progress = progress
         self._listeners = {}
-        self._inside = {}
 
     # -- the role
 
@@ -114,43 +111,11 @@ cdef class Membership(Role):
                 return True
         return False
 
-    # -- calls inside of calls
-
-    cdef bint is_inside(self) except -1:
-        """Whether this thread is inside a counted call already: it must not wait for itself."""
-        return len(self._inside) > 0 and PyThread_get_thread_ident() in self._inside
-
     cdef int refuse_inside(self, str call) except -1:
         """Refuse a call that would wait for itself."""
         if self.is_inside():
             raise RuntimeError(f"{call}() cannot be called from a rebalance callback, nor from a "
                                "signal handler during a commit")
-        return 0
-
-    cdef int go_inside(self) except -1:
-        me = PyThread_get_thread_ident()
-        self._inside[me] = self._inside.get(me, 0) + 1
-        return 0
-
-    cdef int come_out(self) except -1:
-        me = PyThread_get_thread_ident()
-        if self._inside[me] == 1:
-            del self._inside[me]
-        else:
-            self._inside[me] -= 1
-        return 0
-
-    cdef int after_call(self, Handle handle) except -1:
-        """What a call that served librdkafka has to see to once it is out again."""
-        if self.closes_later:
-            self.closes_later = False
-            if self.close_timeout is None:
-                handle.close()
-            else:
-                handle.close(self.close_timeout)
-        handle.dispatch(NOW)
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
         return 0
 
     # -- rebalances

@@ -19,7 +19,7 @@ from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.config cimport property_of
 from cykafka._core.common.partition cimport TopicPartition
 from cykafka._core.consume.backlog cimport Backlog
-from cykafka._core.consume.positions cimport assignment, committed, positions, seek
+from cykafka._core.consume.offsets cimport assignment, committed, positions, seek
 
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 

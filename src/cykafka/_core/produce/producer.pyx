@@ -5,8 +5,13 @@ on its way, Transactions the state of the transaction.
 """
 import logging
 
-from cpython.buffer cimport PyBuffer_Release
-from cpython.bytes cimport PyBytes_CheckExact
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
@@ -62,10 +67,10 @@ from cykafka._core.common.arguments cimport (
     int_argument,
     slice_end,
     timeout_ms,
+    utf8,
 )
 from cykafka._core.common.config cimport merged_config, take_bool, take_callable
-from cykafka._core.common.errors cimport check_doing, error_from, take_error
-from cykafka._core.common.exceptions cimport chain
+from cykafka._core.common.errors cimport chain, check_doing, error_from, take_error
 from cykafka._core.common.message cimport (
     headers_to,
     in_flight_destroy,
@@ -75,13 +80,6 @@ from cykafka._core.common.message cimport (
 from cykafka._core.consume.consumer cimport Consumer
 from cykafka._core.produce.columns cimport Columns, check_range
 from cykafka._core.produce.publisher cimport Publisher, is_large
-from cykafka._core.produce.record cimport (
-    data_of,
-    frozen,
-    headers_copy,
-    is_data,
-    produce_error,
-)
 from cykafka._core.produce.transaction cimport (
     CALL_ABORT,
     CALL_COMMIT,
@@ -949,6 +947,57 @@ cdef class Producer(Handle):
 
     def __bool__(self):
         return True
+
+
+cdef int data_of(object data, str argument, const void **ptr, size_t *size,
+                 Py_buffer *buffer) except -1:
+    """Where the bytes of a value or key are; 1 if the buffer was filled and must be released."""
+    cdef Py_ssize_t length
+    if PyBytes_CheckExact(data):
+        ptr[0] = PyBytes_AS_STRING(data)
+        size[0] = PyBytes_GET_SIZE(data)
+    elif data is None:
+        ptr[0] = NULL
+        size[0] = 0
+    elif isinstance(data, str):
+        ptr[0] = utf8(data, &length, argument)
+        size[0] = length
+    elif PyObject_CheckBuffer(data):
+        try:
+            PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+        except BufferError as error:  # which here would mean that the queue is full
+            raise TypeError(f"{argument}: expected a contiguous buffer: {error}") from None
+        # An empty buffer may have no address, which would make it a null.
+        ptr[0] = buffer.buf if buffer.len else <const void *>b""
+        size[0] = buffer.len
+        return 1
+    else:
+        if not is_data(data):
+            raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
+                            f"got {type(data).__name__}")
+    return 0
+
+
+cdef bint is_data(object data) noexcept:
+    """Whether data is a valid value or key."""
+    return data is None or isinstance(data, (bytes, str)) or PyObject_CheckBuffer(data)
+
+
+cdef object frozen(object data):
+    """The data for a delivery callback, which must not change after produce()."""
+    return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
+
+
+cdef object headers_copy(object headers):
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [(name if isinstance(name, str) else name.decode("utf-8", "replace"), frozen(value))
+            for name, value in pairs]
+
+
+cdef object produce_error(topic, const ck_record_t *record, error):
+    where = topic if record.partition < 0 else f"{topic} [{record.partition}]"
+    return KafkaError(error.code(), f"Unable to produce message to {where}: {error.str()}",
+                      error.fatal(), error.retriable(), error.txn_requires_abort())
 
 
 public("cykafka")(Producer)

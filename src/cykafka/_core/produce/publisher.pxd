@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport ck_flight_t, ck_publish_t, ck_report_t
@@ -6,8 +6,13 @@ from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_topic_t
 from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.produce.columns cimport Columns
 from cykafka._core.produce.delivery cimport Delivery
-from cykafka._core.produce.record cimport Topic
 from cykafka._core.produce.transaction cimport Transactions
+
+cdef class Topic:
+    cdef rd_kafka_topic_t *_ptr
+    cdef uint32_t _generation
+
+    cdef void release(self) noexcept
 
 cdef class Publisher(Role):
     cdef Transactions _transactions

@@ -1,6 +1,11 @@
 from typing import final
 
+from typing_extensions import disjoint_base
+
 from cykafka._core.client.handle import Role
+
+@disjoint_base
+class Topic: ...
 
 @final
 class Publisher(Role): ...

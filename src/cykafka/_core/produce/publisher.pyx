@@ -46,6 +46,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
+    rd_kafka_topic_destroy,
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
@@ -62,7 +63,6 @@ from cykafka._core.common.message cimport (
 from cykafka._core.common.partition cimport c_name
 from cykafka._core.produce.columns cimport Columns, items_of
 from cykafka._core.produce.delivery cimport Delivery, delivery_new, delivery_tell
-from cykafka._core.produce.record cimport Topic
 from cykafka._core.produce.transaction cimport Transactions
 
 from cykafka._core.common.errors import ClosedError, KafkaError
@@ -90,6 +90,23 @@ cdef enum:
 # time.
 cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
                       | RD_KAFKA_PURGE_F_NON_BLOCKING)
+
+
+cdef class Topic:
+    """A topic handle, kept so that produce() need not look the topic up by its name."""
+
+    def __cinit__(self):
+        self._generation = ck_runtime_generation
+
+    def __dealloc__(self):
+        self.release()
+
+    cdef void release(self) noexcept:
+        # With the GIL: it only drops a reference, and nobody may see the handle half released.
+        if self._ptr is not NULL and self._generation == ck_runtime_generation:
+            rd_kafka_topic_destroy(self._ptr)
+            self._ptr = NULL
+            ck_runtime_count(CK_KIND_TOPIC, -1)
 
 
 @cython.final

@@ -47,8 +47,7 @@ from cykafka._core.common.arguments cimport (
     slice_end,
 )
 from cykafka._core.common.config cimport int_conf
-from cykafka._core.common.errors cimport check_error, take_error
-from cykafka._core.common.exceptions cimport chain
+from cykafka._core.common.errors cimport chain, check_error, take_error
 from cykafka._core.common.partition cimport c_name, partitions_to
 from cykafka._core.produce.delivery cimport Delivery
 

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t
 from cykafka._core.clib.csrc cimport ck_runtime_generation, ck_runtime_now_ms
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport SLICE, deadline_after
-from cykafka._core.common.exceptions cimport chain
+from cykafka._core.common.errors cimport chain
 from cykafka._core.consume.consumer cimport Consumer
 from cykafka._core.produce.transaction cimport CALL_ABORT, CALL_COMMIT, Transactions
 

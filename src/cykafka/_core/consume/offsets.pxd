@@ -1,3 +1,5 @@
+from libc.stdint cimport int64_t
+
 from cykafka._core.clib.csrc cimport ck_call_kind_t
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_error_t,
@@ -25,3 +27,9 @@ cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, obj
 cdef list committed(Handle handle, object partitions, object timeout)
 cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached)
 cdef list seek(Handle handle, Backlog backlog, list partitions)
+
+cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1
+cdef object commit(Handle handle, object message, object offsets,
+                   bint asynchronous)
+cdef list commit_and_wait(Handle handle,
+                          rd_kafka_topic_partition_list_t *c_offsets, int64_t deadline)

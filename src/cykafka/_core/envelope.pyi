@@ -1,11 +1,23 @@
 from collections.abc import Sequence
 from typing import Any, final
 
-from cykafka._core.batch.message_batch import MessageBatch
+from cykafka._core.batch import MessageBatch
 from cykafka._core.common.message import Message
-from cykafka._core.envelope.encode import EnvelopeError as EnvelopeError
 from cykafka._core.produce.delivery import Delivery
 from cykafka._core.produce.producer import Producer
+
+class EnvelopeError(ValueError):
+    message: Message | None
+    def __init__(self, text: str, message: Message | None = None) -> None: ...
+
+@final
+class Kept: ...
+
+@final
+class Gathered: ...
+
+@final
+class EnvelopeRows: ...
 
 __all__ = ["EnvelopeCodec", "EnvelopeError"]
 

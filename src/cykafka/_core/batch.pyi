@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Literal, Never, NoReturn, Self, SupportsIndex, final, overload
@@ -5,6 +6,19 @@ from typing import Literal, Never, NoReturn, Self, SupportsIndex, final, overloa
 from cykafka._core.arrow.export import ArrowExport
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
+
+@final
+class Storage: ...
+
+@final
+class Payloads:
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Column:
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Rows:

@@ -1,1 +1,0 @@
-"""Consumed messages as one object."""

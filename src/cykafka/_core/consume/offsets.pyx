@@ -1,0 +1,326 @@
+"""Offsets: the assignment, where reading is, what the brokers know, and what the group commits."""
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, int64_t
+
+from cykafka._core.batch cimport MessageBatch
+from cykafka._core.clib.csrc cimport (
+    CK_CALL_COMMITTED,
+    CK_CALL_SEEK,
+    CK_CALL_WATERMARKS,
+    ck_answer_t,
+    ck_batch_t,
+    ck_call_kind_t,
+    ck_call_leave,
+    ck_call_t,
+    ck_callback_answer,
+    ck_runtime_generation,
+    ck_runtime_now_ms,
+)
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR__INVALID_ARG,
+    RD_KAFKA_RESP_ERR__TIMED_OUT,
+    RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+    rd_kafka_assignment,
+    rd_kafka_commit,
+    rd_kafka_commit_queue,
+    rd_kafka_error_t,
+    rd_kafka_get_watermark_offsets,
+    rd_kafka_offsets_store,
+    rd_kafka_position,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_new,
+    rd_kafka_queue_poll_callback,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._core.client.handle cimport Handle, copied, new_call
+from cykafka._core.common.arguments cimport SLICE, timeout_ms
+from cykafka._core.common.errors cimport check_doing, check_error
+from cykafka._core.common.message cimport Message
+from cykafka._core.common.partition cimport (
+    TopicPartition,
+    c_name,
+    partitions_from,
+    partitions_to,
+)
+from cykafka._core.consume.backlog cimport Backlog
+
+from cykafka._core.common.errors import KafkaError, KafkaException
+
+
+cdef enum:
+    # librdkafka's own thread answers a seek at once, unless it has forgotten the partition; ms.
+    SEEK_MS = 5000
+
+
+cdef int on_list(Handle handle, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
+                 str doing) except -1:
+    """Call a librdkafka function with a list, which stays the caller's. An exception begins
+    with the text `doing`."""
+    cdef rd_kafka_resp_err_t err
+    rk = handle.enter()
+    with nogil:
+        err = call(rk, rktparlist)
+    handle.leave()
+    check_doing(err, doing)
+    return 0
+
+
+cdef int on_list_error(Handle handle, list_error_call_t call,
+                       const rd_kafka_topic_partition_list_t *rktparlist) except -1:
+    """As on_list, for calls that say themselves what they could not do."""
+    cdef rd_kafka_error_t *error
+    rk = handle.enter()
+    with nogil:
+        error = call(rk, rktparlist)
+    handle.leave()
+    check_error(error)
+    return 0
+
+
+cdef list assignment(Handle handle):
+    """The partitions assigned now."""
+    cdef rd_kafka_topic_partition_list_t *c_partitions = NULL
+    cdef rd_kafka_resp_err_t err
+    rk = handle.enter()
+    with nogil:
+        err = rd_kafka_assignment(rk, &c_partitions)
+    handle.leave()
+    check_doing(err, "Failed to get assignment")
+    return taken(c_partitions)
+
+
+cdef list positions(Handle handle, Backlog backlog, object partitions):
+    """The offsets behind the last messages handed over: new TopicPartitions."""
+    cdef int i
+    c_partitions = partitions_to(partitions, "partitions")
+    try:
+        on_list(handle, rd_kafka_position, c_partitions, "Failed to get position")
+        # librdkafka counts what was gathered, and will be handed over, already.
+        for i in range(c_partitions.cnt):
+            backlog.before_gathered(&c_partitions.elems[i])
+        return partitions_from(c_partitions)
+    finally:
+        rd_kafka_topic_partition_list_destroy(c_partitions)
+
+
+cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
+                      str doing):
+    """Let the brokers fill in the offsets of a list; returns a new list of TopicPartition."""
+    cdef int64_t ms = timeout_ms(timeout, "timeout")
+    cdef ck_call_t *call = new_call(kind)
+    try:
+        call.partitions = partitions_to(partitions, "partitions")
+        handle.ask(call, ms)
+        check_doing(call.err, doing)
+        return partitions_from(call.partitions)
+    finally:
+        ck_call_leave(call)
+
+
+cdef list committed(Handle handle, object partitions, object timeout):
+    """The group's committed offsets."""
+    return ask_offsets(handle, CK_CALL_COMMITTED, partitions, timeout,
+                       "Failed to get committed offsets")
+
+
+cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached):
+    """Low and high of one partition."""
+    cdef int64_t low = 0, high = 0
+    cdef rd_kafka_resp_err_t err
+    cdef const char *topic
+    cdef int32_t number
+    cdef ck_call_t *call
+    cdef int64_t ms = timeout_ms(timeout, "timeout")
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(
+            f"partition: expected a TopicPartition, got {type(partition).__name__}")
+    name = (<TopicPartition>partition).topic  # held here: without the GIL it may get another
+    topic = c_name(name)
+    number = (<TopicPartition>partition).partition
+    if cached:
+        rk = handle.enter()
+        with nogil:
+            err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
+        handle.leave()
+        check_doing(err, "Failed to get watermark offsets")
+        return (low, high)
+    call = new_call(CK_CALL_WATERMARKS)
+    try:
+        call.topic = copied(topic)
+        call.partition = number
+        handle.ask(call, ms)
+        check_doing(call.err, "Failed to get watermark offsets")
+        return (call.low, call.high)
+    finally:
+        ck_call_leave(call)
+
+
+cdef list seek(Handle handle, Backlog backlog, list partitions):
+    """Seek to the offsets of the partitions. Returns a KafkaError or None for each."""
+    cdef rd_kafka_error_t *error
+    cdef ck_batch_t *aside = NULL
+    cdef bint started = False
+    cdef ck_call_t *call = new_call(CK_CALL_SEEK)
+    try:
+        call.partitions = partitions_to(partitions, "partition")
+        # What is gathered now was fetched before the seek. What another thread gathers
+        # meanwhile may come after it.
+        aside = backlog.new_batch(1)
+        backlog.take_out(call.partitions, aside)
+        handle.start_call(call, SEEK_MS)
+        started = True
+        handle.await_call(call)
+        error = call.error
+        call.error = NULL
+        check_error(error)
+        outcomes = partitions_from(call.partitions)
+        c_done = partitions_to([each for each in outcomes if each.error is None], "partition")
+        backlog.forget(aside, c_done)
+        rd_kafka_topic_partition_list_destroy(c_done)
+        return [each.error for each in outcomes]
+    except:
+        # librdkafka still seeks. In a child that a signal handler has forked the messages are
+        # the parent's.
+        if started and handle._generation == ck_runtime_generation:
+            backlog.forget(aside, call.partitions)
+        raise
+    finally:
+        # What was fetched of a partition where the seek failed is still to be handed over.
+        if aside is not NULL:
+            backlog.end_batch(handle, aside)
+        ck_call_leave(call)
+
+
+cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):
+    """A copy of librdkafka's list, which is destroyed."""
+    try:
+        return partitions_from(c_partitions)
+    finally:
+        rd_kafka_topic_partition_list_destroy(c_partitions)
+
+
+cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1:
+    """Mark offsets for the next automatic or argument-less commit."""
+    cdef rd_kafka_topic_partition_list_t *c_offsets = offsets_to(message, offsets, True)
+    try:
+        if backlog.stores and handle._open_in:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+                "StoreOffsets failed: Local: Invalid argument or configuration: "
+                '"enable.auto.offset.store" must be set to false to use it'))
+        if message is not None and c_offsets.cnt == 1 and c_offsets.elems[0].offset < 0:
+            # librdkafka would clear the stored offset.
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+                "StoreOffsets failed: Local: Unknown partition: the message has no "
+                "topic, partition or offset"))
+        on_list(handle, rd_kafka_offsets_store, c_offsets, "StoreOffsets failed")
+    finally:
+        rd_kafka_topic_partition_list_destroy(c_offsets)
+    return 0
+
+
+cdef object commit(Handle handle, object message, object offsets,
+                   bint asynchronous):
+    """Commit these offsets, or what is stored. Returns the committed offsets unless
+    asynchronous."""
+    cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
+    cdef rd_kafka_resp_err_t err
+    if message is not None or offsets is not None:
+        c_offsets = offsets_to(message, offsets, False)
+    try:
+        if isinstance(message, MessageBatch) and c_offsets.cnt == 0:
+            handle.enter()  # closed?
+            handle.leave()
+            return None if asynchronous else []
+        if not asynchronous:
+            return commit_and_wait(handle, c_offsets, -1)
+        rk = handle.enter()
+        with nogil:
+            err = rd_kafka_commit(rk, c_offsets, 1)
+        handle.leave()
+    finally:
+        if c_offsets is not NULL:
+            rd_kafka_topic_partition_list_destroy(c_offsets)
+    check_doing(err, "Commit failed")
+
+
+cdef list commit_and_wait(Handle handle,
+                          rd_kafka_topic_partition_list_t *c_offsets, int64_t deadline):
+    """Commit, and wait for the answer until the deadline (-1: forever)."""
+    cdef rd_kafka_queue_t *replies
+    cdef rd_kafka_resp_err_t err
+    cdef ck_answer_t answer
+    cdef int ms = SLICE
+    cdef bint closing = handle._role.closes_later
+    answer.given = False
+    answer.err = <rd_kafka_resp_err_t>0
+    answer.partitions = NULL
+    rk = handle.enter()
+    try:
+        # A signal handler may run in here, and close.
+        handle._role.go_inside()
+        with nogil:
+            replies = rd_kafka_queue_new(rk)
+            err = rd_kafka_commit_queue(rk, c_offsets, replies, ck_callback_answer, &answer)
+        try:
+            check_doing(err, "Commit failed")
+            while not answer.given:
+                if deadline >= 0:
+                    ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+                with nogil:
+                    rd_kafka_queue_poll_callback(replies, ms)
+                PyErr_CheckSignals()
+                # A close() by another thread, or by the signal handler, must not wait for the
+                # broker.
+                if handle._open_in != ck_runtime_generation:
+                    handle.refuse()
+                if handle._role.closes_later and not closing:
+                    return None  # after_call() closes, and says so
+                if ms == 0 and not answer.given:
+                    check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Commit failed")
+            check_doing(answer.err, "Commit failed")
+            return partitions_from(answer.partitions)
+        finally:
+            # Destroyed, the queue takes an answer that is still to come with it. In a child
+            # that a signal handler has forked, it may be locked.
+            if handle._generation == ck_runtime_generation:
+                with nogil:
+                    rd_kafka_queue_destroy(replies)
+            if answer.partitions is not NULL:
+                rd_kafka_topic_partition_list_destroy(answer.partitions)
+            handle._role.come_out()
+    finally:
+        handle.leave()
+        if handle._role.closes_later and not closing:
+            handle._role.after_call(handle)
+
+
+cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL:
+    """librdkafka's list, which the caller destroys, of what a message or a list says."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if offsets is not None:
+        return partitions_to(offsets, "offsets")
+    if message is None:
+        raise ValueError("expected either message or offsets")
+    if isinstance(message, MessageBatch):
+        return (<MessageBatch>message).c_positions()
+    if not isinstance(message, Message):
+        raise TypeError("message: expected a Message or a MessageBatch, "
+                        f"got {type(message).__name__}")
+    error = message.error()
+    if error is not None:
+        raise KafkaException(KafkaError(
+            <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
+            f"Cannot {'store' if storing else 'commit'} offsets for message with error: "
+            f"'{error.str()}'"))
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        # The application made this message: let librdkafka report the fault.
+        return partitions_to([TopicPartition(topic or "")], "message")
+    return partitions_to([TopicPartition(topic, partition, offset + 1,
+                                         leader_epoch=message.leader_epoch())], "message")

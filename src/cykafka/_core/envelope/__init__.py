@@ -1,1 +1,0 @@
-"""Envelopes of pip-services as records, and back."""
