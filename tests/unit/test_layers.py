@@ -271,3 +271,18 @@ def test_cython_keeps_to_the_conventions(path: Path) -> None:
     # `except *` looks for an exception after every call; the other three are on their way out.
     for pattern in (r"\bexcept\s*\*", r"^include\b", r"^DEF\b", r"^\s*(IF|ELIF)\b.*:$"):
         assert not re.search(pattern, source, re.MULTILINE), pattern
+
+
+def test_clients_are_at_most_three_classes_deep() -> None:
+    import cykafka
+    from cykafka.admin import AdminClient
+
+    for client in (
+        cykafka.Producer,
+        cykafka.Consumer,
+        cykafka.SerializingProducer,
+        cykafka.DeserializingConsumer,
+        AdminClient,
+    ):
+        assert client.__mro__[-1] is object
+        assert len(client.__mro__) - 1 <= 3, client.__mro__

@@ -1,5 +1,6 @@
 """The administrative client, with confluent_kafka's interface."""
 
+from cykafka._core.admin.client import Admin as _Admin
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.metadata import (
     BrokerMetadata,
@@ -50,12 +51,7 @@ from cykafka._core.model.topic import (
     NewTopic,
     TopicDescription,
 )
-from cykafka.admin._access import AccessAdmin
-from cykafka.admin._cluster import ClusterAdmin
-from cykafka.admin._configs import ConfigAdmin
-from cykafka.admin._groups import GroupAdmin
-from cykafka.admin._partitions import PartitionAdmin
-from cykafka.admin._topics import TopicAdmin
+from cykafka.admin import _access, _cluster, _configs, _groups, _partitions, _topics
 
 CONFIG_SOURCE_UNKNOWN_CONFIG = ConfigSource.UNKNOWN_CONFIG.value
 CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -72,7 +68,7 @@ RESOURCE_BROKER = ResourceType.BROKER.value
 RESOURCE_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID.value
 
 
-class AdminClient(TopicAdmin, PartitionAdmin, ConfigAdmin, AccessAdmin, GroupAdmin, ClusterAdmin):
+class AdminClient(_Admin):
     """Administers topics, partitions, configurations, access rules, groups and users.
 
     Most methods return at once: a ``concurrent.futures.Future``, or a dict with one for each thing
@@ -102,6 +98,34 @@ class AdminClient(TopicAdmin, PartitionAdmin, ConfigAdmin, AccessAdmin, GroupAdm
         librdkafka's properties, and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``,
         ``oauth_cb`` and ``logger``.
     """
+
+    create_topics = _topics.create_topics
+    delete_topics = _topics.delete_topics
+    create_partitions = _topics.create_partitions
+    describe_topics = _topics.describe_topics
+
+    list_offsets = _partitions.list_offsets
+    delete_records = _partitions.delete_records
+    elect_leaders = _partitions.elect_leaders
+
+    describe_configs = _configs.describe_configs
+    alter_configs = _configs.alter_configs
+    incremental_alter_configs = _configs.incremental_alter_configs
+
+    create_acls = _access.create_acls
+    describe_acls = _access.describe_acls
+    delete_acls = _access.delete_acls
+
+    list_consumer_groups = _groups.list_consumer_groups
+    describe_consumer_groups = _groups.describe_consumer_groups
+    delete_consumer_groups = _groups.delete_consumer_groups
+    list_consumer_group_offsets = _groups.list_consumer_group_offsets
+    alter_consumer_group_offsets = _groups.alter_consumer_group_offsets
+    delete_consumer_group_offsets = _groups.delete_consumer_group_offsets
+
+    describe_cluster = _cluster.describe_cluster
+    describe_user_scram_credentials = _cluster.describe_user_scram_credentials
+    alter_user_scram_credentials = _cluster.alter_user_scram_credentials
 
 
 __all__ = [

@@ -23,101 +23,98 @@ from cykafka._core.model.scram import (
 from cykafka._core.model.topic import DescribeClusterResult
 
 
-class ClusterAdmin(Admin):
-    """See AdminClient."""
+def describe_cluster(
+    self: Admin,
+    *,
+    include_authorized_operations: bool = False,
+    request_timeout: float | None = None,
+) -> Future[DescribeClusterResult]:
+    """Describe the cluster: its id, controller and brokers.
 
-    def describe_cluster(
-        self,
-        *,
-        include_authorized_operations: bool = False,
-        request_timeout: float | None = None,
-    ) -> Future[DescribeClusterResult]:
-        """Describe the cluster: its id, controller and brokers.
+    Parameters
+    ----------
+    include_authorized_operations : bool
+        Also tell what we may do with it (KIP-430).
+    request_timeout : float, optional
+        Seconds.
 
-        Parameters
-        ----------
-        include_authorized_operations : bool
-            Also tell what we may do with it (KIP-430).
-        request_timeout : float, optional
-            Seconds.
+    Returns
+    -------
+    Future of DescribeClusterResult
+    """
+    return self._ask(
+        DescribeCluster(),
+        None,
+        include_authorized_operations=expect_bool(
+            include_authorized_operations, "include_authorized_operations"
+        ),
+        request_timeout=request_timeout,
+    )
 
-        Returns
-        -------
-        Future of DescribeClusterResult
-        """
-        return self._ask(
-            DescribeCluster(),
-            None,
-            include_authorized_operations=expect_bool(
-                include_authorized_operations, "include_authorized_operations"
-            ),
-            request_timeout=request_timeout,
-        )
 
-    @overload
-    def describe_user_scram_credentials(
-        self, users: None = None, *, request_timeout: float | None = None
-    ) -> Future[dict[str, UserScramCredentialsDescription]]: ...
-    @overload
-    def describe_user_scram_credentials(
-        self, users: list[str], *, request_timeout: float | None = None
-    ) -> dict[str, Future[UserScramCredentialsDescription]]: ...
-    def describe_user_scram_credentials(
-        self, users: list[str] | None = None, *, request_timeout: float | None = None
-    ) -> (
-        Future[dict[str, UserScramCredentialsDescription]]
-        | dict[str, Future[UserScramCredentialsDescription]]
-    ):
-        """Tell which SCRAM credentials users have (KIP-554).
+@overload
+def describe_user_scram_credentials(
+    self: Admin, users: None = None, *, request_timeout: float | None = None
+) -> Future[dict[str, UserScramCredentialsDescription]]: ...
+@overload
+def describe_user_scram_credentials(
+    self: Admin, users: list[str], *, request_timeout: float | None = None
+) -> dict[str, Future[UserScramCredentialsDescription]]: ...
+def describe_user_scram_credentials(
+    self: Admin, users: list[str] | None = None, *, request_timeout: float | None = None
+) -> (
+    Future[dict[str, UserScramCredentialsDescription]]
+    | dict[str, Future[UserScramCredentialsDescription]]
+):
+    """Tell which SCRAM credentials users have (KIP-554).
 
-        Parameters
-        ----------
-        users : list of str, optional
-            All different; all users by default.
-        request_timeout : float, optional
-            Seconds.
+    Parameters
+    ----------
+    users : list of str, optional
+        All different; all users by default.
+    request_timeout : float, optional
+        Seconds.
 
-        Returns
-        -------
-        dict of str to Future of UserScramCredentialsDescription
-            By the user's name. Without `users` a Future of such a dict.
-        """
-        if users is None:
-            everybody = DescribeUserScramCredentials(None)
-            return self._ask(everybody, None, request_timeout=request_timeout)
-        names = expect_names(users, "users", empty=True)
-        return self._ask(
-            DescribeUserScramCredentials(names), names, request_timeout=request_timeout
-        )
+    Returns
+    -------
+    dict of str to Future of UserScramCredentialsDescription
+        By the user's name. Without `users` a Future of such a dict.
+    """
+    if users is None:
+        everybody = DescribeUserScramCredentials(None)
+        return self._ask(everybody, None, request_timeout=request_timeout)
+    names = expect_names(users, "users", empty=True)
+    return self._ask(DescribeUserScramCredentials(names), names, request_timeout=request_timeout)
 
-    def alter_user_scram_credentials(
-        self,
-        alterations: list[UserScramCredentialAlteration],
-        *,
-        request_timeout: float | None = None,
-    ) -> dict[str, Future[None]]:
-        """Give users SCRAM credentials, change them, or take them away (KIP-554).
 
-        Parameters
-        ----------
-        alterations : list of UserScramCredentialUpsertion and UserScramCredentialDeletion
-            Each pair of user and mechanism once.
-        request_timeout : float, optional
-            Seconds.
+def alter_user_scram_credentials(
+    self: Admin,
+    alterations: list[UserScramCredentialAlteration],
+    *,
+    request_timeout: float | None = None,
+) -> dict[str, Future[None]]:
+    """Give users SCRAM credentials, change them, or take them away (KIP-554).
 
-        Returns
-        -------
-        dict of str to Future of None
-            By the user's name.
-        """
-        wanted = expect_list(alterations, UserScramCredentialAlteration, "alterations")
-        for alteration in wanted:
-            _check_alteration(alteration)
-        return self._ask(
-            AlterUserScramCredentials(wanted),
-            {alteration.user for alteration in wanted},
-            request_timeout=request_timeout,
-        )
+    Parameters
+    ----------
+    alterations : list of UserScramCredentialUpsertion and UserScramCredentialDeletion
+        Each pair of user and mechanism once.
+    request_timeout : float, optional
+        Seconds.
+
+    Returns
+    -------
+    dict of str to Future of None
+        By the user's name.
+    """
+    wanted = expect_list(alterations, UserScramCredentialAlteration, "alterations")
+    for alteration in wanted:
+        _check_alteration(alteration)
+    return self._ask(
+        AlterUserScramCredentials(wanted),
+        {alteration.user for alteration in wanted},
+        request_timeout=request_timeout,
+    )
 
 
 def _check_alteration(alteration: UserScramCredentialAlteration) -> None:
