@@ -284,5 +284,5 @@ def test_clients_are_at_most_three_classes_deep() -> None:
         cykafka.DeserializingConsumer,
         AdminClient,
     ):
-        assert client.__mro__[-1] is object
-        assert len(client.__mro__) - 1 <= 3, client.__mro__
+        ours = [base for base in client.__mro__ if base.__module__.startswith("cykafka")]
+        assert 2 <= len(ours) <= 3, ours
