@@ -79,10 +79,10 @@ def test_readme(cluster: Any) -> None:
             raise Seen  # else it would read for ever
 
     names: dict[str, Any] = {"print": show}
-    for block in blocks("README.md"):
-        if "KafkaCluster" in block or "admin" in block:  # not for the mock: see tests/broker
-            continue
-        if "pip_services4" in block or "spark" in block:  # see tests/broker, tests/spark
+    pages = ("README.md", "docs/reading.md", "docs/switching.md", "docs/testing.md")
+    for block in (block for page in pages for block in blocks(page)):
+        # The others are run by test_readme_queue, in tests/spark and in tests/broker.
+        if any(name in block for name in ("KafkaCluster", "pip_services4", "spark")):
             continue
         reading = "subscribe(" in block
         readers += reading
@@ -93,9 +93,9 @@ def test_readme(cluster: Any) -> None:
         except Seen:
             assert reading
 
-    assert readers == 2
+    assert readers == 3
     assert sum("orders [" in str(line[0]) for line in lines) == 1000
-    assert lines[-1][2] == b"web"  # of batches(): its header
+    assert [line[2] for line in lines if len(line) == 4] == [b"web"] * 2  # headers by batches()
 
 
 @pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
