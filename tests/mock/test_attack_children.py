@@ -38,8 +38,8 @@ consumer = new_consumer()
 # The last two are lent; what is older was given back.
 messages = [read(consumer) for _ in range(4)]
 
-# At the fork, a thread of librdkafka may hold a lock of AddressSanitizer's allocator (gcc 12), which
-# the child then waits for. The parent tries again then; without the sanitizer it does not.
+# At the fork, a thread of librdkafka may hold a lock of AddressSanitizer's allocator (gcc 12). The
+# child then waits for it in vain, and the parent tries again. Without the sanitizer it does not.
 TRIES = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 
 def in_child(run):
