@@ -67,8 +67,10 @@ cdef class Answers(Role):
         if results is not NULL:
             with nogil:
                 rd_kafka_queue_destroy(results)
-        self.give_up(handle)
         return 0
+
+    cdef int ended(self, Handle handle) except -1:
+        return self.give_up(handle)
 
     # -- asking
 

@@ -33,6 +33,7 @@ cdef class Role:
     cdef int serve(self, Handle handle, ck_event_t *event) except -1
     cdef int64_t undelivered(self, Handle handle) noexcept
     cdef int release(self, Handle handle) except -1
+    cdef int ended(self, Handle handle) except -1
     cdef bint is_inside(self) except -1
     cdef int go_inside(self) except -1
     cdef int come_out(self) except -1

@@ -220,6 +220,10 @@ cdef class Role:
         """Give back what must go before the rd_kafka_t. It may be called more than once."""
         return 0
 
+    cdef int ended(self, Handle handle) except -1:
+        """The handle is closed, and its rd_kafka_t is destroyed or will be by a thread."""
+        return 0
+
     # Counted calls during which Python code runs: callbacks of librdkafka, signal handlers.
 
     cdef bint is_inside(self) except -1:
@@ -313,8 +317,9 @@ cdef class Handle:
         """A configuration with the callbacks of every client, for start(). Takes its own keys out
         of the dict."""
         cdef rd_kafka_conf_t *conf
-        callbacks = {name: take_callable(config, name)
-                     for name in ("error_cb", "throttle_cb", "stats_cb")}
+        error_cb = take_callable(config, "error_cb")
+        throttle_cb = take_callable(config, "throttle_cb")
+        stats_cb = take_callable(config, "stats_cb")
         oauth_cb = take_callable(config, "oauth_cb")
         logger = _logger_of(config.pop("logger", None))
         config.setdefault("client.software.name", "cykafka")
@@ -330,17 +335,21 @@ cdef class Handle:
             self._loans = ck_loans_new()
         if self._events is NULL or self._bell is NULL or self._loans is NULL:
             raise MemoryError
-        self._callbacks = {**callbacks, "logger": logger}
+        self._callbacks = {"error_cb": error_cb, "throttle_cb": throttle_cb,
+                           "stats_cb": stats_cb, "logger": logger}
         self._tokens = None if oauth_cb is None else TokenSource(oauth_cb)
         self._dispatching = threading.Lock()
+        self._has_callbacks = oauth_cb is not None or any(
+            [each is not None for each in self._callbacks.values()])
         conf = conf_from(config)
+        # Nothing raises from here on: the configuration would leak.
         rd_kafka_conf_set_opaque(conf, self._events)
         # librdkafka keeps its defaults for the others.
-        if callbacks["error_cb"] is not None:
+        if error_cb is not None:
             rd_kafka_conf_set_error_cb(conf, ck_callback_error)
-        if callbacks["throttle_cb"] is not None:
+        if throttle_cb is not None:
             rd_kafka_conf_set_throttle_cb(conf, ck_callback_throttle)
-        if callbacks["stats_cb"] is not None:
+        if stats_cb is not None:
             rd_kafka_conf_set_stats_cb(conf, ck_callback_stats)
         if logger is not None:
             rd_kafka_conf_set_log_cb(conf, ck_callback_log)
@@ -348,8 +357,6 @@ cdef class Handle:
             self._tokens.enable(conf, self._events)
         else:
             ck_queue_attach(self._events, CK_SLOT_TOKENS, NULL)
-        self._has_callbacks = oauth_cb is not None or any(
-            each is not None for each in self._callbacks.values())
         return conf
 
     cdef int start(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf) except -1:
@@ -649,8 +656,11 @@ cdef class Handle:
                 try:
                     _live.pop(id(self), None)
                 finally:
-                    if done:
-                        _settle(self._events)  # may run any code
+                    try:
+                        if done:
+                            _settle(self._events)  # may run any code
+                    finally:
+                        self._role.ended(self)
         return 0
 
     cdef object finish_close(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
