@@ -114,7 +114,7 @@ cdef class Answers(Role):
         return futures
 
     cdef int ensure_thread(self, Handle handle) except -1:
-        # Between here and the thread's last look at _pending nothing lets go of the GIL.
+        # Between here and the thread's last look at pending nothing lets go of the GIL.
         if not self._serving:
             self._serving = True
             try:

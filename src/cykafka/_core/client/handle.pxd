@@ -72,7 +72,7 @@ cdef class Handle:
     # confluent_kafka's text for such a client when it is closed or was never opened.
     cdef str _closed_words
     cdef TokenSource _tokens
-    # What serves the handle from asyncio's loops, see _watch; made when it is first wanted.
+    # What serves the handle from asyncio's loops, see event_loop; made when it is first wanted.
     cdef object _watch
 
     cdef int check_new(self) except -1

@@ -948,7 +948,7 @@ cdef class Handle:
 
 
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
-    """A call for Client.ask(); the caller ends it with ck_call_leave()."""
+    """A call for Handle.ask(); the caller ends it with ck_call_leave()."""
     cdef ck_call_t *call = ck_call_new(kind)
     if call is NULL:
         raise MemoryError

@@ -364,7 +364,7 @@ cdef Message message_delivered(const in_flight_t *sent):
 
 
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
-    """A Message with a copy of librdkafka's message, except the headers: see Fetcher.lender()."""
+    """A Message with a copy of librdkafka's message, except the headers: see Backlog.lender()."""
     cdef Message message = Message.__new__(Message)
     # Made of bytes and str alone, it cannot be part of a cycle: the collector need not see it
     # until a setter is called.

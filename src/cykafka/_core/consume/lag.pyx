@@ -175,7 +175,7 @@ cdef list _list_offsets(Handle handle, list partitions,
                     rd_kafka_topic_partition_list_destroy(c_partitions)
             _await_offsets(handle, replies, found, deadline, closing)
         finally:
-            # As in _commit_and_wait().
+            # As in commit_and_wait().
             if handle._generation == ck_runtime_generation:
                 with nogil:
                     rd_kafka_queue_destroy(replies)

@@ -39,7 +39,7 @@ class Range(namedtuple("Range", ("topic", "partition", "next", "end", "eof"))):
 @cython.final
 @cython.no_gc
 cdef class Ranges:
-    """Parts of partitions that ``Consumer._consume_ranges()`` reads to their ends.
+    """Parts of partitions that ``internal.consume_ranges()`` reads to their ends.
 
     Parameters
     ----------
