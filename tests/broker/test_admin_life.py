@@ -174,6 +174,27 @@ def test_callback_of_a_closed_client_s_future_closes_again(
     assert code(kafka, future) == kafka.KafkaError._DESTROY
 
 
+def test_client_is_closed_when_its_futures_fail(waiting: Any) -> None:
+    from cykafka.testing import live_handles
+
+    client = waiting()
+    future = client.describe_cluster()
+    seen: list[Any] = []
+
+    def look(_: Any) -> None:
+        # A callback may wait for a thread that closes, too.
+        thread = threading.Thread(target=lambda: seen.append(client.close(0)))
+        thread.start()
+        thread.join(WAIT_S)
+        seen.extend([repr(client).rsplit(" ", 1)[1], live_handles()["handles"] == before - 1])
+
+    before = live_handles()["handles"]
+    future.add_done_callback(look)
+
+    assert client.close() is False
+    assert seen == [False, "closed>", True]
+
+
 def test_callback_asks_again(admin: Any) -> None:
     answers: list[Any] = []
     enough = threading.Event()

@@ -8,6 +8,8 @@ import os
 import threading
 import weakref
 
+cimport cython
+
 from cykafka._core.clib.csrc cimport ck_callback_serve, ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_queue_io_event_enable,
@@ -20,6 +22,8 @@ from cykafka._core.common.arguments cimport NOW
 from cykafka._core.common.errors import ClosedError
 
 
+# Uncleared by the collector, like the handle, which ends it. The loop and _awaiting are not.
+@cython.no_gc_clear
 cdef class Watch:
     """The loops that await something of one handle."""
 

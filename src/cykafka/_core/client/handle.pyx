@@ -273,7 +273,7 @@ cdef class Handle:
             try:
                 self._role.release(self)
             except BaseException as exception:
-                write_unraisable(exception, None)
+                write_unraisable(exception, type(self))
             self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
                       ck_runtime_now_ms() + EXIT_WAIT_MS, False, &done)
             if done:
