@@ -1,10 +1,11 @@
-"""README's and docs/batches.md's Python runs, and does what it is there for."""
+"""The Python of README and the manual runs, and does what it is there for."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from guides import blocks
+from guides import ROOT, blocks
 from machine import WAIT_S
 
 from cykafka import Consumer, DeliveryError, KafkaError, Producer
@@ -64,6 +65,22 @@ def reading(make_consumer: Callable[..., Any]) -> Callable[..., Reading]:
         return Reading(consumer, count)
 
     return reading
+
+
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_of_each_page_compiles(page: str) -> None:
+    for block in blocks(page):
+        compile(block, page, "exec")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_of_each_page_lead_somewhere(page: str) -> None:
+    folder = (ROOT / page).parent
+    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    assert [link for link in links if link and not (folder / link).exists()] == []
 
 
 def test_readme(cluster: Any) -> None:
