@@ -1,6 +1,7 @@
 /* Preloaded into a test's process: stalls one thread, as if the system did not run it,
  * as long as the file STALLS exists, and creates the file STALLED then. STALL_THREAD is
- * the thread's name: "rdk:broker1" waits in poll(), "rdk:main" in cnd_timedwait(). */
+ * the thread's name: "rdk:broker1" waits in poll(), "rdk:main" in cnd_timedwait(). A thread
+ * that waits in neither, as the application's, is slow: it rests after each read-write lock. */
 /* NOLINTNEXTLINE(*-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -63,4 +64,13 @@ int cnd_timedwait(cnd_t *cond, mtx_t *mutex, const struct timespec *time_point) 
                 (void)mtx_lock(mutex);
         }
         return real(cond, mutex, time_point);
+}
+
+int pthread_rwlock_unlock(pthread_rwlock_t *lock) {
+        int (*real)(pthread_rwlock_t *) = dlsym(RTLD_NEXT, "pthread_rwlock_unlock");
+        int error = real(lock);
+
+        if (stalls())
+                usleep(20000);
+        return error;
 }

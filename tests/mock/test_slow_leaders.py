@@ -1,0 +1,45 @@
+"""Requests to partition leaders while the system seldom runs the application's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.ours
+
+# The metadata arrives while the thread that called list_offsets() rests in librdkafka.
+SCRIPT = """
+    import os, pathlib
+    from cykafka.admin import AdminClient, OffsetSpec
+    from cykafka.testing import MockCluster
+
+    pathlib.Path("/proc/self/comm").write_text("application")
+    slow = pathlib.Path(os.environ["STALLS"])
+    with MockCluster(1) as cluster:
+        cluster.set_rtt(60)
+        cluster.create_topic("t", partitions=16)
+        for _ in range(10):
+            with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+                slow.touch()
+                futures = [
+                    future
+                    for partition in range(16)
+                    for future in admin.list_offsets(
+                        {kafka.TopicPartition("t", partition): OffsetSpec.latest()},
+                        request_timeout=30).values()]
+                slow.unlink()
+                print([future.result(60).offset for future in futures])
+"""
+
+
+def test_metadata_arrives_while_a_request_looks_for_the_leaders(
+    stall: Callable[[str], None], run_script: Callable[..., Any]
+) -> None:
+    stall("application")
+
+    done = run_script(SCRIPT)
+
+    assert done.stderr == ""
+    assert done.stdout == f"{[0] * 16}\n" * 10
