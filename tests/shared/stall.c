@@ -1,7 +1,8 @@
 /* Preloaded into a test's process: stalls one thread, as if the system did not run it,
  * as long as the file STALLS exists, and creates the file STALLED then. STALL_THREAD is
- * the thread's name: "rdk:broker1" waits in poll(), "rdk:main" in cnd_timedwait(). A thread
- * that waits in neither, as the application's, is slow: it rests after each read-write lock. */
+ * the thread's name: "rdk:broker1" waits in poll(), "rdk:main" in cnd_timedwait(). A
+ * thread that waits in neither, as the application's, is slow: it rests after each
+ * read-write lock. */
 /* NOLINTNEXTLINE(*-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
