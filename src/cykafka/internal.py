@@ -30,7 +30,7 @@ __all__ = [
 
 
 def run_command(work: Callable[[], int]) -> int:
-    """The exit status of a command, also when nobody reads its output to the end.
+    """The exit status of a command, also if its output's reader closes the pipe early.
 
     Parameters
     ----------

@@ -364,8 +364,8 @@ cdef class EnvelopeRows:
         self._make_messages(batch, result)
         if self._json:
             self._read_values(result)
-        # One look at all of them afterwards, instead of one for every few hundred: more of those
-        # are then gone that nobody keeps.
+        # The garbage collector is off: it would run for every few hundred new objects. A single run
+        # after the loop finds most of the temporary ones freed already.
         collecting = PyGC_Disable()
         try:
             self._make_envelopes(result)
@@ -446,7 +446,7 @@ cdef class EnvelopeRows:
         return 0
 
     cdef int _read_values(self, list messages) except -1:
-        """Read the JSON in the values of Messages that nobody else has yet."""
+        """Read the JSON in the values of Messages that no other code has yet."""
         cdef Message message
         cdef size_t size = 0, i
         for i in range(self._cnt):

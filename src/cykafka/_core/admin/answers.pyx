@@ -153,7 +153,7 @@ cdef class Answers(Role):
         return 0
 
     cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1:
-        # The event is nobody's but ours, and outlives the handle if it has to: no call in flight.
+        # We own the event, and it may outlive the handle: this is not a call in flight.
         cdef Request request = self.pending.pop(<size_t>rd_kafka_event_opaque(event), None)
         cdef rd_kafka_resp_err_t err
         outcome = None
@@ -181,7 +181,7 @@ cdef class Answers(Role):
             try:
                 request.settle(outcome)
             except BaseException as failure:
-                request.settle(failure)  # an answer in a form nobody expects
+                request.settle(failure)  # the answer has an unexpected form
         return 0
 
     cdef int refresh_metadata(self, Handle handle, bint topics) except -1:

@@ -100,7 +100,7 @@ cdef class Membership(Role):
         return 0
 
     cdef int listen(self, str event, object callback) except -1:
-        """Have a callback called for on_assign, on_revoke, on_lost or on_commit; None: nobody."""
+        """Have a callback called of on_assign, on_revoke, on_lost or on_commit, or none at all."""
         self._listeners[event] = callback
         return 0
 

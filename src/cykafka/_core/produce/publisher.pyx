@@ -102,7 +102,7 @@ cdef class Topic:
         self.release()
 
     cdef void release(self) noexcept:
-        # With the GIL: it only drops a reference, and nobody may see the handle half released.
+        # With the GIL: it only drops a reference, and no thread may see a half released handle.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             rd_kafka_topic_destroy(self._ptr)
             self._ptr = NULL
