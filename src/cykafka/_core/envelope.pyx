@@ -364,8 +364,8 @@ cdef class EnvelopeRows:
         self._make_messages(batch, result)
         if self._json:
             self._read_values(result)
-        # The garbage collector is off: it would run for every few hundred new objects. A single run
-        # after the loop finds most of the temporary ones freed already.
+        # The garbage collector is off: it would run for every few hundred new objects. A run after
+        # the loop finds most of the temporary ones freed already.
         collecting = PyGC_Disable()
         try:
             self._make_envelopes(result)
