@@ -15,8 +15,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_resp_err_t,
 )
 from cykafka._core.clib.librdkafka_admin cimport (
-    RD_KAFKA_ADMIN_OP_DELETERECORDS,
-    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
     rd_kafka_AdminOptions_destroy,
     rd_kafka_AdminOptions_new,
     rd_kafka_AdminOptions_set_broker,
@@ -40,13 +38,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_group_result_name,
     rd_kafka_group_result_partitions,
 )
-from cykafka._core.common.arguments cimport (
-    MAX_REQUEST_MS,
-    MIN_LEADERS_MS,
-    int_argument,
-    timeout_ms,
-    utf8,
-)
+from cykafka._core.common.arguments cimport MAX_REQUEST_MS, int_argument, timeout_ms, utf8
 from cykafka._core.common.errors cimport write_unraisable
 from cykafka._core.common.partition cimport partitions_from
 
@@ -179,16 +171,13 @@ cdef rd_kafka_AdminOptions_t *new_options(
     cdef rd_kafka_AdminOptions_t *made = rd_kafka_AdminOptions_new(rk, op)
     cdef rd_kafka_error_t *error = NULL
     cdef rd_kafka_resp_err_t err = <rd_kafka_resp_err_t>0
-    cdef int timeout
     if made is NULL:
         strncpy(errstr, "this librdkafka does not know the request", errstr_size)
         return NULL
     rd_kafka_AdminOptions_set_opaque(made, opaque)
     if chosen.request_timeout != UNSET:
-        timeout = chosen.request_timeout
-        if op == RD_KAFKA_ADMIN_OP_LISTOFFSETS or op == RD_KAFKA_ADMIN_OP_DELETERECORDS:
-            timeout = max(timeout, MIN_LEADERS_MS)
-        err = rd_kafka_AdminOptions_set_request_timeout(made, timeout, errstr, errstr_size)
+        err = rd_kafka_AdminOptions_set_request_timeout(made, chosen.request_timeout, errstr,
+                                                        errstr_size)
     if not err and chosen.operation_timeout != UNSET:
         err = rd_kafka_AdminOptions_set_operation_timeout(made, chosen.operation_timeout, errstr,
                                                           errstr_size)

@@ -7,10 +7,6 @@ cdef enum:
     NOW = -2
     # The most that librdkafka lets an administrative request take, ms.
     MAX_REQUEST_MS = 3_600_000
-    # The shortest timeout of a request to partition leaders, ms. librdkafka looks for the leaders
-    # in the caller's thread, and a timeout that expires meanwhile frees memory that this thread is
-    # using (2.14.2).
-    MIN_LEADERS_MS = 1000
 
 cdef int64_t timeout_ms(object timeout, str argument) except? -2
 cdef int64_t deadline_after(int64_t ms) noexcept

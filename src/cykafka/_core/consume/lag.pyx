@@ -50,7 +50,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_queue_poll,
 )
 from cykafka._core.client.handle cimport Handle, copied, new_call
-from cykafka._core.common.arguments cimport MAX_REQUEST_MS, MIN_LEADERS_MS, SLICE
+from cykafka._core.common.arguments cimport MAX_REQUEST_MS, SLICE
 from cykafka._core.common.config cimport property_of
 from cykafka._core.common.errors cimport check_doing, check_error, error_from, raise_err
 from cykafka._core.common.partition cimport TopicPartition, c_name, partitions_to
@@ -155,7 +155,7 @@ cdef list _list_offsets(Handle handle, list partitions,
             replies = rd_kafka_queue_new(rk)
         try:
             ms = MAX_REQUEST_MS if deadline < 0 else <int>max(
-                MIN_LEADERS_MS, min(deadline - ck_runtime_now_ms(), MAX_REQUEST_MS))
+                0, min(deadline - ck_runtime_now_ms(), MAX_REQUEST_MS))
             for which in range(2):
                 c_partitions = partitions_to(partitions, "partitions")
                 for i in range(c_partitions.cnt):
