@@ -9,7 +9,8 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-# The metadata arrives while the thread that called list_offsets() rests in librdkafka.
+# The metadata arrives while the thread that called list_offsets() rests in librdkafka. In which
+# of its rests depends on the round trip.
 SCRIPT = """
     import os, pathlib
     from cykafka.admin import AdminClient, OffsetSpec
@@ -18,9 +19,9 @@ SCRIPT = """
     pathlib.Path("/proc/self/comm").write_text("application")
     slow = pathlib.Path(os.environ["STALLS"])
     with MockCluster(1) as cluster:
-        cluster.set_rtt(60)
         cluster.create_topic("t", partitions=16)
-        for _ in range(10):
+        for rtt_ms in range(30, 80, 5):
+            cluster.set_rtt(rtt_ms)
             with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
                 slow.touch()
                 futures = [
