@@ -42,10 +42,8 @@ rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                              (void *)record->value, record->value_len, record->key,
                              record->key_len, record->report) == 0)
                 return NULL;
-        /* The quick call does not report why it failed: for a fatal error or a
-         * transaction in the wrong state 2.14.2 leaves rd_kafka_last_error() unchanged.
-         * Producing again the long way returns the error with its text, or queues the
-         * record after all. */
+        /* The quick call gives a code and no text. Producing again the long way returns
+         * the error with its text and its properties, or queues the record after all. */
         error = ck_produce_any(rk, rkt, record);
         if (error && record->report)
                 record->report->event.kind = CK_EVENT_NONE;

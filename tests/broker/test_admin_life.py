@@ -1,7 +1,4 @@
-"""The life of AdminClient and its futures: every future gets one outcome, whatever happens.
-
-Longer than 500 lines: a client can end in many ways, and they share their scripts.
-"""
+"""The life of AdminClient and its futures: every future gets one outcome, whatever happens."""
 
 from __future__ import annotations
 

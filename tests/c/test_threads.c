@@ -1,6 +1,5 @@
 /* Concurrent operations of several threads on one handle, mainly for ThreadSanitizer: see
- * `make tsan`. A lock stands for Python's GIL where a header requires it. Longer than 500
- * lines, because each round needs all of its threads. */
+ * `make tsan`. A lock stands for Python's GIL where a header requires it. */
 #include <pthread.h>
 #include <unistd.h>
 

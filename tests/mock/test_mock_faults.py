@@ -1,7 +1,4 @@
-"""`cykafka.testing.MockCluster`: topics, and every fault it injects, as clients feel them.
-
-Longer than 500 lines: one test for each of the cluster's faults.
-"""
+"""`cykafka.testing.MockCluster`: topics, and every fault it injects, as clients feel them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Waiting for room and for outcomes: in several threads, interrupted, closed meanwhile.
-
-Longer than 500 lines: one subject.
-"""
+"""Waiting for room and for outcomes: in several threads, interrupted, closed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""AdminClient's arguments: what is refused at once, before anything is sent anywhere.
-
-Longer than 500 lines: every request has its arguments, and they share the calls that are good.
-"""
+"""AdminClient's arguments: what is refused at once, before anything is sent anywhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How librdkafka's source is found, checked, built and kept.
-
-A little longer than 500 lines: one set of fakes serves all the steps, source to library.
-"""
+"""How librdkafka's source is found, checked, built and kept."""
 
 from __future__ import annotations
 

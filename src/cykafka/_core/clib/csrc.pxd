@@ -1,5 +1,4 @@
 # The parts of csrc's headers that we use; the headers say who owns what and which thread may call.
-# Longer than 500 lines, so that all headers are in one place.
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
