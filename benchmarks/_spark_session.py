@@ -105,7 +105,7 @@ class Worker:
         """The job `archive` in this session: a stream until all is done, headers included."""
         from cykafka.spark.jobs import archive
         from cykafka.spark.jobs.config import load
-        from cykafka.spark.jobs.keys import JOBS
+        from cykafka.spark.jobs.config import JOBS
         from cykafka.spark.jobs.report import Progress
         from cykafka.spark.jobs.session import Run
 

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from cykafka.spark.jobs import archive
-from cykafka.spark.jobs.config import Config, load
-from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.config import JOBS, Archive
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.log import Log
 from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run, session
@@ -24,7 +24,7 @@ KINDS = ("spark", "deterministic")
 
 def config(
     servers: str, topic: str, folder: Path, java_options: str, kind: str, **keys: str
-) -> Config:
+) -> Archive:
     """How an archive is made."""
     given = {
         "kafka.bootstrap.servers": servers,
@@ -40,7 +40,9 @@ def config(
         "spark.driver.extraJavaOptions": java_options,
         **keys,
     }
-    return load(JOBS["archive"], None, given, {})
+    config = load(JOBS["archive"], None, given, {})
+    assert isinstance(config, Archive)
+    return config
 
 
 def main(servers: str, topic: str, folder: str, java_options: str) -> None:

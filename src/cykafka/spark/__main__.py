@@ -2,7 +2,7 @@
 
 import sys
 
-from cykafka.spark.jobs.command import main
+from cykafka.internal import run_app
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_app("cykafka.spark.jobs.command", None, extra="spark"))

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs import command, session, topic_check
-from cykafka.spark.jobs.command import main
-from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.keys import JOBS
+from cykafka.internal import run_app
+from cykafka.spark.jobs import session, topic_check
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.errors import ConfigError, explained
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.session import Stopped
 
@@ -27,10 +26,7 @@ ARCHIVE = ("archive", "--bootstrap-servers", "localhost:1", "--topics", "a", "--
 
 def run(*arguments: str) -> int:
     """The exit status of a command line."""
-    try:
-        return main(arguments)
-    except SystemExit as stop:
-        return int(stop.code or 0)
+    return run_app("cykafka.spark.jobs.command", arguments, extra="spark")
 
 
 def test_help_tells_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,8 +46,9 @@ def test_help_of_a_job_has_all_keys_and_examples(
     assert run(name, "--help") == 0
 
     text = capsys.readouterr().out
-    for key in JOBS[name].keys:
-        assert key.option in text
+    for key, field in JOBS[name].config.model_fields.items():
+        option = {"job": "", "spark": "spark-conf"}.get(key, field.alias or key)
+        assert f"--{option}".replace("_", "-") in text
     assert f"  python -m cykafka.spark {name} --" in text
     assert "None" not in text
 
@@ -89,9 +86,8 @@ def test_an_option_that_is_misspelt_is_told_with_the_one_meant(
 ) -> None:
     assert run("archive", "--chekpoint", "x") == 2
 
-    assert (
-        'there is no option --chekpoint; did you mean "--checkpoint"?' in capsys.readouterr().err
-    )
+    error = capsys.readouterr().err
+    assert "Unknown option: --chekpoint. Did you mean --checkpoint?" in error
 
 
 def test_mistakes_are_listed_and_end_with_2(
@@ -109,7 +105,8 @@ def test_mistakes_are_listed_and_end_with_2(
 
 def test_nothing_of_spark_is_loaded_for_a_mistake() -> None:
     code = (
-        "import sys; from cykafka.spark.jobs.command import main; status = main(sys.argv[1:]);"
+        "import sys; from cykafka.internal import run_app;"
+        "status = run_app('cykafka.spark.jobs.command', None, extra='spark');"
         "assert not [name for name in sys.modules if name.startswith('pyspark')];"
         "sys.exit(status)"
     )
@@ -171,7 +168,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return work[0](run)
 
     monkeypatch.setattr(session, "session", no_session)
-    monkeypatch.setattr(command.importlib, "import_module", lambda name: Module)
+    monkeypatch.setitem(sys.modules, "cykafka.spark.jobs.archive", Module)
+    monkeypatch.setitem(sys.modules, "cykafka.spark.jobs.mirror", Module)
     monkeypatch.setattr(topic_check, "check_topics", lambda config: None)
     return work
 
@@ -248,7 +246,7 @@ def test_a_target_that_is_not_there_is_told_before_spark_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     def missing(config: Any) -> None:
-        raise ConfigError([f'key "to" = {config["to"]!r}: there is no such topic'])
+        raise ConfigError([f'key "to" = {config.to!r}: there is no such topic'])
 
     monkeypatch.setattr(topic_check, "check_topics", missing)
     job.append(lambda run: pytest.fail("it was run"))

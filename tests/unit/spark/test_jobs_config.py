@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
-from cykafka.spark.jobs.config import Config, ConfigError, load
-from cykafka.spark.jobs.keys import JOBS, seconds
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.fields import Duration
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.streams import most_offsets
 
+DURATION: TypeAdapter[float] = TypeAdapter(Duration)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ENOUGH: dict[str, dict[str, Any]] = {
     "archive": {"topics": "a", "path": "/p", "checkpoint": "/c"},
@@ -23,7 +27,7 @@ ENOUGH: dict[str, dict[str, Any]] = {
 }
 
 
-def loaded(job: str, environment: Mapping[str, str] | None = None, **given: Any) -> Config:
+def loaded(job: str, environment: Mapping[str, str] | None = None, **given: Any) -> Any:
     named = {name.replace("__", "."): value for name, value in given.items()}
     return load(JOBS[job], None, {**SERVERS, **ENOUGH[job], **named}, environment or {})
 
@@ -38,15 +42,17 @@ def problems(job: str, given: Mapping[str, Any], file: Path | None = None) -> li
 def test_a_job_needs_no_more_than_its_required_keys(job: str) -> None:
     config = loaded(job)
 
-    assert config.job.name == job
-    assert config.values.keys() >= {key.name for key in JOBS[job].keys}
+    assert config.job == job
+    assert isinstance(config, JOBS[job].config)
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_everything_that_is_missing_is_told_at_once(job: str) -> None:
     told = "\n".join(problems(job, {}))
 
-    required = [key.name for key in JOBS[job].keys if key.required]
+    keys = JOBS[job].config.model_fields
+    required = [name for name, key in keys.items() if key.is_required()]
+    assert job == "profile" or required
     for name in required:
         assert f'key "{name}" is missing' in told
     assert "kafka.bootstrap.servers" in told
@@ -78,8 +84,8 @@ def test_the_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
 
     config = load(JOBS["archive"], str(file), {"compression": "zstd", "topics": "a,b"}, {})
 
-    assert (config["topics"], config["compression"]) == (["a", "b"], "zstd")
-    assert (config["interval"], config["file_names"]) == (120.0, "spark")
+    assert (config.topics, config.compression) == (["a", "b"], "zstd")
+    assert (config.interval, config.file_names) == (120.0, "spark")
     assert config.source_options() == {
         "kafka.bootstrap.servers": "one:9092",
         "kafka.fetch.min.bytes": "1",
@@ -102,15 +108,15 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"file_name": "x"}, 'key "file_name": job archive has no such key; did you mean "file_n'),
         ({"sasl.password": "x"}, "belong into the table [kafka]"),
         ({"sink.topic": "x"}, "job archive has no table [sink]"),
-        ({"topics": ["a", 1]}, "key \"topics\" = ['a', 1]: expected names, and 1 is none"),
-        ({"topics": []}, "expected a list of names"),
-        ({"topics": "a,a"}, "a name is there twice"),
+        ({"topics": ["a", 1]}, 'key "topics[1]" = 1: Input should be a valid string'),
+        ({"topics": []}, "should have at least 1 item"),
+        ({"topics": "a,a"}, "'a' appears more than once"),
         ({"topics": "a/b"}, "expected a topic's name"),
         ({"topic_pattern": "a.*"}, '"topics" and "topic_pattern" are both there'),
         ({"compression": "zst"}, 'did you mean "zstd"'),
         ({"interval": "soon"}, "key \"interval\" = 'soon': expected a duration"),
-        ({"keep_raw": "perhaps"}, "expected true or false"),
-        ({"keep_raw": "no"}, 'without "decode" or "schema" there is'),
+        ({"keep_raw": "perhaps"}, "Input should be a valid boolean"),
+        ({"keep_raw": "no"}, 'without "decode" or "schema" the files'),
         ({"checkpoint": "/p/c"}, 'it must not be inside "path"'),
         ({"checkpoint": "file:/p/c"}, 'it must not be inside "path"'),
         ({"checkpoint": "file:///p/c"}, 'it must not be inside "path"'),
@@ -119,7 +125,7 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"checkpoint": "hdfs://h/p/./c", "path": "hdfs://h/p"}, 'it must not be inside "path"'),
         ({"checkpoint": __file__}, "expected a folder, and this is a file"),
         ({"path": f"file:{__file__}"}, "expected a folder, and this is a file"),
-        ({"staging": "/s"}, 'only file_names = "deterministic" has a use'),
+        ({"staging": "/s"}, 'no effect without file_names = "deterministic"'),
         ({"source.maxOffsetPerTrigger": "5"}, 'did you mean "maxOffsetsPerTrigger"'),
         ({"source.maxOffsetsPerTrigger": "many"}, 'key "source.maxOffsetsPerTrigger"'),
         ({"source.endingOffsets": "latest"}, "a stream ends with what is there"),
@@ -145,15 +151,19 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
     [
         ("replay", {"from_offset": 5, "until_offset": 5}, '"from_offset" and "until_offset"'),
         ("replay", {"from_time": "2026-02-30"}, "expected a time"),
-        ("replay", {"partitions": "0,x"}, "expected a list of whole numbers"),
-        ("replay", {"rate": 0}, "expected a number greater than 0"),
+        (
+            "replay",
+            {"partitions": "0,x"},
+            "key \"partitions[1]\" = 'x': Input should be a valid integer",
+        ),
+        ("replay", {"rate": 0}, "Input should be greater than 0"),
         (
             "redrive",
             {"sink.transactional": True, "sink.transactionalIdPrefix": "x"},
             "a micro-batch that is tried again must be the same",
         ),
         ("replay", {"source.assign": "{}"}, "job replay has no table [source]"),
-        ("mirror", {"to": "a"}, "key \"to\" = 'a': it is read, too"),
+        ("mirror", {"to": "a"}, "key \"to\" = 'a': the job reads this topic"),
         ("mirror", {"dead_letter_topic": "b"}, 'it is the same as "to"'),
         ("mirror", {"sink.topic": "b"}, 'use the key "to"'),
         ("mirror", {"sink.transactionl": "true"}, 'did you mean "transactional"'),
@@ -177,7 +187,7 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         ("replay", {"sink.transactional": True}, "only streams have transactions"),
         ("redrive", {"parking_topic": "a.dlq"}, "records would go round"),
         ("archive", {"file_names": "deterministic", "staging": "/c"}, 'not be inside "checkpoint'),
-        ("redrive", {"max_attempts": 0}, "expected a whole number of at least 1"),
+        ("redrive", {"max_attempts": 0}, "Input should be greater than or equal to 1"),
         ("profile", {"output": "chart.pdf"}, "ends with .svg, .html or .json"),
     ],
 )
@@ -196,7 +206,7 @@ def test_jobs_check_what_their_keys_are_to_one_another(
      ("/p", "/p/archive"), ("s3a://p/c", "s3a://q/p")],
 )  # fmt: skip
 def test_folders_beside_one_another_are_fine(checkpoint: str, path: str) -> None:
-    assert loaded("archive", checkpoint=checkpoint, path=path)["path"] == path
+    assert loaded("archive", checkpoint=checkpoint, path=path).path == path
 
 
 def test_a_folder_behind_a_link_is_known(tmp_path: Path) -> None:
@@ -216,13 +226,13 @@ def test_a_key_that_does_nothing_here_is_warned_of(
     file = tmp_path / "job.toml"
     file.write_text('trigger = "continuous"\ninterval = "1m"\n')
     given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now"}
-    assert load(JOBS["archive"], str(file), given, {})["interval"] == 60
-    assert 'key "interval" = 60: only trigger = "continuous" has a use' in "\n".join(
+    assert load(JOBS["archive"], str(file), given, {}).interval == 60
+    assert 'key "interval" = 60 has no effect without trigger = "continuous"' in "\n".join(
         caplog.messages
     )
 
     load(JOBS["replay"], None, {**SERVERS, **ENOUGH["replay"], "step": 5}, {})
-    assert 'key "step" = 5: only with a "checkpoint"' in "\n".join(caplog.messages)
+    assert 'key "step" = 5 has no effect without a "checkpoint"' in "\n".join(caplog.messages)
 
 
 def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:
@@ -253,7 +263,7 @@ def test_a_transform_may_give_the_topic() -> None:
 
     config = load(JOBS["mirror"], None, {**given, "transform": query}, {})
 
-    assert config["transform"] == "SELECT value, 'x' AS topic FROM records"
+    assert config.transform == "SELECT value, 'x' AS topic FROM records"
 
 
 def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None:
@@ -281,8 +291,8 @@ def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None
     [
         (b"topics = [", "is no TOML"),
         (b"\xff = 1", "it is not UTF-8"),
-        (b'job = "replay"', 'this file is for another job than "archive"'),
-        (b"kafka = 1", 'key "kafka": is a table'),
+        (b'job = "replay"', "key \"job\" = 'replay': Input should be 'archive'"),
+        (b"kafka = 1", 'key "kafka" = 1: expected a table, not a value'),
     ],
 )
 def test_a_file_that_is_none_is_a_mistake(tmp_path: Path, content: bytes, told: str) -> None:
@@ -310,9 +320,9 @@ def test_values_come_from_the_environment() -> None:
         app_name="$${WHERE}",
     )
 
-    assert config["path"] == "/data/archive"
+    assert config.path == "/data/archive"
     assert config.source_options()["kafka.sasl.password"] == "geheim"
-    assert config["app_name"] == "${WHERE}"
+    assert config.app_name == "${WHERE}"
 
 
 def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None:
@@ -369,14 +379,14 @@ def test_a_secret_that_is_wrong_is_not_told() -> None:
      ("1 hour", 3600.0), ("1d", 86400.0), ("30 seconds", 30.0), ("7 sec", 7.0)],
 )  # fmt: skip
 def test_durations_are_told_in_many_ways(value: Any, expected: float) -> None:
-    assert seconds(value) == pytest.approx(expected)
+    assert DURATION.validate_python(value) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("value", ["", "s", "-1", "1 fortnight", True, None, "1 mo", "5 mi",
                                    "3 hou"])  # fmt: skip
 def test_what_is_no_duration_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="expected a duration"):
-        seconds(value)
+    with pytest.raises(ValidationError, match="expected a duration"):
+        DURATION.validate_python(value)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +395,7 @@ def test_what_is_no_duration_is_refused(value: Any) -> None:
      ("1970-01-01T01:00:00+01:00", 0), ("1970-01-01T00:00:00.250", 250)],
 )  # fmt: skip
 def test_times_are_dates_or_milliseconds(value: Any, expected: int) -> None:
-    assert loaded("replay", from_time=value)["from_time"] == expected
+    assert loaded("replay", from_time=value).from_time == expected
 
 
 def test_dates_of_toml_are_times(tmp_path: Path) -> None:
@@ -394,7 +404,7 @@ def test_dates_of_toml_are_times(tmp_path: Path) -> None:
 
     config = load(JOBS["replay"], str(file), {**SERVERS, "path": "/p"}, {})
 
-    assert (config["from_time"], config["until_time"]) == (86_400_000, 86_401_000)
+    assert (config.from_time, config.until_time) == (86_400_000, 86_401_000)
 
 
 def test_a_micro_batch_is_as_large_as_the_least_that_is_waited_for() -> None:

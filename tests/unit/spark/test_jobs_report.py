@@ -172,7 +172,7 @@ def test_times_are_told_in_units(seconds: float, text: str) -> None:
 def test_numbers_stand_right_in_a_table() -> None:
     lines = table(["name", "count"], [["a", "1,000"], ["long", "-"]])
 
-    assert lines == ["  name  count", "  ----  -----", "  a     1,000", "  long      -"]
+    assert lines == ["  name   count", " " + "─" * 14, "  a      1,000", "  long       -"]
 
 
 # -- progress
@@ -185,18 +185,25 @@ class Terminal(io.StringIO):
 
 def test_progress_is_a_line_in_place_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     progress = Progress(10, stream)
 
     progress.show("x" * 100)
+    long = stream.getvalue()
+    assert "x" * 20 in long
+    assert "x" * 40 not in long
+    assert long.endswith("…")
+
+    progress.note("a note")
     progress.show("short")
     progress.clear()
 
-    assert "\n" not in stream.getvalue()
-    parts = stream.getvalue().split("\r\x1b[K")
-    assert [len(part) for part in parts[:2]] == [0, 39]
-    assert parts[2].endswith("short")
-    assert parts[3] == ""
+    # A note stands on a line of its own, and the line in place is gone at the end.
+    shown = stream.getvalue().removeprefix(long)
+    assert "a note\n" in shown
+    assert "] short" in shown
+    assert shown.endswith("\x1b[2K")
 
 
 def test_progress_is_a_line_now_and_then_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

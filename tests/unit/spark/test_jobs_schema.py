@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.config import Config, ConfigError, load
-from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.values import Schema
 
 
-def loaded(schema: Any) -> Config:
+def loaded(schema: Any) -> Any:
     given = {"topics": "a", "path": "/p", "checkpoint": "/c", "schema": schema}
     return load(JOBS["archive"], None, {"kafka.bootstrap.servers": "localhost:9092", **given}, {})
 
@@ -36,7 +37,7 @@ def test_json_schema_becomes_ddl_and_what_is_required() -> None:
         },
     }
 
-    schema = loaded(document)["schema"]
+    schema = loaded(document).value_schema
 
     assert schema == Schema(
         "`id` BIGINT, `total` DOUBLE, `at` TIMESTAMP, `odd name` STRING, `tags` ARRAY<STRING>, "
@@ -61,7 +62,7 @@ def test_what_is_required_is_found_in_lists_and_maps_and_null_may_be_missing() -
         },
     }
 
-    schema = loaded(document)["schema"]
+    schema = loaded(document).value_schema
 
     assert schema.required == (((".list", "[]"), "x"), ((".map", "{}"), "x"))
     assert schema.unchecked == ()
@@ -102,8 +103,8 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
     ddl.write_text("id BIGINT,\nname STRING\n")
     document.write_text('{"properties": {"id": {"type": "integer"}}}')
 
-    assert loaded(str(ddl))["schema"].text == "id BIGINT,\nname STRING"
-    assert loaded(str(document))["schema"].text == "`id` BIGINT"
+    assert loaded(str(ddl)).value_schema.text == "id BIGINT,\nname STRING"
+    assert loaded(str(document)).value_schema.text == "`id` BIGINT"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.config import load
-from cykafka.spark.jobs.keys import JOBS
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run
 from cykafka.spark.jobs.streams import finish

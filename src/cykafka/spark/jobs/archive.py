@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.archive_claim import Claim
 from cykafka.spark.jobs.archive_files import Files
-from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.folders import Folder, naming
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["begin", "run"]
@@ -26,22 +27,22 @@ PLACE = ("partition", "offset", "timestamp", "timestampType")
 _ENVELOPE = ("message_id", "trace_id", "message_type", "sent_time", "body")
 
 
-def run(run: Run) -> Summary:
+def run(run: Run[Archive]) -> Summary:
     """Archive what there is, or until asked to stop."""
     finish(run, begin(run))
     return run.summary
 
 
-def begin(run: Run) -> StreamingQuery:
+def begin(run: Run[Archive]) -> StreamingQuery:
     """Start the query."""
     records, folders = _rows(run)
     config = run.config
-    with naming("path", config["path"]):
-        folder = Folder(run.spark, config["path"])
-    with naming("checkpoint", config["checkpoint"]):
+    with naming("path", config.path):
+        folder = Folder(run.spark, config.path)
+    with naming("checkpoint", config.checkpoint):
         claim = Claim(run, folder, folders)
     claim.check()
-    by_spark = config["file_names"] == "spark"
+    by_spark = config.file_names == "spark"
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
         claim.make()
@@ -50,8 +51,8 @@ def begin(run: Run) -> StreamingQuery:
         return (
             writer.format("parquet")
             .partitionBy(*folders)
-            .option("compression", config["compression"])
-            .option("path", config["path"])
+            .option("compression", config.compression)
+            .option("path", config.path)
         )
 
     query = start(run, records, prepare)
@@ -64,25 +65,25 @@ def begin(run: Run) -> StreamingQuery:
     return query
 
 
-def _rows(run: Run) -> tuple[DataFrame, list[str]]:
+def _rows(run: Run[Archive]) -> tuple[DataFrame, list[str]]:
     """What is written, and the columns that become folders."""
     from pyspark.sql import functions as F
 
     config = run.config
-    plain = config["decode"] == "none" and config["schema"] is None
+    plain = config.decode == "none" and config.value_schema is None
     try:
-        records = decoded(records_stream(run), config["decode"], config["schema"])
+        records = decoded(records_stream(run), config.decode, config.value_schema)
     except ValueError as error:
         raise ConfigError([f'key "schema": {error}']) from None
     records = counted(records, bad=F.col("error").isNotNull())
     records = records.withColumn("date", F.date_format("timestamp", "yyyy-MM-dd"))
-    columns = [*(RECORD if config["keep_raw"] else ()), *PLACE]
+    columns = [*(RECORD if config.keep_raw else ()), *PLACE]
     folders = ["topic", "date"]
     if not plain:
         # Bad records lie in folders of their own: whoever reads status=good never sees them.
         status = F.when(F.col("error").isNull(), "good").otherwise("bad")
         records = records.withColumn("status", status)
-        columns += ["error", *(_ENVELOPE if config["decode"] != "none" else ())]
-        columns += ["json"] if config["schema"] is not None else []
+        columns += ["error", *(_ENVELOPE if config.decode != "none" else ())]
+        columns += ["json"] if config.value_schema is not None else []
         folders.insert(0, "status")
     return records.select(*columns, *folders), folders

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.folders import Folder, naming
 
 if TYPE_CHECKING:
+    from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["NOTE", "Claim"]
@@ -35,14 +36,14 @@ class Claim:
         The columns that become folders.
     """
 
-    def __init__(self, run: Run, folder: Folder, folders: list[str]) -> None:
+    def __init__(self, run: Run[Archive], folder: Folder, folders: list[str]) -> None:
         config = run.config
         self._folder = folder
-        self._path: str = config["path"]
-        self._checkpoint: str = config["checkpoint"]
-        self._state = Folder(run.spark, config["checkpoint"])
+        self._path: str = config.path
+        self._checkpoint: str = config.checkpoint
+        self._state = Folder(run.spark, config.checkpoint)
         self._form: dict[str, Any] = {
-            "file_names": config["file_names"],
+            "file_names": config.file_names,
             "folders": folders,
             "time_zone": run.spark.conf.get(_ZONE),
         }

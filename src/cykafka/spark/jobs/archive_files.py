@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cykafka.spark.jobs.archive_claim import Claim
+    from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["File", "Files", "Undone", "file_name", "undone"]
@@ -114,19 +115,21 @@ class Files:
     claim : Claim
     """
 
-    def __init__(self, run: Run, folder: Folder, folders: list[str], claim: Claim) -> None:
+    def __init__(
+        self, run: Run[Archive], folder: Folder, folders: list[str], claim: Claim
+    ) -> None:
         config = run.config
         self._spark = run.spark
         self._folder = folder
         self._folders = folders
         self._claim = claim
-        self._compression = config["compression"]
+        self._compression = config.compression
         # A folder of this job's own: others may keep things beside it.
-        staging = config["staging"] or folder.address.rstrip("/") + ".unfinished"
-        job = hashlib.sha256(str(config["checkpoint"]).encode()).hexdigest()[:16]
+        staging = config.staging or folder.address.rstrip("/") + ".unfinished"
+        job = hashlib.sha256(str(config.checkpoint).encode()).hexdigest()[:16]
         self._staging = Folder(run.spark, f"{staging.rstrip('/')}/cykafka-{job}")
         self._staging.delete()  # what a crash has left
-        self._undone = undone(Folder(run.spark, config["checkpoint"]))
+        self._undone = undone(Folder(run.spark, config.checkpoint))
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
 

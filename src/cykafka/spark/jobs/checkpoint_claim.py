@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.archive_claim import NOTE as ARCHIVE_NOTE
-from cykafka.spark.jobs.config import ConfigError
+from cykafka.spark.jobs.config import Archive, Mirror, StreamConfig
+from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.folders import Folder, naming
 from cykafka.spark.jobs.targets import cluster_of
 
@@ -24,7 +25,7 @@ __all__ = ["NOTE", "claim_checkpoint"]
 NOTE = "cykafka.json"
 
 
-def claim_checkpoint(run: Run) -> None:
+def claim_checkpoint(run: Run[StreamConfig]) -> None:
     """See that the checkpoint is new, or this job's; note whose it is, but for a dry run.
 
     Raises
@@ -32,30 +33,30 @@ def claim_checkpoint(run: Run) -> None:
     ConfigError
         It is of another query, or cannot be made.
     """
-    with naming("checkpoint", run.config["checkpoint"]):
-        _claim(run, Folder(run.spark, run.config["checkpoint"]))
+    with naming("checkpoint", run.config.checkpoint):
+        _claim(run, Folder(run.spark, run.config.checkpoint))
 
 
-def _claim(run: Run, folder: Folder) -> None:
+def _claim(run: Run[StreamConfig], folder: Folder) -> None:
     own = _own(run)
     found = _note(folder)
     if any(folder.names("offsets")):  # else nothing was planned, and there is nothing to lose
         _check(run, found, own)
-    if found != own and not run.config.values.get("dry_run"):
+    if found != own and not run.config.is_dry_run:
         folder.make()
         folder.write(NOTE, json.dumps(own) + "\n")
 
 
-def _own(run: Run) -> dict[str, Any]:
+def _own(run: Run[StreamConfig]) -> dict[str, Any]:
     """What the note of this job says: its name first, which differs most."""
     config = run.config
-    own: dict[str, Any] = {"job": config.job.name}
-    if config.job.name == "archive":
-        own["path"] = Folder(run.spark, config["path"]).address.rstrip("/")
+    own: dict[str, Any] = {"job": config.job}
+    if isinstance(config, Archive):
+        own["path"] = Folder(run.spark, config.path).address.rstrip("/")
         return own
-    if config.job.name == "mirror":
-        own["to"] = config["to"]
-    if not config["dry_run"]:
+    if isinstance(config, Mirror):
+        own["to"] = config.to
+    if not config.is_dry_run:
         own["cluster"] = cluster_of(config.sink_options())
     return own
 
@@ -71,9 +72,10 @@ def _note(folder: Folder) -> dict[str, Any] | None:
     return None
 
 
-def _check(run: Run, found: dict[str, Any] | None, own: dict[str, Any]) -> None:
+def _check(run: Run[StreamConfig], found: dict[str, Any] | None, own: dict[str, Any]) -> None:
     # The archive's own note names this query: that was looked at before.
-    known = own["job"] == "archive" and Folder(run.spark, run.config["path"]).exists(ARCHIVE_NOTE)
+    config = run.config
+    known = isinstance(config, Archive) and Folder(run.spark, config.path).exists(ARCHIVE_NOTE)
     if found is None:
         if known:
             return
@@ -91,13 +93,13 @@ def _check(run: Run, found: dict[str, Any] | None, own: dict[str, Any]) -> None:
         raise _refused(run, words)
 
 
-def _refused(run: Run, words: str) -> ConfigError:
+def _refused(run: Run[StreamConfig], words: str) -> ConfigError:
     advice = "take another folder"
-    if run.config.job.name != "archive":  # which has one checkpoint for ever
+    if not isinstance(run.config, Archive):  # which has one checkpoint for ever
         advice += ", or delete it to begin anew"
     return ConfigError(
         [
-            f'key "checkpoint" = {run.config["checkpoint"]!r}: {words}. It would go on where that '
+            f'key "checkpoint" = {run.config.checkpoint!r}: {words}. It would go on where that '
             f"one is, and never do what is before: {advice}"
         ]
     )

@@ -2,80 +2,173 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import re
+import inspect
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from cyclopts import App, Group, Parameter
 
 from cykafka import __version__
-from cykafka.internal import run_command
 from cykafka.spark.java import JavaError
-from cykafka.spark.jobs.config import Config, ConfigError, load
-from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.keys import COMMON, JOBS, TABLES, Job, Key, boolean, near_miss
+from cykafka.spark.jobs.config import JOBS, TABLES, Job, JobConfig
+from cykafka.spark.jobs.errors import ConfigError, explained
+from cykafka.spark.jobs.fields import Metavar
+from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.report import Progress, Summary
 
-__all__ = ["main"]
+__all__ = ["app"]
 
 PROG = "python -m cykafka.spark"
 
-_EPILOG = """\
-Keys of a TOML file and options are the same: dry_run = true is --dry-run. Options win. The text
-${NAME} in a value is the environment's variable NAME, and so is the value env:NAME: that is where
-passwords belong. docs/spark-jobs.md has it all.
+_EPILOGUE = (
+    "Keys of a TOML file and options are the same: dry_run = true is --dry-run. Options win. The "
+    "text ${NAME} in a value is the environment's variable NAME, and so is the value env:NAME: "
+    "use them for passwords. docs/spark-jobs.md explains all keys.\n\n"
+    "exit status: 0 done, or a continuous stream that was stopped by Ctrl-C or SIGTERM; 1 the job "
+    "failed, or was stopped before it was done; 2 the configuration is wrong"
+)
 
-exit status: 0 done, or a continuous stream that was stopped by Ctrl-C or SIGTERM; 1 the job
-failed, or was stopped before it was done; 2 the configuration is wrong
-"""
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.rstrip("\n").splitlines())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+# -- options
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        The arguments; those of the process if None.
 
-    Returns
-    -------
-    int
-        The exit status: 0, 1 (the job failed), 2 (the configuration is wrong).
+def _command(job: Job) -> Callable[..., int]:
+    """The function of a job's command: its parameters are the keys of the configuration.
+
+    They take text, because `load` reads and checks the values of the file and of the command line
+    together.
     """
-    return run_command(lambda: _run(_parser().parse_args(argv)))
+
+    def command(
+        config: str | None = None,
+        print_config: bool = False,
+        verbose: bool = False,
+        **given: Any,
+    ) -> int:
+        chosen = {key: value for key, value in given.items() if value is not None}
+        if (servers := chosen.pop("bootstrap_servers", None)) is not None:
+            chosen["kafka.bootstrap.servers"] = servers
+        try:
+            for table in TABLES:
+                chosen.update(_options(table, chosen.pop(table, ())))
+            loaded = load(job, config, chosen)
+        except ConfigError as error:
+            return _fail_configuration(error, job.name, config)
+        if print_config:
+            print(loaded.toml(), end="")
+            return 0
+        return _run_job(loaded, config, verbose)
+
+    signature = inspect.Signature([*_parameters(job)])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {
+        name: each.annotation for name, each in signature.parameters.items()
+    }
+    return command
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    job = JOBS[arguments.job]
-    try:
-        config = load(job, arguments.config, _given(job, arguments))
-    except ConfigError as error:
-        return _fail_configuration(error, arguments)
-    if arguments.print_config:
-        print(config.toml(), end="")
-        return 0
-    return _run_job(config, arguments)
+def _parameters(job: Job) -> Iterator[inspect.Parameter]:
+    own, common = Group("The job", sort_key=0), Group("Spark and the clients", sort_key=1)
+    yield _parameter("config", str, own, None, "a TOML file with the configuration", "FILE")
+    words = "the brokers: kafka.bootstrap.servers"
+    yield _parameter("bootstrap_servers", str, own, None, words, "HOST:PORT,...")
+    for name, key in job.config.model_fields.items():
+        words = " ".join((key.description or "").split())
+        group = common if name in JobConfig.model_fields else own
+        if name == "job":
+            continue
+        if name in TABLES:
+            words += "; repeatable"
+            yield _parameter(name, list[str], common, None, words, "NAME=VALUE")
+            continue
+        if key.is_required():
+            words += " (required)"
+        elif key.default is not None and key.default is not False:
+            shown = f"{key.default:g}" if isinstance(key.default, float) else key.default
+            words += f" (default: {'yes' if shown is True else shown})"
+        kind = bool if key.annotation is bool else str
+        metavar = next(_metavars([key.annotation, *key.metadata]), "VALUE")
+        yield _parameter(key.alias or name, kind, group, None, words, metavar)
+    words = "print the configuration as TOML, without secrets, and end"
+    yield _parameter("print_config", bool, common, False, words)
+    words = "show Spark's log, and where an error came from"
+    yield _parameter("verbose", bool, common, False, words)
 
 
-def _run_job(config: Config, arguments: argparse.Namespace) -> int:
+def _parameter(
+    name: str,
+    kind: Any,
+    group: Group,
+    default: Any,
+    words: str,
+    metavar: str | None = None,
+) -> inspect.Parameter:
+    parameter = Parameter(
+        name=_option(name),
+        help=words,
+        group=group,
+        metavar=metavar,
+        negative=None if kind is bool and default is None else (),
+        show_default=False,
+        allow_leading_hyphen=kind is not bool,
+    )
+    annotation = Annotated[kind | None if default is None else kind, parameter]  # type: ignore[valid-type]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _metavars(annotations: Sequence[Any]) -> Iterator[str]:
+    """The names of a type in the help, from outside to inside."""
+    for annotation in annotations:
+        if isinstance(annotation, Metavar):
+            yield annotation
+        elif get_origin(annotation) is Literal:
+            yield "|".join(get_args(annotation))
+        else:
+            yield from _metavars(get_args(annotation))
+
+
+def _options(table: str, pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The options of a table by their full names, from texts such as ``NAME=VALUE``."""
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not name.strip() or not separator:
+            # The text may be a secret, so the error does not repeat it.
+            raise ConfigError([f"option {_option(table)}: expected NAME=VALUE"])
+        yield f"{table}.{name.strip()}", value
+
+
+def _option(key: str) -> str:
+    return "--spark-conf" if key == "spark" else f"--{key.replace('_', '-')}"
+
+
+# -- running
+
+
+def _run_job(config: JobConfig, file: str | None, verbose: bool) -> int:
     from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
     from cykafka.spark.jobs.topic_check import check_topics
 
-    name = config.job.name
+    name = config.job
     module = importlib.import_module(f"cykafka.spark.jobs.{name}")
-    progress = Progress(config["progress"])
+    progress = Progress(config.progress)
     stop = Stop()
     # Until the job has ended this is what there is to know: what an earlier run left is not its.
-    summary = Summary(name, outcome="running", dry_run=bool(config.values.get("dry_run")))
+    summary = Summary(name, outcome="running", dry_run=config.is_dry_run)
     if not _write(summary, config):
         return 1
-    log = None if arguments.verbose else Log()
+    log = None if verbose else Log()
     failure: BaseException | None = None
-    run: Run | None = None
+    run: Run[JobConfig] | None = None
     try:
         check_topics(config)
         progress.show(f"{name}: starting Spark")
@@ -98,12 +191,12 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
         return 0 if written else 1
     if isinstance(failure, ConfigError):
         words = [config.redact(problem) for problem in failure.problems]
-        return _fail_configuration(ConfigError(words), arguments)
+        return _fail_configuration(ConfigError(words), name, file)
     if not isinstance(failure, Exception):
         raise failure
     told = str(failure) if isinstance(failure, Stopped | JavaError) else explained(failure)
     print(f"{PROG} {name}: {config.redact(told)}", file=sys.stderr)
-    if arguments.verbose:
+    if verbose:
         print(config.redact("".join(traceback.format_exception(failure))), file=sys.stderr)
     elif not isinstance(failure, Stopped | JavaError):
         if last:
@@ -114,153 +207,39 @@ def _run_job(config: Config, arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _write(summary: Summary, config: Config) -> bool:
+def _write(summary: Summary, config: JobConfig) -> bool:
     """Write the summary where the configuration says; False if that cannot be."""
-    if config["summary"]:
+    if config.summary:
         try:
-            summary.write(config["summary"])
+            summary.write(config.summary)
         except OSError as error:
-            told = f'{PROG} {config.job.name}: key "summary" = {config["summary"]!r}: {error}'
+            told = f'{PROG} {config.job}: key "summary" = {config.summary!r}: {error}'
             print(told, file=sys.stderr)
             return False
     return True
 
 
-def _fail_configuration(error: ConfigError, arguments: argparse.Namespace) -> int:
-    where = f" in {arguments.config}" if arguments.config else ""
+def _fail_configuration(error: ConfigError, job: str, file: str | None) -> int:
+    where = f" in {file}" if file else ""
     count = len(error.problems)
     what = "a mistake" if count == 1 else f"{count} mistakes"
-    print(f"{PROG} {arguments.job}: {what}{where}:", file=sys.stderr)
+    print(f"{PROG} {job}: {what}{where}:", file=sys.stderr)
     for problem in error.problems:
         print(f"  - {problem}", file=sys.stderr)
     return 2
 
 
-# -- arguments
-
-
-def _given(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the command line says, by the names of keys."""
-    given = {
-        key.name: value
-        for key in (*job.keys, *COMMON)
-        if (value := getattr(arguments, f"key_{key.name}")) is not None
-    }
-    if getattr(arguments, "bootstrap_servers", None) is not None:
-        given["kafka.bootstrap.servers"] = arguments.bootstrap_servers
-    for table in job.tables:
-        for name, value in getattr(arguments, f"table_{table}"):
-            given[f"{table}.{name}"] = value
-    return given
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells which option was meant, and does not guess from its beginning."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, **kwargs)
-
-    def error(self, message: str) -> Any:
-        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        if unknown:
-            known = [option for action in self._actions for option in action.option_strings]
-            message = f"there is no option {unknown[1]}{near_miss(unknown[1], known)}"
-        print(f"{self.prog}: {message}\n(see {self.prog} --help)", file=sys.stderr)
-        raise SystemExit(2)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, rest = super().parse_known_args(args, namespace)
-        # A job's parser knows its options; the one above it does not.
-        if rest and self._defaults.get("job"):
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return found, rest
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=PROG,
-        description="Pipelines between Kafka and Parquet, on Spark.",
-        epilog="Each job tells its options: python -m cykafka.spark archive --help\n\n" + _EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+app = App(
+    name=PROG,
+    help="Pipelines between Kafka and Parquet, on Spark.",
+    help_epilogue=f"Help of a job: {PROG} archive --help\n\n{_EPILOGUE}",
+    help_format="plaintext",
+    version=f"cykafka {__version__}",
+)
+for job in JOBS.values():
+    app.command(
+        _command(job),
+        name=job.name,
+        help=f"{job.summary}\n\n{job.description}",
+        help_epilogue=f"examples:\n{_indented(job.examples)}\n{_EPILOGUE}",
     )
-    parser.add_argument("--version", action="version", version=f"cykafka {__version__}")
-    jobs = parser.add_subparsers(
-        dest="job", metavar="JOB", required=True, title="jobs", parser_class=_Parser
-    )
-    for job in JOBS.values():
-        _add_job(jobs, job)
-    return parser
-
-
-def _add_job(jobs: Any, job: Job) -> None:
-    parser = jobs.add_parser(
-        job.name,
-        help=job.summary,
-        description=job.description,
-        epilog=f"examples:\n{_indented(job.examples)}\n{_EPILOG}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(job=job.name)
-    parser.add_argument("--config", metavar="FILE", help="a TOML file with the configuration")
-    parser.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT,...", help="the brokers: kafka.bootstrap.servers"
-    )
-    own = parser.add_argument_group("the job")
-    for key in job.keys:
-        _add_key(own, key)
-    common = parser.add_argument_group("Spark and the clients")
-    for key in COMMON:
-        _add_key(common, key)
-    for table in job.tables:
-        option = "--spark-conf" if table == "spark" else f"--{table}"
-        common.add_argument(
-            option,
-            dest=f"table_{table}",
-            action="append",
-            default=[],
-            type=_spark_pair if table == "spark" else _pair,
-            metavar="NAME=VALUE",
-            help=TABLES[table] + "; repeatable",
-        )
-    common.add_argument(
-        "--print-config",
-        action="store_true",
-        help="print the configuration as TOML, without secrets, and end",
-    )
-    common.add_argument(
-        "--verbose", action="store_true", help="show Spark's log, and where an error came from"
-    )
-
-
-def _indented(words: str) -> str:
-    return "".join(f"  {line}\n" for line in words.rstrip("\n").splitlines())
-
-
-def _add_key(group: Any, key: Key) -> None:
-    words = key.help
-    if key.default is not None and key.read is not boolean:
-        default = f"{key.default:g}" if isinstance(key.default, float) else key.default
-        words += f" (default: {default})"
-    if key.required:
-        words += " (required)"
-    words = words.replace("%", "%%")
-    if key.read is boolean:
-        action = argparse.BooleanOptionalAction
-        if key.default is not False:
-            words += " (default: yes)"
-        group.add_argument(key.option, dest=f"key_{key.name}", action=action, help=words)
-    else:
-        group.add_argument(key.option, dest=f"key_{key.name}", metavar=key.metavar, help=words)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not name.strip() or not separator:
-        # The value may be a secret: only what stands before the first `=` is told.
-        raise argparse.ArgumentTypeError("expected NAME=VALUE")
-    return name.strip(), value
-
-
-def _spark_pair(text: str) -> tuple[str, str]:
-    name, value = _pair(text)
-    return name.removeprefix("spark."), value

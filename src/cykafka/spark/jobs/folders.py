@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.errors import ConfigError, explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

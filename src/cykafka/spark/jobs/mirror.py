@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.errors import told_by_spark
+from cykafka.spark.jobs.errors import ConfigError, told_by_spark
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     DEAD_LETTER_TIME,
@@ -31,6 +30,7 @@ from cykafka.spark.jobs.values import decoded
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from cykafka.spark.jobs.config import Mirror
     from cykafka.spark.jobs.report import Summary
     from cykafka.spark.jobs.session import Run
 
@@ -52,28 +52,29 @@ _TYPES = {
 _ORIGIN = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
-def run(run: Run) -> Summary:
+def run(run: Run[Mirror]) -> Summary:
     """Mirror what there is, or until asked to stop."""
     from pyspark.sql import functions as F
 
     config = run.config
     try:
-        records = decoded(records_stream(run), config["decode"], config["schema"])
+        records = decoded(records_stream(run), config.decode, config.value_schema)
     except ValueError as error:
         raise ConfigError([f'key "schema": {error}']) from None
     records = counted(records).withColumn("source", F.struct(*_ORIGIN))
-    may_be_bad = config["decode"] != "none" or config["schema"] is not None
-    if config["transform"] and may_be_bad:
+    may_be_bad = config.decode != "none" or config.value_schema is not None
+    if config.transform and may_be_bad:
         # The transform must not see what cannot be read, and must not drop it: two ways from one
         # source, which only a batch that is kept can go without being read twice.
-        _transformed(run.spark, config["transform"], records)  # mistakes are told now
-        finish(run, start(run, records, lambda writer: writer.foreachBatch(_by_batches(run))))
+        _transformed(run.spark, config.transform, records)  # mistakes are told now
+        write = _by_batches(run, config.transform)
+        finish(run, start(run, records, lambda writer: writer.foreachBatch(write)))
         return run.summary
-    if config["transform"]:
-        records = _transformed(run.spark, config["transform"], records)
+    if config.transform:
+        records = _transformed(run.spark, config.transform, records)
     out = observed(_targets(run, records), **_counts())
     out = _written(run, out)
-    if config["dry_run"]:
+    if config.dry_run:
         rehearse(run, out, ["topic"])
     else:
         options = _options(run)
@@ -81,22 +82,20 @@ def run(run: Run) -> Summary:
     return run.summary
 
 
-def _by_batches(run: Run) -> Any:
+def _by_batches(run: Run[Mirror], transform: str) -> Any:
     """What writes a micro-batch whose records may be unreadable."""
     from pyspark.sql import Observation
 
     def write(batch: DataFrame, number: int) -> None:
         batch = batch.persist()
         try:
-            good = _transformed(
-                batch.sparkSession, run.config["transform"], batch.where("error IS NULL")
-            )
+            good = _transformed(batch.sparkSession, transform, batch.where("error IS NULL"))
             bad = batch.where("error IS NOT NULL").select("source", "error")
             seen = Observation()
             out = _targets(run, good).unionByName(_targets(run, bad))
             out = out.observe(seen, *counts_of(_counts()))
             out = _written(run, out)
-            if run.config["dry_run"]:
+            if run.config.dry_run:
                 run.tell_targets(out.groupBy("topic").count().collect())
             else:
                 writer = out.write.format("cykafka").mode("append")
@@ -108,7 +107,7 @@ def _by_batches(run: Run) -> Any:
     return write
 
 
-def _options(run: Run) -> dict[str, str]:
+def _options(run: Run[Mirror]) -> dict[str, str]:
     return {**run.config.sink_options(), "includeTimestamp": "true", "includeHeaders": "true"}
 
 
@@ -161,7 +160,7 @@ def _check(out: DataFrame) -> None:
         raise ConfigError(problems)
 
 
-def _targets(run: Run, rows: DataFrame) -> DataFrame:
+def _targets(run: Run[Mirror], rows: DataFrame) -> DataFrame:
     """The columns that are written, and `is_bad`."""
     from pyspark.sql import functions as F
 
@@ -175,12 +174,12 @@ def _targets(run: Run, rows: DataFrame) -> DataFrame:
         column = F.col(name) if name in rows.columns else F.lit(None)
         return column.cast(_TYPES[name][1])
 
-    is_plain = not config["transform"]
-    topic = F.lit(config["to"]) if config["to"] else or_null("topic")
+    is_plain = not config.transform
+    topic = F.lit(config.to) if config.to else or_null("topic")
     error = F.coalesce(or_null("error"), F.when(topic.isNull(), "the transform gives no topic"))
     is_bad = error.isNotNull()
     partition = F.lit(None).cast("int")
-    if config["keep_partitions"]:
+    if config.keep_partitions:
         partition = F.col("source.partition")
     elif not is_plain:
         partition = or_null("partition")
@@ -192,13 +191,13 @@ def _targets(run: Run, rows: DataFrame) -> DataFrame:
     ]
     names = ("source_topic", "source_partition", "source_offset", "source_timestamp")
     sent = given("headers")
-    if config["source_headers"]:
+    if config.source_headers:
         sent = with_headers(without(sent, names), trace)
     dead = with_headers(
         without(F.col("source.headers"), (*DEAD_LETTER, DEAD_LETTER_TIME)),
         dead_letter_headers("source", error),
     )
-    stamp = given("timestamp") if config["keep_timestamps"] else F.current_timestamp()
+    stamp = given("timestamp") if config.keep_timestamps else F.current_timestamp()
 
     def either(good: Column, bad: Column) -> Column:
         return F.when(is_bad, bad).otherwise(good)
@@ -207,7 +206,7 @@ def _targets(run: Run, rows: DataFrame) -> DataFrame:
         either(given("key"), F.col("source.key")).alias("key"),
         either(given("value"), F.col("source.value")).alias("value"),
         either(sent, dead).cast(HEADERS).alias("headers"),
-        either(topic, F.lit(config["dead_letter_topic"]).cast("string")).alias("topic"),
+        either(topic, F.lit(config.dead_letter_topic).cast("string")).alias("topic"),
         either(partition, F.lit(None).cast("int")).alias("partition"),
         either(stamp, F.current_timestamp()).alias("timestamp"),
         is_bad.alias("is_bad"),
@@ -220,7 +219,7 @@ def _counts() -> dict[str, Column]:
     return {"sent": ~F.col("is_bad"), "bad": F.col("is_bad")}
 
 
-def _written(run: Run, out: DataFrame) -> DataFrame:
-    if not run.config["dead_letter_topic"]:
+def _written(run: Run[Mirror], out: DataFrame) -> DataFrame:
+    if not run.config.dead_letter_topic:
         out = out.where("NOT is_bad")
     return out.drop("is_bad")

@@ -14,6 +14,7 @@ from cykafka.spark.jobs.report import human_bytes, table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from cykafka.spark.jobs.config import Profile
     from cykafka.spark.jobs.report import Summary
     from cykafka.spark.jobs.session import Run
 
@@ -26,7 +27,7 @@ _LARGEST = 64 * 1024
 _ROOM = 64 * 1024 * 1024
 
 
-def run(run: Run) -> Summary:
+def run(run: Run[Profile]) -> Summary:
     """Profile what there is."""
     began = time.monotonic()
     summary = run.summary
@@ -38,23 +39,23 @@ def run(run: Run) -> Summary:
     keys = _keys_of_topics(run, read)
     partitions = _with_empty(read, _there(run))
     topics = _topics(partitions, keys)
-    if run.config["sample"]:
+    if run.config.sample:
         _guesses(run, read, topics)
     summary.details = {"topics": topics, "partitions": partitions}
     summary.seconds = time.monotonic() - began
     summary.report = lines(topics, partitions)
-    if run.config["output"]:
-        _write(run.config["output"], summary, run)
+    if run.config.output:
+        _write(run.config.output, summary, run)
     return summary
 
 
-def _records(run: Run, columns: str, **options: str) -> DataFrame:
+def _records(run: Run[Profile], columns: str, **options: str) -> DataFrame:
     """A batch of records with these columns only: others are not even handed to Spark."""
     given = {**run.config.source_options(), **options}
     return run.spark.read.format("cykafka").schema(columns).options(**given).load()
 
 
-def _partitions(run: Run) -> list[dict[str, Any]]:
+def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
     """What one pass over all records tells of each partition."""
     from pyspark.sql import functions as F
 
@@ -90,7 +91,7 @@ def _partitions(run: Run) -> list[dict[str, Any]]:
     return sorted((row.asDict() for row in rows), key=lambda r: (r["topic"], r["partition"]))
 
 
-def _there(run: Run) -> list[tuple[str, int]]:
+def _there(run: Run[Profile]) -> list[tuple[str, int]]:
     """The partitions there are, with records or without."""
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
@@ -127,7 +128,7 @@ def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> lis
     return sorted([*read, *empty], key=lambda row: (row["topic"], row["partition"]))
 
 
-def _keys_of_topics(run: Run, partitions: list[dict[str, Any]]) -> dict[str, int]:
+def _keys_of_topics(run: Run[Profile], partitions: list[dict[str, Any]]) -> dict[str, int]:
     """About how many keys each topic has.
 
     Its partitions may share some: it is their sketches that are put together.
@@ -145,7 +146,7 @@ def _keys_of_topics(run: Run, partitions: list[dict[str, Any]]) -> dict[str, int
     return {row.topic: row["keys"] for row in run.watched("counting keys", united.collect)}
 
 
-def _gaps(run: Run, partitions: list[dict[str, Any]]) -> None:
+def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
     """Where offsets are missing: compacted, or taken by marks of transactions.
 
     Only partitions that miss some are read again, and of them only the offsets.
@@ -220,7 +221,7 @@ _WHERE_TO_READ = (
 )
 
 
-def _read_assigned(run: Run, columns: str, options: dict[str, str]) -> DataFrame:
+def _read_assigned(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     given = {
         name: value
         for name, value in run.config.source_options().items()
@@ -256,7 +257,7 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
 
 
 def _guesses(
-    run: Run, partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
+    run: Run[Profile], partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
 ) -> None:
     """What the newest values of each topic seem to be."""
     values: dict[str, list[Any]] = {}
@@ -270,11 +271,11 @@ def _guesses(
         found["headers"] = sorted(names.get(topic, ()))
 
 
-def _newest(run: Run, partitions: list[dict[str, Any]]) -> DataFrame:
+def _newest(run: Run[Profile], partitions: list[dict[str, Any]]) -> DataFrame:
     """The newest records of each partition: their values, but for large ones, and headers."""
     from pyspark.sql import functions as F
 
-    sample = _sample(run.config["sample"], partitions)
+    sample = _sample(run.config.sample, partitions)
     options = _bounds(
         partitions, lambda row: max(row["first_offset"], row["last_offset"] + 1 - sample)
     )
@@ -354,7 +355,7 @@ def _when(milliseconds: int | None) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _write(output: str, summary: Summary, run: Run) -> None:
+def _write(output: str, summary: Summary, run: Run[Profile]) -> None:
     path = Path(output).expanduser()
     partitions = summary.details["partitions"]
     if path.suffix == ".json":

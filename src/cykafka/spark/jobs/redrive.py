@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.errors import told_by_spark
+from cykafka.spark.jobs.errors import ConfigError, told_by_spark
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     DEAD_LETTER_TIME,
@@ -20,6 +19,7 @@ from cykafka.spark.jobs.streams import counted, finish, records_stream, rehearse
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from cykafka.spark.jobs.config import Redrive
     from cykafka.spark.jobs.report import Summary
     from cykafka.spark.jobs.session import Run
 
@@ -29,7 +29,7 @@ ATTEMPTS = "redrive_attempts"
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
-def run(run: Run) -> Summary:
+def run(run: Run[Redrive]) -> Summary:
     """Redrive what there is, or until asked to stop."""
     from pyspark.sql import functions as F
 
@@ -45,11 +45,11 @@ def run(run: Run) -> Summary:
         bad=F.col("_fate") == "bad",
     )
     out = _out(run, rows)
-    if config["dry_run"]:
+    if config.dry_run:
         rehearse(run, out, ["topic"])
     else:
         options = {**config.sink_options(), "includeHeaders": "true"}
-        options["includeTimestamp"] = "true" if config["keep_timestamps"] else "false"
+        options["includeTimestamp"] = "true" if config.keep_timestamps else "false"
         finish(run, start(run, out, lambda writer: writer.format("cykafka").options(**options)))
     return run.summary
 
@@ -69,7 +69,7 @@ def _told(records: DataFrame) -> DataFrame:
     return records.withColumns(columns)
 
 
-def _with_targets(run: Run, rows: DataFrame) -> DataFrame:
+def _with_targets(run: Run[Redrive], rows: DataFrame) -> DataFrame:
     """Dead letters, and `_partitions`: how many the topic has that they came from, if it is there.
 
     The sink could only fail at a topic or a partition that is gone, and would at each restart.
@@ -86,16 +86,16 @@ def _with_targets(run: Run, rows: DataFrame) -> DataFrame:
     return joined.drop("_target")
 
 
-def _fate(run: Run, rows: DataFrame) -> Column:
+def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
     config = run.config
-    where, partition = config["where"], F.coalesce("dlq_partition", F.lit(0))
+    where, partition = config.where, F.coalesce("dlq_partition", F.lit(0))
     is_bad = F.col("_partitions").isNull() | (partition < 0)
-    if config["keep_partitions"]:
+    if config.keep_partitions:
         is_bad = is_bad | (partition >= F.col("_partitions"))
-    exhausted = F.col(ATTEMPTS) >= config["max_attempts"]
+    exhausted = F.col(ATTEMPTS) >= config.max_attempts
     fate = F.when(is_bad, "bad").when(exhausted, "exhausted").otherwise("sent")
     if where is None:
         return fate
@@ -107,12 +107,12 @@ def _fate(run: Run, rows: DataFrame) -> Column:
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
 
 
-def _out(run: Run, rows: DataFrame) -> DataFrame:
+def _out(run: Run[Redrive], rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     config = run.config
     sent = F.col("_fate") == "sent"
-    parking = config["parking_topic"]
+    parking = config.parking_topic
     rows = rows.where("_fate <> 'skipped'" if parking else "_fate = 'sent'")
     # As it was before it became a dead letter, but for the counter, which stays with it.
     back = with_headers(
@@ -122,7 +122,7 @@ def _out(run: Run, rows: DataFrame) -> DataFrame:
     told = last_header(F.col("headers"), DEAD_LETTER_TIME).try_cast("bigint")
     # Brokers take no others, and Spark raises at those that are out of its range.
     then = F.when(told.between(0, _LATEST_MS), F.timestamp_millis(told))
-    partition = F.col("dlq_partition") if config["keep_partitions"] else F.lit(None).cast("int")
+    partition = F.col("dlq_partition") if config.keep_partitions else F.lit(None).cast("int")
     return rows.select(
         "key",
         "value",

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.errors import told_by_spark
+from cykafka.spark.jobs.errors import ConfigError, told_by_spark
 from cykafka.spark.jobs.folders import Folder, naming
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
@@ -21,6 +20,7 @@ from cykafka.spark.jobs.streams import counts_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from cykafka.spark.jobs.config import Replay
     from cykafka.spark.jobs.report import Summary
     from cykafka.spark.jobs.session import Run
 
@@ -53,20 +53,20 @@ class _Part:
     bytes: int
 
 
-def run(run: Run) -> Summary:
+def run(run: Run[Replay]) -> Summary:
     """Send all that the configuration selects, or what the checkpoint says is left of it."""
     began = time.monotonic()
     config = run.config
     records = _selected(run)
     try:
-        if config["dry_run"]:
-            with naming("checkpoint", config["checkpoint"]):
+        if config.dry_run:
+            with naming("checkpoint", config.checkpoint or ""):
                 done = _Note(run).read()
             parts = _parts(run, records, done)
             for part in parts:
                 run.summary.cover(part.topic, part.partition, part.start, part.end)
                 run.summary.add(part.records, part.bytes, 0, {})
-            run.tell_targets([(config["to"] or part.topic, part.records) for part in parts])
+            run.tell_targets([(config.to or part.topic, part.records) for part in parts])
             run.summary.add(0, 0, 0, {"sent": 0})
         else:
             _send(run, records)
@@ -78,36 +78,36 @@ def run(run: Run) -> Summary:
     return run.summary
 
 
-def _selected(run: Run) -> DataFrame:
+def _selected(run: Run[Replay]) -> DataFrame:
     """The archive's records that are to be sent."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
     config = run.config
     records = _archive(run)
-    if config["topics"]:
-        records = records.where(F.col("topic").isin(config["topics"]))
-    if config["partitions"]:
-        records = records.where(F.col("partition").isin(config["partitions"]))
+    if config.topics:
+        records = records.where(F.col("topic").isin(config.topics))
+    if config.partitions:
+        records = records.where(F.col("partition").isin(config.partitions))
     for name, column in (("time", F.unix_millis("timestamp")), ("offset", F.col("offset"))):
-        low, high = config[f"from_{name}"], config[f"until_{name}"]
+        low, high = getattr(config, f"from_{name}"), getattr(config, f"until_{name}")
         if low is not None:
             records = records.where(column >= low)
         if high is not None:
             records = records.where(column < high)
-    if config["where"]:
+    if config.where:
         try:
-            records = records.where(config["where"])
+            records = records.where(config.where)
         except (AnalysisException, ParseException) as error:
             words = told_by_spark(error)
-            raise ConfigError([f'key "where" = {config["where"]!r}: {words}']) from None
+            raise ConfigError([f'key "where" = {config.where!r}: {words}']) from None
     return records
 
 
-def _archive(run: Run) -> DataFrame:
+def _archive(run: Run[Replay]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
-    path = run.config["path"]
+    path = run.config.path
     with naming("path", path):
         there = Folder(run.spark, path).exists()
     if not there:
@@ -131,7 +131,7 @@ def _archive(run: Run) -> DataFrame:
     return run.spark.read.schema(schema).parquet(path)
 
 
-def _parts(run: Run, records: DataFrame, done: dict[tuple[str, int], int]) -> list[_Part]:
+def _parts(run: Run[Replay], records: DataFrame, done: dict[tuple[str, int], int]) -> list[_Part]:
     """What is left to send: a pass over the archive's columns of numbers."""
     from pyspark.sql import functions as F
 
@@ -146,7 +146,7 @@ def _parts(run: Run, records: DataFrame, done: dict[tuple[str, int], int]) -> li
         (F.max("offset") + 1).alias("end"),
         F.count(F.lit(1)).alias("records"),
         # Only a dry run tells it from here: it reads all of the values.
-        (F.sum(size.cast("bigint")) if run.config["dry_run"] else F.lit(0)).alias("bytes"),
+        (F.sum(size.cast("bigint")) if run.config.dry_run else F.lit(0)).alias("bytes"),
     )
     found = run.watched("looking at the archive", measured.collect)
     parts = [_Part(*row) for row in sorted(found)]
@@ -155,29 +155,29 @@ def _parts(run: Run, records: DataFrame, done: dict[tuple[str, int], int]) -> li
     return parts
 
 
-def _warn_of_nothing(run: Run, parts: list[_Part]) -> None:
+def _warn_of_nothing(run: Run[Replay], parts: list[_Part]) -> None:
     """Say so where nothing is to be sent: perhaps a name is misspelt."""
     config = run.config
     topics, partitions = {part.topic for part in parts}, {part.partition for part in parts}
-    for topic in config["topics"] or ():
+    for topic in config.topics or ():
         if topic not in topics:
             run.warn(f"the archive has nothing of topic {topic} to send")
-    for partition in config["partitions"] or ():
+    for partition in config.partitions or ():
         if partition not in partitions:
             run.warn(f"the archive has nothing of a partition {partition} to send")
     if not parts:
         run.warn("the archive has nothing to send")
 
 
-def _send(run: Run, records: DataFrame) -> None:
+def _send(run: Run[Replay], records: DataFrame) -> None:
     config = run.config
-    with naming("checkpoint", config["checkpoint"]):
+    with naming("checkpoint", config.checkpoint or ""):
         note = _Note(run)
         done = note.read()
         note.write({})  # that it can be written is known before anything is sent
     parts = _parts(run, records, done)
     total = sum(part.records for part in parts)
-    steps = -(-total // config["step"]) if config["checkpoint"] else min(total, 1)
+    steps = -(-total // config.step) if config.checkpoint else min(total, 1)
     run.summary.add(0, 0, 0, {"sent": 0})
     for number in range(steps):
         if run.stop.asked:
@@ -209,7 +209,9 @@ def _share(part: _Part, number: int, steps: int) -> tuple[int, int]:
     return part.start + size * number // steps, part.start + size * (number + 1) // steps
 
 
-def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dict[str, Any]]:
+def _sender(
+    run: Run[Replay], records: DataFrame, step: list[_Part]
+) -> Callable[[], dict[str, Any]]:
     """What sends the records of a step, and returns how many and how long they were."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -229,8 +231,8 @@ def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dic
         "key",
         "value",
         "headers",
-        F.lit(config["to"]).alias("topic") if config["to"] else F.col("topic"),
-        (F.col("partition") if config["keep_partitions"] else F.lit(None).cast("int")).alias(
+        F.lit(config.to).alias("topic") if config.to else F.col("topic"),
+        (F.col("partition") if config.keep_partitions else F.lit(None).cast("int")).alias(
             "partition"
         ),
         "timestamp",
@@ -238,7 +240,7 @@ def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dic
         seen, F.sum(size.cast("bigint")).alias("bytes"), *counts_of({"records": F.lit(True)})
     )
     options = {**config.sink_options(), "includeHeaders": "true"}
-    options["includeTimestamp"] = "true" if config["keep_timestamps"] else "false"
+    options["includeTimestamp"] = "true" if config.keep_timestamps else "false"
 
     def work() -> dict[str, Any]:
         with _pace(run, bounds, tasks) as (name, more):
@@ -248,7 +250,7 @@ def _sender(run: Run, records: DataFrame, step: list[_Part]) -> Callable[[], dic
     return work
 
 
-def _bounds(run: Run, step: list[_Part]) -> DataFrame:
+def _bounds(run: Run[Replay], step: list[_Part]) -> DataFrame:
     rows = [(part.topic, part.partition, part.start, part.end) for part in step]
     return run.spark.createDataFrame(
         rows, "topic string, partition int, _low bigint, _high bigint"
@@ -293,11 +295,11 @@ def _within(step: list[_Part]) -> Column:
 
 
 @contextmanager
-def _pace(run: Run, bounds: DataFrame, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
+def _pace(run: Run[Replay], bounds: DataFrame, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
     """The sink to write to, and its options, at the rate that is asked for."""
     from pyspark.sql import functions as F
 
-    rate = run.config["rate"]
+    rate = run.config.rate
     if not rate:
         yield "cykafka", {}
         return
@@ -320,13 +322,13 @@ def _pace(run: Run, bounds: DataFrame, tasks: int) -> Iterator[tuple[str, dict[s
 class _Note:
     """How far a replay is: the offset to go on with, by topic and partition of the archive."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run[Replay]) -> None:
         config = run.config
-        self._folder = Folder(run.spark, config["checkpoint"]) if config["checkpoint"] else None
+        self._folder = Folder(run.spark, config.checkpoint) if config.checkpoint else None
         # Another replay must not go on where this one was.
         names = ("path", "to", "where", "from_time", "until_time", "from_offset", "until_offset")
-        self._of = {name: config[name] for name in names}
-        if self._folder is not None and not config["dry_run"]:
+        self._of = {name: getattr(config, name) for name in names}
+        if self._folder is not None and not config.dry_run:
             from cykafka.spark.jobs.targets import cluster_of
 
             self._of["cluster"] = cluster_of(config.sink_options())

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
 __all__ = ["Progress", "Summary", "human_bytes", "table"]
 
 _MANY = 20
+_WIDEST = 1000
 
 
 def human_bytes(count: float) -> str:
@@ -168,66 +175,57 @@ class Summary:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table as lines of text; what looks like a number stands right."""
-    widths = [max(len(line[at]) for line in [head, *rows]) for at in range(len(head))]
-    numeric = [
-        all(row[at].replace(",", "").lstrip("-").isdigit() or row[at] == "-" for row in rows)
-        for at in range(len(head))
-    ]
-
-    def line(cells: list[str]) -> str:
-        return (
-            "  "
-            + "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(cells, widths, numeric, strict=True)
-            ).rstrip()
+    """A table as lines of text; columns of numbers are aligned to the right."""
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True)
+    for at, name in enumerate(head):
+        numeric = all(
+            row[at].replace(",", "").lstrip("-").isdigit() or row[at] == "-" for row in rows
         )
-
-    return [line(head), line(["-" * width for width in widths]), *map(line, rows)]
+        grid.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=_WIDEST)
+    console.print(grid)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return [f" {line.rstrip()}" for line in text.splitlines()]
 
 
 class Progress:
-    """The line that tells how far a job is: in place on a terminal, else one now and then.
+    """The line that shows how far a job is: in place on a terminal, else one now and then.
 
     Parameters
     ----------
     interval : float
-        The time between lines where there is no terminal, in s; 0: no lines at all.
+        The time between lines if there is no terminal, in s; 0: no lines at all.
     stream : file, optional
-        Standard error by default: standard output is for the summary.
+        Standard error by default, because standard output is for the summary.
     """
 
     def __init__(self, interval: float, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
+        self._console = Console(file=sys.stderr if stream is None else stream)
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
         self._interval = interval
-        self._in_place = self._stream.isatty()
-        self._started = self._told = time.monotonic()
-        self._shown = False
+        self._started = self._shown = time.monotonic()
 
     def show(self, words: str) -> None:
-        """Tell this, if it is time to."""
+        """Show this line, if it is time to."""
         now = time.monotonic()
         if self._interval <= 0:
             return
-        elapsed = human_time(now - self._started)
-        if self._in_place:
-            line = f"[{elapsed}] {words}"[: shutil.get_terminal_size().columns - 1]
-            self._stream.write(f"\r\x1b[K{line}")
-            self._stream.flush()
-            self._shown = True
-        elif now - self._told >= self._interval:
-            self._told = now
-            print(f"[{elapsed}] {words}", file=self._stream, flush=True)
+        line = f"[{human_time(now - self._started)}] {words}"
+        if self._console.is_terminal:
+            self._live.start()
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        elif now - self._shown >= self._interval:
+            self._shown = now
+            self.note(line)
 
     def note(self, words: str) -> None:
-        """Tell this now, on a line of its own."""
-        self.clear()
-        print(words, file=self._stream, flush=True)
+        """Print this now, on a line of its own."""
+        self._console.print(Text(words), soft_wrap=True)
 
     def clear(self) -> None:
-        """Take the line away, so that something else can be printed."""
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
+        """Remove the line in place."""
+        self._live.stop()

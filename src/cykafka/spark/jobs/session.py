@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cykafka.spark.jobs.config import ConfigError
-from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.errors import ConfigError, explained
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.redaction import REDACTED, is_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cykafka.spark.jobs.config import Config
+    from cykafka.spark.jobs.config import JobConfig
     from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.report import Progress
 
 __all__ = ["Run", "Stop", "Stopped", "session"]
 
 T = TypeVar("T")
+C = TypeVar("C", bound="JobConfig", covariant=True)
 
 _POLL_S = 0.25
 _MOST_WARNINGS = 100
@@ -67,13 +67,13 @@ class Stop:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Run:
+class Run(Generic[C]):
     """What a job runs with: Spark, its configuration, and whom it tells what.
 
     Parameters
     ----------
     spark : SparkSession
-    config : Config
+    config : JobConfig
     progress : Progress
     stop : Stop, optional
     log : Log, optional
@@ -94,7 +94,7 @@ class Run:
     def __init__(
         self,
         spark: SparkSession,
-        config: Config,
+        config: C,
         progress: Progress,
         stop: Stop | None = None,
         log: Log | None = None,
@@ -103,7 +103,7 @@ class Run:
         self.config = config
         self.progress = progress
         self.stop = Stop() if stop is None else stop
-        self.summary = Summary(config.job.name, dry_run=bool(config.values.get("dry_run")))
+        self.summary = Summary(config.job, dry_run=config.is_dry_run)
         self.extra: dict[int, dict[str, Any]] = {}
         self.at_end: list[Callable[[], None]] = []
         self.stop_file = Path(tempfile.gettempdir(), f"cykafka-stop-{uuid.uuid4().hex}")
@@ -198,12 +198,12 @@ class Run:
 
 
 @contextmanager
-def session(config: Config, log: Log | None = None) -> Iterator[SparkSession]:
+def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]:
     """A session of Spark that ends with the block.
 
     Parameters
     ----------
-    config : Config
+    config : JobConfig
     log : Log, optional
         What Spark logs goes there; by default all of it goes to standard error.
 
@@ -255,13 +255,13 @@ def session(config: Config, log: Log | None = None) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def _settings(config: Config, verbose: bool) -> dict[str, str]:
+def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
     given = config.spark_options()
-    master = config["master"] or given.get("spark.master")
+    master = config.master or given.get("spark.master")
     if not master and not _is_submitted():
         master = "local[*]"
     conf = {
-        "spark.app.name": config["app_name"] or f"cykafka {config.job.name}",
+        "spark.app.name": config.app_name or f"cykafka {config.job}",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN" if verbose else "ERROR",
         # Spark must not show them in plans or on its pages.

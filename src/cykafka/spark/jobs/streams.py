@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from cykafka.spark.jobs.config import StreamConfig
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "rehearse", "start"]
@@ -41,7 +42,7 @@ class _SparkLostError(RuntimeError):
         )
 
 
-def records_stream(run: Run) -> DataFrame:
+def records_stream(run: Run[StreamConfig]) -> DataFrame:
     """The records of the job's topics, with headers, as a stream from the earliest on."""
     from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
 
@@ -98,7 +99,9 @@ def counts_of(counts: Mapping[str, Column]) -> list[Column]:
     return [F.count_if(condition).alias(name) for name, condition in counts.items()]
 
 
-def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> StreamingQuery:
+def start(
+    run: Run[StreamConfig], records: DataFrame, prepare: Callable[[Any], Any]
+) -> StreamingQuery:
     """Start a query with the job's checkpoint and trigger.
 
     `prepare` gives the writer its sink; by then the checkpoint is known to be this job's.
@@ -106,12 +109,12 @@ def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> Stream
     config = run.config
     try:
         claim_checkpoint(run)
-        name = config["app_name"] or f"cykafka-{config.job.name}"
+        name = config.app_name or f"cykafka-{config.job}"
         writer = prepare(records.writeStream).queryName(name)
-        if config["trigger"] == "available-now" or config.values.get("dry_run"):
+        if config.trigger == "available-now" or config.is_dry_run:
             writer = writer.trigger(availableNow=True)
         else:
-            milliseconds = round(config["interval"] * 1000)
+            milliseconds = round(config.interval * 1000)
             writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
         writer = writer.option("checkpointLocation", _checkpoint(run))
         query: StreamingQuery = writer.start()
@@ -121,12 +124,12 @@ def start(run: Run, records: DataFrame, prepare: Callable[[Any], Any]) -> Stream
     return query
 
 
-def _checkpoint(run: Run) -> str:
+def _checkpoint(run: Run[StreamConfig]) -> str:
     """The checkpoint, or for a dry run a copy of it, which goes with the run."""
     config = run.config
-    if not config.values.get("dry_run"):
-        return str(config["checkpoint"])
-    real = Folder(run.spark, config["checkpoint"])
+    if not config.is_dry_run:
+        return str(config.checkpoint)
+    real = Folder(run.spark, config.checkpoint)
     copy = Folder(run.spark, f"{real.address.rstrip('/')}.dry-run-{uuid.uuid4().hex[:8]}")
     run.at_end.append(copy.delete)
     real.copy(copy)
@@ -241,7 +244,7 @@ def ranges_of(source: Mapping[str, Any]) -> dict[Partition, tuple[int | None, in
     return {at: (start.get(at), last) for at, last in parse_offsets(end, "endOffset").items()}
 
 
-def _begins(run: Run, partitions: list[Partition]) -> Offsets:
+def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
     """Where partitions begin now, as far as that is to be had."""
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
@@ -265,7 +268,7 @@ def _offsets(offset: Any) -> Offsets:
     return parse_offsets(take_start(_document(offset))[0], "offset")
 
 
-def finish(run: Run, query: StreamingQuery) -> None:
+def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
     """Watch a query until it ends, or is asked to; the run's summary has then all it committed.
 
     Asked once, it finishes the micro-batch at work and begins no other.
@@ -296,7 +299,7 @@ def finish(run: Run, query: StreamingQuery) -> None:
             if not run.stop.asked:
                 continue
             if deadline is None:
-                deadline = time.monotonic() + config["stop_timeout"]
+                deadline = time.monotonic() + config.stop_timeout
                 run.stop_file.touch(mode=0o600, exist_ok=False)
             if not query.status["isTriggerActive"]:
                 query.stop()
@@ -322,7 +325,7 @@ def finish(run: Run, query: StreamingQuery) -> None:
         run.progress.clear()
     if deadline is None:
         return
-    ends = config["trigger"] == "available-now" or config.values.get("dry_run")
+    ends = config.trigger == "available-now" or config.is_dry_run
     if ends and tally.behind == 0:
         return  # all was done nevertheless
     summary.outcome = "stopped"
@@ -332,7 +335,7 @@ def finish(run: Run, query: StreamingQuery) -> None:
         raise Stopped("stopped before all was read: a restart goes on from there")
 
 
-def rehearse(run: Run, out: DataFrame, by: list[str]) -> None:
+def rehearse(run: Run[StreamConfig], out: DataFrame, by: list[str]) -> None:
     """Run a query from a copy of the checkpoint that sends nothing; tell what it would send."""
     from pyspark.sql import functions as F
 

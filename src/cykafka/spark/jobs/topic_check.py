@@ -15,7 +15,8 @@ from cykafka import KafkaException
 from cykafka.admin import AdminClient, ConfigResource, ResourceType
 from cykafka.spark.client import ClientConfig, client_config
 from cykafka.spark.consumers import NoAnswerError, OpenConsumer, consumer_config
-from cykafka.spark.jobs.config import Config, ConfigError
+from cykafka.spark.jobs.config import JobConfig
+from cykafka.spark.jobs.errors import ConfigError
 
 __all__ = ["check_topics"]
 
@@ -28,7 +29,7 @@ _ON_DEMAND = "auto.create.topics.enable"
 _log = logging.getLogger("cykafka.spark")
 
 
-def check_topics(config: Config) -> None:
+def check_topics(config: JobConfig) -> None:
     """Ask the brokers for the topics that the configuration names.
 
     Those that are read may be missing with ``source.failOnDataLoss = false``, those that are sent
@@ -46,12 +47,13 @@ def check_topics(config: Config) -> None:
         raise ConfigError(problems)
 
 
-def _sources(config: Config) -> list[str]:
+def _sources(config: JobConfig) -> list[str]:
     options = config.source_options()
     lowered = {name.lower(): value.lower() for name, value in options.items()}
-    if not config.values.get("topics") or lowered.get("failondataloss") == "false":
+    topics = getattr(config, "topics", None) if config.has_source else None
+    if not topics or lowered.get("failondataloss") == "false":
         return []
-    missing = _missing(config["topics"], _client(options, "source"))
+    missing = _missing(topics, _client(options, "source"))
     return [
         f'key "topics": there is no topic {topic!r}, or this user may not know of it; create it, '
         "or set source.failOnDataLoss to false to read it once it is there"
@@ -59,9 +61,9 @@ def _sources(config: Config) -> list[str]:
     ]
 
 
-def _targets(config: Config) -> list[str]:
-    wanted = {name: config.values[name] for name in _TARGETS if config.values.get(name)}
-    if not wanted or config.values.get("dry_run"):
+def _targets(config: JobConfig) -> list[str]:
+    wanted = {name: topic for name in _TARGETS if (topic := getattr(config, name, None))}
+    if not wanted or config.is_dry_run:
         return []
     client = _client(config.sink_options(), "admin")
     missing = _missing(wanted.values(), client)

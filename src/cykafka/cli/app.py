@@ -1,0 +1,22 @@
+"""The commands of ``cykafka`` and their options."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from cykafka import __version__
+from cykafka.cli.command import version
+from cykafka.cli.demo import demo
+
+app = App(
+    name="cykafka",
+    help="A Kafka client for Python.",
+    help_format="rst",
+    version=f"cykafka {__version__}",
+)
+app.command(version)
+app.command(
+    demo,
+    help_epilogue="exit status: 0 every record arrived once and unchanged; 1 it did not, or the "
+    "broker failed; 2 bad arguments or a bad file; 130 interrupted",
+)

@@ -1,0 +1,148 @@
+"""Reads a job's configuration: a TOML file, and the command line, which wins.
+
+`load` finds all mistakes at once, before Spark starts. Each names its key, the value (unless it is
+a secret) and what was expected.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError, create_model
+
+from cykafka.spark.jobs import checks
+from cykafka.spark.jobs.config import TABLES, Job, JobConfig
+from cykafka.spark.jobs.errors import ConfigError, Problem
+from cykafka.spark.jobs.fields import flat
+from cykafka.spark.redaction import is_secret
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = ["load"]
+
+_CLIENT = ("bootstrap", "security.", "sasl", "ssl")
+
+
+def load(
+    job: Job,
+    file: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> JobConfig:
+    """Read and check a job's configuration.
+
+    Parameters
+    ----------
+    job : Job
+    file : str, optional
+        The name of a TOML file.
+    given : mapping, optional
+        The command line, which wins: values by the names of keys, or of a table and its option
+        with a dot between them.
+    environment : mapping, optional
+        The variables for ``${NAME}`` and ``env:NAME`` (default: those of the process).
+
+    Raises
+    ------
+    ConfigError
+        With all mistakes.
+    """
+    document = _merged({} if file is None else _read(file), given or {})
+    variables = os.environ if environment is None else environment
+    config, problems = _validated(job, copy.deepcopy(document), variables)
+    config._written = document
+    reported = {key for problem in problems for key in problem.keys}
+    problems += [each for each in checks.check(config) if reported.isdisjoint(each.keys)]
+    if problems:
+        raise ConfigError([config.redact(problem.text) for problem in problems])
+    return config
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError([f"the configuration {file} cannot be read: {reason}"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"the configuration {file} is no TOML: {error}"]) from None
+
+
+def _merged(document: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with the options of the command line in their tables."""
+    for table in TABLES:
+        if isinstance(document.get(table), Mapping):
+            document[table] = flat(document[table])
+    for key, value in given.items():
+        table, dot, option = key.partition(".")
+        if dot and table in TABLES:
+            document.setdefault(table, {})[option] = value
+        else:
+            document[key] = value
+    if isinstance(spark := document.get("spark"), Mapping):  # its names may be the full ones
+        document["spark"] = {name.removeprefix("spark."): spark[name] for name in spark}
+    return document
+
+
+def _validated(
+    job: Job, document: dict[str, Any], variables: Mapping[str, str]
+) -> tuple[JobConfig, list[Problem]]:
+    """The configuration, and what is wrong with each key by itself."""
+    try:
+        return job.config.model_validate(document, context=variables), []
+    except ValidationError as caught:
+        errors = caught.errors()
+    # The other keys are still checked against one another.
+    problems = [_problem(job, error, document) for error in errors]
+    for error in errors:
+        _remove(document, error["loc"])
+    optional: Any = {
+        name: (Any, None) for name, key in job.config.model_fields.items() if key.is_required()
+    }
+    lenient = create_model(job.config.__name__, __base__=job.config, **optional)
+    return lenient.model_validate(document, context=variables), problems
+
+
+def _remove(document: dict[str, Any], place: tuple[int | str, ...]) -> None:
+    key, *option = place
+    if key in TABLES and option and isinstance(document[str(key)], dict):
+        document[str(key)].pop(option[0], None)
+    else:
+        document.pop(str(key), None)
+
+
+def _problem(job: Job, error: ErrorDetails, document: Mapping[str, Any]) -> Problem:
+    """A validation error as a sentence."""
+    place = [str(part) for part in error["loc"]]
+    is_option = place[0] in TABLES and len(place) > 1
+    key = ".".join(place[:2]) if is_option else place[0]
+    known = {field.alias or name: field for name, field in job.config.model_fields.items()}
+    if error["type"] == "missing":
+        return Problem((key,), f'key "{key}" is missing: {known[key].description}')
+    if error["type"] == "extra_forbidden":
+        return Problem((key,), f'key "{key}": {_unknown(job, key, known)}')
+    words = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        words += checks.near_miss(
+            error["input"], error["ctx"]["expected"].replace("'", " ").split()
+        )
+    if is_secret(key):
+        return Problem((key,), f'key "{key}": {words}')
+    inner = "".join(f"[{part}]" for part in place[2 if is_option else 1 :])
+    return Problem((key,), f'key "{key}{inner}" = {error["input"]!r}: {words}')
+
+
+def _unknown(job: Job, key: str, known: Iterable[str]) -> str:
+    if key in TABLES:
+        have = ", ".join(f"[{name}]" for name in TABLES if name in known)
+        return f"job {job.name} has no table [{key}], but {have}"
+    hint = checks.near_miss(key, known)
+    if key.startswith(_CLIENT):
+        hint = "; properties of the clients belong into the table [kafka]"
+    return f"job {job.name} has no such key{hint}"
