@@ -302,6 +302,35 @@ def test_a_file_that_is_none_is_a_mistake(tmp_path: Path, content: bytes, told: 
     assert told in problems("archive", {}, file)[0]
 
 
+def test_a_table_that_is_a_value_is_a_mistake_beside_options_of_the_command_line(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text("kafka = 1\n")
+
+    assert 'key "kafka" = 1: expected a table' in problems("archive", SERVERS, file)[0]
+
+
+def test_options_may_be_written_with_their_full_names(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '"kafka.client.id" = "a"\nspark.executor.cores = 2\n'
+        '[source]\n"kafka.fetch.min.bytes" = 1\n'
+    )
+    given = {**SERVERS, **ENOUGH["archive"], "source.pushdown": "false"}
+
+    config = load(JOBS["archive"], str(file), given, {})
+
+    assert config.source_options() == {
+        "kafka.client.id": "a",
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.fetch.min.bytes": "1",
+        "pushdown": "false",
+        "subscribe": "a",
+    }
+    assert config.spark_options() == {"spark.executor.cores": "2"}
+
+
 def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
     (told,) = problems("archive", {}, tmp_path / "none.toml")
 

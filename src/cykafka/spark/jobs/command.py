@@ -13,7 +13,7 @@ from cyclopts import App, Group, Parameter
 
 from cykafka import __version__
 from cykafka.spark.java import JavaError
-from cykafka.spark.jobs.config import JOBS, TABLES, Job, JobConfig
+from cykafka.spark.jobs.config import JOBS, TABLES, Job, JobConfig, help_of
 from cykafka.spark.jobs.errors import ConfigError, explained
 from cykafka.spark.jobs.fields import Metavar
 from cykafka.spark.jobs.load import load
@@ -80,7 +80,7 @@ def _parameters(job: Job) -> Iterator[inspect.Parameter]:
     words = "the brokers: kafka.bootstrap.servers"
     yield _parameter("bootstrap_servers", str, own, None, words, "HOST:PORT,...")
     for name, key in job.config.model_fields.items():
-        words = " ".join((key.description or "").split())
+        words = help_of(key)
         group = common if name in JobConfig.model_fields else own
         if name == "job":
             continue

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic.fields import FieldInfo
 
 from cykafka.spark.jobs.fields import (
     SQL,
@@ -47,6 +48,7 @@ __all__ = [
     "Redrive",
     "Replay",
     "StreamConfig",
+    "help_of",
 ]
 
 HIDDEN = "********"
@@ -54,6 +56,11 @@ HIDDEN = "********"
 TABLES = ("kafka", "source", "sink", "spark")
 _SHORTEST_SECRET = 4
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\w*\s*=\s*(?:"([^"]*)"|([^\s;]+))')
+
+
+def help_of(field: FieldInfo) -> str:
+    """The description of a key, in one line."""
+    return " ".join((field.description or "").split())
 
 
 class JobConfig(BaseModel):
@@ -144,20 +151,20 @@ class JobConfig(BaseModel):
             value, written = getattr(self, name), self._written.get(key)
             if name in TABLES:
                 table = tomlkit.table()
-                table.comment(field.description or "")
+                table.comment(help_of(field))
                 for option, text in value.items():
                     raw = (written or {}).get(option)
                     shown = HIDDEN if is_secret(f"{name}.{option}") else text
                     table.add(option, raw if shown is text and has_variable(raw) else shown)
                 tables.add(name, table)
             elif value is None:
-                document.add(tomlkit.comment(f"{key}: {field.description}"))
+                document.add(tomlkit.comment(f"{key}: {help_of(field)}"))
             elif isinstance(written, dict):
                 tables.add(key, tomlkit.item(written))
             else:
                 is_raw = isinstance(value, Schema) or has_variable(written)
                 document.add(key, written if is_raw else value)
-        return document.as_string() + tables.as_string()
+        return f"{document.as_string()}\n{tables.as_string()}"
 
 
 class StreamConfig(JobConfig):
@@ -355,8 +362,7 @@ python -m cykafka.spark mirror --config mirror.toml
 python -m cykafka.spark mirror --bootstrap-servers localhost:9092 \\
     --topics orders --to large-orders --checkpoint /data/mirror.checkpoint \\
     --dead-letter-topic orders.dlq --schema 'id STRING, total DOUBLE' \\
-    --transform "SELECT key, to_json(json) AS value
-                 FROM records WHERE json.total > 100"
+    --transform "SELECT key, value FROM records WHERE json.total > 100"
 """,
         ),
         Job(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError, create_model
 
 from cykafka.spark.jobs import checks
-from cykafka.spark.jobs.config import TABLES, Job, JobConfig
+from cykafka.spark.jobs.config import TABLES, Job, JobConfig, help_of
 from cykafka.spark.jobs.errors import ConfigError, Problem
 from cykafka.spark.jobs.fields import flat
 from cykafka.spark.redaction import is_secret
@@ -74,20 +74,20 @@ def _read(file: str) -> dict[str, Any]:
         raise ConfigError([f"the configuration {file} is no TOML: {error}"]) from None
 
 
-def _merged(document: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with the options of the command line in their tables."""
-    for table in TABLES:
-        if isinstance(document.get(table), Mapping):
-            document[table] = flat(document[table])
-    for key, value in given.items():
-        table, dot, option = key.partition(".")
-        if dot and table in TABLES:
-            document.setdefault(table, {})[option] = value
-        else:
-            document[key] = value
-    if isinstance(spark := document.get("spark"), Mapping):  # its names may be the full ones
-        document["spark"] = {name.removeprefix("spark."): spark[name] for name in spark}
-    return document
+def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of the file and those of the command line, with options in their tables."""
+    merged: dict[str, Any] = {}
+    for key, value in (*document.items(), *given.items()):
+        table, _, option = key.partition(".")
+        if table not in TABLES or not (option or isinstance(value, Mapping)):
+            merged[key] = value
+            continue
+        options = {option: value} if option else flat(value)
+        if table == "spark":  # the full names of Spark's options begin with it, too
+            options = {name.removeprefix("spark."): options[name] for name in options}
+        if isinstance(before := merged.get(table, {}), Mapping):  # else it is a mistake
+            merged[table] = {**before, **options}
+    return merged
 
 
 def _validated(
@@ -124,7 +124,7 @@ def _problem(job: Job, error: ErrorDetails, document: Mapping[str, Any]) -> Prob
     key = ".".join(place[:2]) if is_option else place[0]
     known = {field.alias or name: field for name, field in job.config.model_fields.items()}
     if error["type"] == "missing":
-        return Problem((key,), f'key "{key}" is missing: {known[key].description}')
+        return Problem((key,), f'key "{key}" is missing: {help_of(known[key])}')
     if error["type"] == "extra_forbidden":
         return Problem((key,), f'key "{key}": {_unknown(job, key, known)}')
     words = error["msg"].removeprefix("Value error, ")
