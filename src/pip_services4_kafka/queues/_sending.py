@@ -1,4 +1,4 @@
-"""How a queue sends."""
+"""The sending side of a queue."""
 
 from __future__ import annotations
 
