@@ -197,7 +197,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Notes
         -----
         Waits for running listeners, unless one of them is the caller, and then for unsent
-        messages. Each wait lasts at most ``request_timeout``; this logs what did not end in time.
+        messages. Each wait lasts at most ``request_timeout``; an error is logged if it times out.
         A second close() does nothing. A closed connection can be opened again.
         """
         known = to_context(context)

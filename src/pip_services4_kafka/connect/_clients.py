@@ -236,7 +236,7 @@ class Clients:
         if self._opening:
             self._errors.append(error)
         else:
-            self._rare_log.error(error.code(), typed(error, "Kafka"), "A Kafka client failed")
+            self._rare_log.error(error.code(), typed(error, "Kafka"), "A Kafka client reported an error")
 
 
 def connect(
