@@ -39,9 +39,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [case.name for case in CASES]
-    parser.add_argument(
-        "--cases", nargs="+", choices=names, metavar="CASE", help=", ".join(names)
-    )
+    parser.add_argument("--cases", nargs="+", choices=names, metavar="CASE", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
     parser.add_argument(
         "--rows", type=int, default=4_000_000, help="rows to read or write at once (%(default)s)"

@@ -200,7 +200,7 @@ def undelivered(
 
 def not_opened(name: str, context: AnyContext = None) -> InvalidStateException:
     """Make the exception for a call that needs an open queue."""
-    told = f"The queue {name} is not opened"
+    told = f"Queue {name} is not opened: call open() first"
     return InvalidStateException(trace_id_of(context), "NOT_OPENED", told)
 
 

@@ -413,7 +413,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
                     self._timeout(),
                 )
             except Exception as error:  # any error: logged, converted and raised
-                failure = typed(error, f"topic {topic}: subscribe", topic=topic)
+                failure = typed(error, f"topic {topic}: subscribe failed", topic=topic)
                 self._logger.error(None, failure, f"Subscribing to topic {topic} failed")
                 if failure is error:
                     raise

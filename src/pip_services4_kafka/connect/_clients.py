@@ -236,7 +236,8 @@ class Clients:
         if self._opening:
             self._errors.append(error)
         else:
-            self._rare_log.error(error.code(), typed(error, "Kafka"), "A Kafka client reported an error")
+            told = "A Kafka client reported an error"
+            self._rare_log.error(error.code(), typed(error, "Kafka"), told)
 
 
 def connect(

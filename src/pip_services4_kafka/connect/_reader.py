@@ -204,7 +204,8 @@ class Reader:
         except KafkaException as error:
             known = kafka_error(error)
             if known is None or known.code() != KafkaError._STATE:
-                raise typed(error, f"topic {self._topic}: store", topic=self._topic) from error
+                told = f"topic {self._topic}: storing offsets failed"
+                raise typed(error, told, topic=self._topic) from error
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit offsets (of the next message to read, by partition) and wait for the answer.
@@ -225,7 +226,7 @@ class Reader:
             if position.error is not None:
                 raise typed(
                     position.error,
-                    f"topic {self._topic}, partition {position.partition}: commit",
+                    f"topic {self._topic}, partition {position.partition}: commit failed",
                     topic=self._topic,
                     partition=position.partition,
                 )
@@ -279,12 +280,12 @@ class Reader:
         """
         partitions = self._numbered(self._assigned)
         found = self._ask(
-            "watermarks",
+            "reading the watermarks",
             lambda consumer: consumer.watermarks(partitions, timeout) if partitions else {},
         )
         for place in found:
             if place.error is not None:
-                told = f"topic {self._topic}, partition {place.partition}: watermarks"
+                told = f"topic {self._topic}, partition {place.partition}: no watermarks"
                 raise typed(place.error, told, topic=self._topic, partition=place.partition)
         return {place.partition: (marks.low, marks.high) for place, marks in found.items()}
 
@@ -293,12 +294,17 @@ class Reader:
         partitions = self._numbered(self._assigned)
         if not partitions:
             return {}
-        found = self._ask("committed", lambda consumer: consumer.committed(partitions, timeout))
+        found = self._ask(
+            "reading the committed offsets",
+            lambda consumer: consumer.committed(partitions, timeout),
+        )
         return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def consumer_group_metadata(self) -> bytes:
         """The argument for ``Producer.send_offsets_to_transaction()``."""
-        metadata = self._ask("metadata", lambda consumer: consumer.consumer_group_metadata())
+        metadata = self._ask(
+            "reading the group metadata", lambda consumer: consumer.consumer_group_metadata()
+        )
         return bytes(metadata)
 
     def _numbered(self, partitions: Iterable[int]) -> list[TopicPartition]:
@@ -311,7 +317,7 @@ class Reader:
         try:
             return call(self.consumer)
         except (KafkaException, RuntimeError) as error:
-            told = f"topic {self._topic}: {doing}"
+            told = f"topic {self._topic}: {doing} failed"
             raise typed(error, told, topic=self._topic, **details) from error
 
     # -- the consumer

@@ -28,7 +28,7 @@ def send(producer: Producer, topic: str, columns: dict[str, Any], timeout: float
     try:
         return producer.publish(topic, timeout=timeout, **columns)
     except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-        raise typed(error, f"topic {topic}: publish", topic=topic) from error
+        raise typed(error, f"topic {topic}: publish failed", topic=topic) from error
 
 
 def settle(
@@ -53,4 +53,4 @@ def settle(
         exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", told)
         raise with_cause(exception, error, topic=topic) from error
     except RuntimeError as error:
-        raise typed(error, f"topic {topic}: publish", context, topic=topic) from error
+        raise typed(error, f"topic {topic}: publish failed", context, topic=topic) from error

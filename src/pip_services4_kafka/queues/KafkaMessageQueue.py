@@ -295,7 +295,7 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
             return consuming.count()
         except (KafkaException, RuntimeError) as error:
             topic = self._get_topic()
-            raise typed(error, f"topic {topic}: read_message_count", topic=topic) from error
+            raise typed(error, f"topic {topic}: read_message_count failed", topic=topic) from error
 
     def clear(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
         """Drop the messages in the local queue as finished. Messages not fetched yet still come.
@@ -328,7 +328,9 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         messages. The message comes again after 0.1 s, then after twice as long each time, up to
         10 s, until ``options.max_attempts`` makes it a dead letter. SystemExit, KeyboardInterrupt
         and other exceptions that are no Exception end listening and are raised here; the message
-        stays in the local queue. A receiver may call any method of the queue.
+        stays in the local queue.
+
+        A receiver may call any method of the queue.
 
         Parameters
         ----------

@@ -403,7 +403,7 @@ class Consuming:
                 return
             except Exception as raised:  # any error: listening continues
                 self._measures.fail(
-                    context, raised, f"{told}: moving it to the dead letters failed"
+                    context, raised, f"{told}: cannot move it to the dead letter topic"
                 )
         delay = min(_LAST_DELAY_S, _FIRST_DELAY_S * 2 ** min(attempts - 1, 20))
         self.buffer.retry(lease, index, envelope, delay)

@@ -146,7 +146,9 @@ class DeadLetters:
         except KafkaException as raised:
             if isinstance(raised, DeliveryError) or kafka_error(raised) is None:
                 raise
-            raise typed(raised, f"topic {self.topic}: publish", topic=self.topic) from raised
+            raise typed(
+                raised, f"topic {self.topic}: publish failed", topic=self.topic
+            ) from raised
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None

@@ -20,8 +20,9 @@ _GAUGES_S = 1.0
 
 
 class Measures:
-    """Writes a queue's counters, gauges and log lines. Exceptions of counters and loggers are
-    caught.
+    """Writes a queue's counters, gauges and log lines.
+
+    Exceptions of counters and loggers do not propagate.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ class Sending(QueueLife):
                     timeout=connection._request_timeout / 1000,
                 )
             except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-                raise typed(error, f"topic {topic}: send", context, topic=topic) from error
+                raise typed(error, f"topic {topic}: send failed", context, topic=topic) from error
             connection._settle(delivery, topic, began, context)
         self._measures.sent(len(envelopes))
         self._measures.debug(context, "Sent %s messages via %s", len(envelopes), self)
