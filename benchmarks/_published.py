@@ -1,8 +1,8 @@
 """The published pip-services4-kafka, which has the same import name as our package.
 
-pip cannot install it on a current Python, because it requires a confluent_kafka without a wheel for
-it. It works with the version that the benchmarks install. So pip installs its files alone into a
-folder of the user's cache. That folder comes first on the path of the package's processes.
+pip cannot install it on a current Python, because it requires a confluent_kafka that has no wheel
+there. It works with the version that the benchmarks install. So pip installs its files alone into
+a folder of the user's cache. That folder comes first on the path of the package's processes.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ def measured() -> Iterator[dict[str, float]]:
     start = time.perf_counter()
     yield result
     result["wall"] = time.perf_counter() - start
-    # Add up the processes one by one: Spark's daemon does not wait for its workers, so the CPU time
-    # of an ended worker is lost. A worker that ends meanwhile was idle.
+    # Add up the processes one by one: Spark's daemon does not wait for its workers, so the CPU
+    # time of an ended worker is lost. A worker that ends meanwhile was idle.
     ticks = sum(used - before.get(pid, 0) for pid, used in cpu_ticks().items())
     result["cpu"] = ticks / os.sysconf("SC_CLK_TCK")
 

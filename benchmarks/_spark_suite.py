@@ -47,8 +47,8 @@ BATCH_ROWS = 2
 
 VALUE_ONLY = "value binary"
 
-# Settings that give Java's producer batches like librdkafka's. Its defaults for the first two are 0
-# and 16,384.
+# Settings that give Java's producer batches like librdkafka's. Its defaults for the first two are
+# 0 and 16,384.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "268435456"}
 
 

@@ -277,7 +277,7 @@ def connect(
 def _not_connected(
     error: Exception, settings: Settings, context: IContext | None
 ) -> ApplicationException:
-    """The exception for open(): a ConfigException unchanged, or CONNECT_FAILED, without secrets."""
+    """The exception for open(): a ConfigException, or CONNECT_FAILED without secrets."""
     if isinstance(error, ConfigException):
         return error
     clean = settings.secrets.clean(error)

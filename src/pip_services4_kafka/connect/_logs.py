@@ -48,7 +48,7 @@ class ClientLog:
         return self._has_loggers
 
     def log(self, level: int, text: str, *args: Any) -> None:
-        """Log a line at a level of Python's logging. Never raises, as cykafka's clients call it."""
+        """Log a line at a level of Python's logging. Never raises, as clients call it."""
         try:
             line = self._scrub(text % args if args else text)
             if _OF_OTHERS in line:

@@ -49,8 +49,8 @@ MAX_BATCH = 2_000
 # How long the thread waits for a message before it checks for stop() and calls _on_poll, s. The
 # second value applies while partitions are paused, because the listener may have room again.
 IDLE_S, PAUSED_S = 0.05, 0.002
-# Pauses after errors, s: the first one, the longest one with the same consumer, and the longest one
-# before a new consumer.
+# Pauses after errors, s: the first one, the longest one with the same consumer, and the longest
+# one before a new consumer.
 FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
 
 _Error = Callable[[KafkaError], object]

@@ -355,7 +355,7 @@ def number_of(
         number = low - 1
     if low <= number <= high:
         return number
-    told = f"at least {low}" if high == MOST else f"from {low} to {high}"
+    told = f"of at least {low}" if high == MOST else f"from {low} to {high}"
     warnings.append(f'{key}: expected a number {told}, got "{text}"; using {default}')
     return default
 

@@ -1,7 +1,7 @@
 """The local queue: fetched and decoded messages of all partitions that wait to be handed over.
 
-One lock protects the buffer, its partitions (`_incoming`) and their progress. It is held only while
-lists change, never while application code or librdkafka runs.
+One lock protects the buffer, its partitions (`_incoming`) and their progress. It is held only
+while lists change, never while application code or librdkafka runs.
 
 Messages leave one by one (`take`) or as a lease: a slice of one run for one worker of `listen`.
 During a lease no other worker gets messages of that partition. The worker's position is read off
@@ -331,7 +331,7 @@ class Buffer(Incoming):
             return found
 
     def next_offsets(self) -> dict[int, tuple[int | None, int]]:
-        """By partition: the next offset to hand over (None: unknown), and the number of retries."""
+        """By partition: the next offset to hand over (None: unknown), the number of retries."""
         with self._lock:
             return {p.number: (p.next_offset(), p.retrying()) for p in self._partitions.values()}
 

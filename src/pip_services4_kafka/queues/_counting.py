@@ -14,7 +14,7 @@ _COUNT_S = 10.0
 
 
 def count_assigned(reader: Reader, buffer: Buffer) -> int:
-    """Count messages of assigned partitions, up to the high watermarks, that wait for hand-over."""
+    """Count the messages of assigned partitions that were not handed over yet."""
     marks = reader.watermarks(_COUNT_S)
     places = buffer.next_offsets()
     committed: Mapping[int, int] | None = None

@@ -1,8 +1,9 @@
 """One call of listen() or begin_listen(): messages to a receiver, in one or more threads.
 
-A worker leases a slice of one partition's messages, which keeps their order, and hands them over in
-a tight loop. The duration of the last slices sets the size of the next one, because a partition's
-other messages wait for the slice. Other threads can see the worker's progress at any time.
+A worker leases a slice of one partition's messages, which keeps their order, and hands them over
+in a tight loop. The duration of the last slices sets the size of the next one, because a
+partition's other messages wait for the slice. Other threads can see the worker's progress at any
+time.
 """
 
 from __future__ import annotations

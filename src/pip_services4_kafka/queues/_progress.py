@@ -2,9 +2,9 @@
 
 A partition's messages come in runs: neighbors in one fetched batch. Whole ranges of a run are
 handed over and finished at once, so the state of a message is a byte in a bytearray, written by
-slices. Offsets have gaps (compaction, transactions), so a run and a place in it identify a message.
-An offset is looked up only when an application finishes or abandons a message. The buffer does the
-locking.
+slices. Offsets have gaps (compaction, transactions), so a run and a place in it identify a
+message. An offset is looked up only when an application finishes or abandons a message. The buffer
+does the locking.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RETRY = 3  # abandoned or failed, waits to be handed over again
 
 _HANDED = bytes([HANDED])
 _FINISHED = bytes([FINISHED])
-# How many finished messages keep their count of failed attempts. With autocommit a finished message
-# may be abandoned.
+# How many finished messages keep their count of failed attempts. With autocommit a finished
+# message may be abandoned.
 KEPT_ATTEMPTS = 10_000
 
 

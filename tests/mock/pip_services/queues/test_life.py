@@ -254,10 +254,11 @@ def test_numbers_that_are_none_are_warned_of_and_the_default_counts(
     )
     told = [text for _, text, _ in logger.lines if "expected a number" in text]
     name = queue.get_name()
+    expected = "expected a number"
     assert told == [
-        f'Queue {name}: read_partitions: expected a number from 1 to 1000, got "1000000"; using 1',
-        f'Queue {name}: options.max_pending: expected a number at least 1, got "many"; using 10000',
-        f'Queue {name}: options.max_attempts: expected a number at least 0, got "-1"; using 0',
+        f'Queue {name}: read_partitions: {expected} from 1 to 1000, got "1000000"; using 1',
+        f'Queue {name}: options.max_pending: {expected} of at least 1, got "many"; using 10000',
+        f'Queue {name}: options.max_attempts: {expected} of at least 0, got "-1"; using 0',
     ]
     settings = queue._new_consuming().settings
     assert (settings.read_partitions, settings.max_pending, settings.max_attempts) == (1, 10000, 0)
