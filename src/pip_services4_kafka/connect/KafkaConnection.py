@@ -248,7 +248,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def _open_clients(self) -> Clients:
         clients = self.__clients
         if clients is None:
-            raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
+            told = "the connection to Kafka is not open: call open() first"
+            raise InvalidStateException(None, "NOT_OPEN", told)
         return clients
 
     # -- topics

@@ -204,7 +204,8 @@ class Clients:
         if self._closed:
             if made is not None:
                 made.close()
-            raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
+            told = "the connection to Kafka is not open: call open() first"
+            raise InvalidStateException(None, "NOT_OPEN", told)
 
     def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
         config = {"error_cb": self._on_error, **properties, "logger": self._client_log}
