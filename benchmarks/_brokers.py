@@ -1,4 +1,4 @@
-"""The brokers that all clients talk to: librdkafka's mock cluster, or real Kafka."""
+"""The brokers of the benchmarks: librdkafka's mock cluster, or real Kafka."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from cykafka import Consumer, TopicPartition
 from cykafka.admin import AdminClient, NewTopic
 
 TIMEOUT = 30.0
-"""Seconds for one request to the broker."""
+"""The time limit of a request to the broker, s."""
 LEADERS_PAUSE = 0.02
-"""Seconds until a topic without leaders is looked at again."""
+"""The pause before the next request for the leaders of a new topic, s."""
 RETENTION = {"retention.bytes": str(256 * 2**20), "segment.bytes": str(64 * 2**20)}
-"""A partition's share of the disk where a process publishes."""
+"""The disk limit of a partition that a process publishes to."""
 
 
 class Broker:
-    """Topics of the benchmark in a cluster; a context manager.
+    """A cluster with the topics of the benchmark. A context manager.
 
     Attributes
     ----------
     name : str
         ``"mock"`` or ``"real"``.
     description : str
-        For the report.
+        The broker's line in the report.
     bootstrap_servers : str
-        Where clients connect.
+        The addresses for clients.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Broker:
         self._watcher = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench"})
 
     def create(self, topic: str, partitions: int) -> None:
-        """A topic that stays until the end of the run."""
+        """Create a topic that stays until the end of the run."""
         raise NotImplementedError
 
     def fresh(self, topic: str, partitions: int) -> Iterator[str]:
-        """A topic for one process that publishes: a context manager that gives its name."""
+        """A context manager: a topic for one publishing process. Yields its name."""
         raise NotImplementedError
 
     def end_offsets(self, topic: str, partitions: int) -> int:
-        """The sum of the partitions' end offsets; waits for leaders of a topic just made."""
+        """The sum of the partitions' end offsets. Waits for the leaders of a new topic."""
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
         deadline = time.monotonic() + TIMEOUT
         while True:
@@ -61,9 +61,9 @@ class Broker:
             if not errors:
                 return sum(ends.high for ends in found.values())
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"{topic}: no end offsets: {errors[0]}")
+                raise BenchmarkError(f"{topic}: cannot get the end offsets: {errors[0]}")
             time.sleep(LEADERS_PAUSE)
-            self._watcher.list_topics(topic, timeout=TIMEOUT)  # for its leaders
+            self._watcher.list_topics(topic, timeout=TIMEOUT)  # refreshes the leaders
 
     def close(self) -> None:
         self._watcher.close()
@@ -81,7 +81,7 @@ class Broker:
 
 
 class MockBroker(Broker):
-    """The mock cluster, in a process of its own. A partition keeps about 5 MB of records.
+    """The mock cluster in a separate process. A partition keeps about 5 MB of records.
 
     Parameters
     ----------
@@ -116,11 +116,11 @@ class MockBroker(Broker):
         self._process.stdin.flush()
         answer = self._read_line()
         if answer != "created":
-            raise BenchmarkError(f"the mock cluster does not create {topic}: {answer}")
+            raise BenchmarkError(f"the mock cluster cannot create {topic}: {answer}")
 
     @contextmanager
     def fresh(self, topic: str, partitions: int) -> Iterator[str]:
-        # It drops old records by itself and cannot delete topics.
+        # The mock drops old records by itself and cannot delete topics.
         if topic not in self._topics:
             self.create(topic, partitions)
             self._topics.add(topic)
@@ -132,8 +132,8 @@ class MockBroker(Broker):
 
 
 class RealBroker(Broker):
-    """A running cluster. A topic that is published to lives for one process, so that long runs
-    do not fill the disk."""
+    """A running cluster. Each publishing process gets a new topic, deleted afterwards, so that
+    long runs do not fill the disk."""
 
     name = "real"
 

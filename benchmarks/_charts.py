@@ -1,4 +1,4 @@
-"""Charts of a run: bars of what a message costs, by client and case."""
+"""Charts of a run: bars with the cost of a message, by client and case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from _figures import Spread, column
 from _model import BEFORE, C_PEER, PEER, PUBLISHED, SAME, SUBJECT, C, Case, Contender, Rows
 from _report import Run
 
-# Text as text makes a small SVG that can be searched; the same numbers make the same file.
+# Text stays text, so the SVG is small and searchable. The salt makes the file reproducible.
 matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "cykafka"
 matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans", "Verdana", "Arial", "sans-serif"]
@@ -45,14 +45,14 @@ HEADLINES = (
 )
 INK, FAINT = "#222222", "#8a8a8a"
 LOG_FROM = 8.0
-"""A panel whose longest bar is so many times the shortest has a logarithmic scale."""
+"""The scale is logarithmic if the longest bar is more than this many times the shortest."""
 PANEL_INCHES, LABEL_INCHES, MARGIN_INCHES = 6.6, 2.7, 0.15
 HEAD_INCHES, GAP_INCHES, ROW_INCHES = 0.75, 0.72, 0.26
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Of latencies the whisker goes from p50 to p99, else from the lowest round to the highest."""
+    """A bar. The whisker spans p50 to p99 for latencies, else the lowest to the highest round."""
 
     contender: Contender
     figure: Spread
@@ -65,7 +65,7 @@ def bars_end(bars: list[Bar]) -> float:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a panel shows of a case's results."""
+    """The number that a panel shows for each result of a case."""
 
     key: str
     unit: str
@@ -82,7 +82,7 @@ class Measure:
 
 
 def bars_of(case: Case, rows: Rows, measure: Measure) -> list[Bar]:
-    """The clients' and the C programs' on the subject's librdkafka, cheapest first."""
+    """Bars of the clients and of the C programs on the subject's librdkafka, cheapest first."""
     bars = []
     for contender in case.kind.contenders:
         results = rows.get(contender.name)
@@ -97,7 +97,7 @@ def bars_of(case: Case, rows: Rows, measure: Measure) -> list[Bar]:
 
 
 def draw_panel(axes: Axes, case: Case, run: Run, places: int) -> None:
-    """Horizontal bars, dots on a logarithmic scale; the dashed line is the floor."""
+    """Draw horizontal bars, or dots on a logarithmic scale. The dashed line is the floor."""
     rows, measure = run.rows[case.name], Measure.of(case)
     bars = bars_of(case, rows, measure)
     for side in ("top", "right", "bottom"):
@@ -150,8 +150,8 @@ def draw_bar(axes: Axes, place: int, bar: Bar, measure: Measure) -> None:
 
 
 def write_heading(axes: Axes, case: Case, unit: str, absent: list[str]) -> None:
-    """Case, what is done, the unit; below, who is not shown although it takes part."""
-    # From the left edge of the labels, so that there is room for long names.
+    """Write the case, its title and unit above the panel, and contenders without results below."""
+    # Start at the left edge of the labels, which leaves room for long names.
     left = -72 * (LABEL_INCHES - MARGIN_INCHES)
     write = partial(
         axes.annotate,
@@ -170,7 +170,7 @@ def write_heading(axes: Axes, case: Case, unit: str, absent: list[str]) -> None:
 
 
 def draw(cases: list[Case], run: Run, path: Path, title: str) -> None:
-    """Panels in two columns, each as high as its bars ask for."""
+    """Draw panels in two columns. The number of bars sets a panel's height."""
     columns = min(len(cases), 2)
     lines = [cases[i : i + columns] for i in range(0, len(cases), columns)]
     places = [
@@ -205,19 +205,19 @@ def subtitle(run: Run) -> list[str]:
     versions = [f"{name} {about[name]}" for name in (SUBJECT, PEER) if name in about]
     return [
         f"{about['broker']}; {about['CPU']}; Python {about['Python']}; {'; '.join(versions)}",
-        f"medians of {run.rounds} rounds, the whiskers from the lowest to the highest (of "
-        f"latencies: to p99); dashed: the C program that cykafka is put above",
+        f"medians of {run.rounds} rounds; whiskers: lowest to highest round (latencies: p50 to "
+        f"p99); dashed: the C program that cykafka is compared with",
     ]
 
 
 def draw_run(run: Run, path: Path) -> None:
-    """All cases of a run."""
+    """Draw all cases of a run."""
     if run.cases:
         draw(run.cases, run, path, "What a Kafka client costs, case by case")
 
 
 def draw_headlines(run: Run, path: Path) -> None:
-    """The plainest records of the cases that the README shows."""
+    """Draw the README's cases, with their first shape of records."""
     cases = []
     for name in HEADLINES:
         cases += [case for case in run.cases if case.kind.name == name][:1]

@@ -1,9 +1,9 @@
-"""One loop of a Python client, in a process of its own.
+"""One loop of a Python client, in a separate process.
 
     python _client.py FILE:LOOP MODULE TOPIC MESSAGES VALUE_SIZE PARTITIONS [KEY=VALUE ...]
 
-Runs ``LOOP`` of ``clients/FILE.py`` with the client ``MODULE`` and prints one JSON line, as the
-floor programs do.
+Runs ``LOOP`` of ``clients/FILE.py`` with the client ``MODULE`` and prints one JSON line, like the
+floor programs.
 """
 
 from __future__ import annotations

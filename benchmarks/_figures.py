@@ -1,4 +1,4 @@
-"""What is computed from the rounds: spreads, paired ratios and verdicts."""
+"""Statistics over the rounds: spreads, paired ratios and verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 Result = dict[str, float]
-"""What a process measured: seconds, kB, and the durations of a message in us."""
+"""The measurements of a process: times in s, memory in kB, durations of a message in us."""
 
 LATENCIES = ("p50_us", "p99_us", "p99_9_us")
 
@@ -56,14 +56,14 @@ def overheads(client: list[Result], floor: list[Result]) -> list[float]:
 
 
 def ratios(own: list[float], other: list[float]) -> list[float]:
-    """Paired ratios, round by round; nan where the other number is lost in the noise."""
+    """Paired ratios, round by round; nan where the other number is zero or less (noise)."""
     return [a / b if b > 0 else math.nan for a, b in zip(own, other, strict=True)]
 
 
 def verdict(figure: Spread, limit: float) -> str:
-    """Judged by the median; says so when the quartiles lie on both sides of the limit."""
+    """Judge the median. "Within the noise": the limit lies between the quartiles."""
     if math.isnan(figure.median):
-        return "unknown: what is compared with is lost in the noise"
+        return "unknown: the number to compare with is below the noise"
     met = "met" if figure.median <= limit else "MISSED"
     close = figure.lower <= limit < figure.upper
     return f"{met}, within the noise" if close else met

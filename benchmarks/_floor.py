@@ -15,7 +15,7 @@ BUILD = HERE / "build"
 PROGRAMS = ("produce", "publish", "round_trip", "consume", "mock_broker")
 PREFIX_VARIABLE = "CYKAFKA_LIBRDKAFKA_PREFIX"
 
-# Which shared library a module really uses is asked of the process that imported it.
+# Runs in a process that imports the module, and prints the shared library that it really uses.
 _LOCATE = r"""
 import importlib, json, re, sys
 client = importlib.import_module(sys.argv[1])
@@ -50,10 +50,12 @@ class Library:
         )
         if found.returncode:
             reason = found.stderr.strip().splitlines()[-1]
-            raise BenchmarkError(f"{module} cannot be imported by {sys.executable}: {reason}")
+            raise BenchmarkError(f"{sys.executable} cannot import {module}: {reason}")
         version, module_version, files = json.loads(found.stdout)
         if len(files) != 1:
-            raise BenchmarkError(f"{module} maps {len(files)} librdkafka libraries: {files}")
+            raise BenchmarkError(
+                f"{module}: expected one librdkafka library in the process, got {files}"
+            )
         return cls(module, module_version, version, Path(files[0]))
 
 
@@ -77,7 +79,7 @@ def find_headers(prefix: Path | None) -> Path:
 
 
 def build(library: Library, include: Path) -> Path:
-    """Compile the floor programs against one shared library; the folder they are in."""
+    """Compile the floor programs against one shared library. Returns their folder."""
     folder = BUILD / f"floor-{library.module}"
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
@@ -85,7 +87,7 @@ def build(library: Library, include: Path) -> Path:
             *(os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"),
             *("-isystem", include, SOURCES / f"{name}.c", SOURCES / "floor.c"),
             *("-o", folder / name, library.path, "-Wl,--allow-shlib-undefined"),
-            # An rpath, not a runpath: LD_LIBRARY_PATH must not choose another library.
+            # An rpath, not a runpath, so that LD_LIBRARY_PATH cannot select another library.
             f"-Wl,--disable-new-dtags,-rpath,{library.path.parent}",
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -95,7 +97,7 @@ def build(library: Library, include: Path) -> Path:
 
 
 def environment_with(library: Library) -> dict[str, str]:
-    """An environment in which a client that looks for librdkafka.so.1 finds this one."""
+    """An environment in which librdkafka.so.1 resolves to this library."""
     folder = BUILD / f"library-{library.module}"
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "librdkafka.so.1"

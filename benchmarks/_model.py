@@ -1,4 +1,4 @@
-"""What a case consists of: contenders, shapes of records, targets."""
+"""The parts of a case: contenders, shapes of records, targets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SUBJECT = "cykafka"
 SAME = "cykafka (peer's)"
 """The subject on the peer's librdkafka."""
 BEFORE = "cykafka (before)"
-"""Another build of the subject, for example of the last release."""
+"""Another build of the subject, for example the last release."""
 PEER = "confluent_kafka"
 PUBLISHED = "pip-services4-kafka"
-"""The published package, which runs on the peer."""
+"""The published package, which uses the peer."""
 MODULES = {
     SUBJECT: "cykafka",
     PEER: "confluent_kafka",
@@ -31,25 +31,26 @@ MODULES = {
 BROKERS = ("mock", "real")
 
 Rows = dict[str, list[Result]]
-"""A case's results by contender: one a round."""
+"""The results of a case by contender, one for each round."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who does a case.
+    """A client or C program that takes part in a case.
 
     Attributes
     ----------
     client : str
         `C`, `C_PEER` or a key of `MODULES`.
     how : str
-        What it calls, for the tables.
+        The calls that it makes, for the tables.
     loop : str
         ``file:function`` in ``clients/``, or ``program:mode`` in ``floor/``.
     share : float
-        Part of the messages it does. A slow client does fewer: CPU per message is compared.
+        The part of the messages that it processes. Slow clients process fewer; the tables compare
+        CPU per message.
     brokers : tuple of str
-        Where it makes sense.
+        The brokers that it runs on.
     """
 
     client: str
@@ -69,12 +70,12 @@ class Contender:
 
 @dataclass(frozen=True)
 class Target:
-    """A figure of each round, the median of which may be `limit` at most.
+    """A figure for each round. Its median may be at most `limit`.
 
     Attributes
     ----------
     needs : tuple of Contender
-        Without the results of one of them there is no figure.
+        The figure needs the results of all of them.
     """
 
     text: str
@@ -88,7 +89,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Shape:
-    """The records of a case, and the topic's partitions."""
+    """The shape of a case's records, and the topic's number of partitions."""
 
     value_size: int
     partitions: int
@@ -107,19 +108,19 @@ class Kind:
     Attributes
     ----------
     reads : bool
-        Whether it reads a topic that was filled before; else it publishes to one.
+        True: it reads a topic filled before. False: it publishes to a topic.
     measure : str
-        How much there is to do: ``"messages"``, ``"exchanges"`` (one at a time) or ``"memory"``.
+        The amount of work: ``"messages"``, ``"exchanges"`` (one at a time) or ``"memory"``.
     contenders : tuple of Contender
-        The subject first.
+        The subject comes first.
     floor, peer_floor : Contender
-        The C program that clients are put above, on the subject's and on the peer's librdkafka.
+        The C program to compare with, on the subject's and on the peer's librdkafka.
     shapes : tuple of Shape
-        What is run by default, the plainest first.
+        The default shapes, the simplest first.
     brokers : tuple of str
-        Where it makes sense.
+        The brokers that it runs on.
     most_rounds : int
-        More rounds are not for this one: it takes long, and varies little.
+        The maximum of rounds, for a kind that takes long and varies little.
     """
 
     name: str
@@ -177,7 +178,7 @@ def overhead_ratio(
     limit: float,
     judged: bool = True,
 ) -> Target:
-    """Each client above the C program."""
+    """The ratio of two overheads. Each is a client's CPU minus that of its C program."""
 
     def values(rows: Rows) -> list[float]:
         return ratios(
@@ -200,7 +201,7 @@ def p50_difference(own: Contender, other: Contender, limit: float) -> Target:
 def cpu_above(
     own: Contender, floor: Contender, times: float, limit: float, judged: bool = True
 ) -> Target:
-    """CPU of a message above a multiple of the C program's."""
+    """CPU of a message minus a multiple of the C program's."""
 
     def values(rows: Rows) -> list[float]:
         multiples = [times * cost for cost in column(rows[floor.name], "cpu_us")]
@@ -213,9 +214,9 @@ def cpu_above(
 def peak_ratio(
     own: Contender, floor: Contender, limit: float, held: int = 0, growth: bool = False
 ) -> Target:
-    """Peak memory, less ``held`` bytes for each record; of ``growth``, less what there was before.
+    """Peak memory minus ``held`` bytes a record; with ``growth``, also minus the start value.
 
-    The growth is not judged: it leaves out the interpreter and what it has imported.
+    The growth has no verdict. It excludes the interpreter and its imports.
     """
 
     def peaks(results: list[Result], bytes_held: int) -> list[float]:
@@ -236,7 +237,7 @@ def peak_ratio(
 
 
 def with_same_library(kind: Kind) -> Kind:
-    """The kind with the subject on the peer's librdkafka besides."""
+    """Add the subject on the peer's librdkafka to a kind."""
     own = replace(kind.subject, client=SAME)
     figures = tuple(
         overhead_ratio(own, kind.peer_floor, contender, kind.peer_floor, math.nan, judged=False)
@@ -248,7 +249,7 @@ def with_same_library(kind: Kind) -> Kind:
 
 
 def with_before(kind: Kind) -> Kind:
-    """The kind with another build of the subject besides, which must not cost less."""
+    """Add another build of the subject to a kind. The target: it must not cost less."""
     key, text = {
         "exchanges": ("p50_us", "p50"),
         "memory": ("peak_rss_kb", "peak"),

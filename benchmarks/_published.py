@@ -1,8 +1,8 @@
-"""The published pip-services4-kafka, beside the one of the same name that is installed.
+"""The published pip-services4-kafka, which has the same import name as our package.
 
-It cannot be installed on a current Python: it asks for a confluent_kafka that has no wheel there.
-It runs on the one that the benchmarks install, so its own files are enough: pip puts them into a
-folder of the user's cache, which stands first in the path of its processes.
+pip cannot install it on a current Python, because it requires a confluent_kafka that has no wheel
+there. It works with the version that the benchmarks install. So pip installs its files alone into
+a folder of the user's cache. That folder comes first on the path of the package's processes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 VERSION = "0.0.2"
 REQUIREMENT = f"pip-services4-kafka=={VERSION}"
 TIMEOUT = 120
-"""Seconds for pip."""
+"""The time limit for pip, s."""
 
 
 def cache_folder() -> Path:
-    """Where the build keeps what it has fetched, too."""
+    """The cache folder of the build."""
     if chosen := os.environ.get("CYKAFKA_CACHE_DIR"):
         return Path(chosen).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 def find_published() -> tuple[Path | None, str]:
-    """The folder to put into the path, and why there is none."""
+    """The folder for the path, or None and the reason."""
     folder = cache_folder() / "benchmarks" / REQUIREMENT
     if folder.is_dir():
         return folder, ""
@@ -40,7 +40,7 @@ def find_published() -> tuple[Path | None, str]:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
-            return None, f"pip did not fetch {REQUIREMENT} in {TIMEOUT} s"
+            return None, f"pip did not fetch {REQUIREMENT} within {TIMEOUT} s"
         if done.returncode:
             said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
             return None, f"pip did not fetch {REQUIREMENT}: {said[-1]}"

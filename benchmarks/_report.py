@@ -29,16 +29,16 @@ LATENCY_TITLES = ("p50 us", "p99 us", "p99.9 us")
 
 @dataclass(frozen=True)
 class Run:
-    """All that was measured on one broker.
+    """All measurements on one broker.
 
     Attributes
     ----------
     about : dict of str to str
-        Machine, versions, broker and the like, for the reader.
+        The head of the report: machine, versions, broker and so on.
     rows : dict of str to Rows
         Results by case.
     missing : dict of str to dict of str to str
-        By case: why a contender has no results.
+        By case and contender: the reason of missing results.
     """
 
     broker: str
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether the subject and the C programs did all their work."""
+        """Whether the subject and the C programs completed all cases."""
         return not any(
             contender.name in self.missing[case.name]
             for case in self.cases
@@ -77,7 +77,7 @@ class Run:
 
     @classmethod
     def read(cls, path: Path) -> Run:
-        """What :meth:`write` wrote; targets are those of today."""
+        """Read a record of :meth:`write`. The targets are the current ones."""
         record = json.loads(path.read_text())
         kinds = {kind.name: kind for kind in KINDS}
 
@@ -101,7 +101,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Judged:
-    """A target and what came of it."""
+    """A target, its figure and its verdict."""
 
     target: Target
     figure: Spread
@@ -136,7 +136,7 @@ def spread(value: Spread, digits: int = 2) -> str:
 
 
 def format_rows(rows: list[tuple[str, ...]], left: int = 1) -> list[str]:
-    """Columns of one width; the first ``left`` begin at the left."""
+    """Align columns; the first ``left`` to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
     return [
         "  "
@@ -149,7 +149,7 @@ def format_rows(rows: list[tuple[str, ...]], left: int = 1) -> list[str]:
 
 
 def case_row(case: Case, contender: Contender, rows: Rows) -> tuple[str, ...]:
-    """A contender's line of a case's table."""
+    """A contender's line in a case's table."""
     results = rows[contender.name]
     # Below an overhead stands the C program on the same librdkafka; C is compared with C.
     above = case.kind.floor if contender.in_c else case.kind.floor_of(contender)
@@ -202,11 +202,11 @@ def case_lines(case: Case, run: Run) -> list[str]:
 
 
 def run_lines(run: Run) -> list[str]:
-    """Everything about a run, as it is printed."""
+    """The whole report of a run."""
     lines = [f"{what}: {value}" for what, value in run.about.items()]
     lines.append(
         f"{run.rounds} rounds; median (lowest..highest) of the rounds; ratios and differences are "
-        f"paired by round; CPU is the client process's, user and system"
+        f"paired by round; CPU is user and system time of the client process"
     )
     for case in run.cases:
         lines += case_lines(case, run)

@@ -1,4 +1,4 @@
-"""The interleaved rounds: each contender of each case in a fresh process."""
+"""The interleaved rounds. Each contender of each case runs in a fresh process."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from _published import VERSION, find_published
 from clients._section import CHUNK
 
 CASE_TIMEOUT = 600
-"""Seconds after which a process is given up."""
+"""The time limit of a process, s."""
 RECORD_OVERHEAD = 10
-"""Bytes of a record in a batch besides what it carries, about."""
+"""The approximate size of a record in a batch without its value, bytes."""
 KEYED_OVERHEAD = 60
-"""Bytes of a key and two headers, about."""
+"""The approximate size of a key and two headers, bytes."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """Where a contender's client comes from.
+    """The client of a contender: its module or its C programs.
 
     Attributes
     ----------
     missing : str
-        Why it cannot run; empty if it can.
+        The reason why it cannot run; empty if it can.
     library : Library or None
-        The librdkafka it must report.
+        The librdkafka that it must report.
     programs : Path or None
-        Of a floor: the folder of the C programs.
+        For a floor: the folder of the C programs.
     """
 
     version: str = ""
@@ -53,7 +53,7 @@ class Client:
 
 
 def find_client(name: str, module: str) -> Client:
-    """A Python client without a library of ours to compare with, or why it is missing."""
+    """A Python client without a check of its librdkafka, or the reason why it is missing."""
     if importlib.util.find_spec(module) is None:
         return Client(missing="not installed")
     distribution = {"kafka": "kafka-python"}.get(module, module)
@@ -62,20 +62,20 @@ def find_client(name: str, module: str) -> Client:
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much work a case is.
+    """The amount of work of a case.
 
     Attributes
     ----------
     messages : int
-        Of a publishing process, at 100 B.
+        Messages of a publishing process, at 100 B.
     bytes : int
-        Most that such a process publishes: larger records are fewer.
+        The most bytes of such a process. It publishes fewer records if they are larger.
     exchanges : int
-        Of the cases that send one at a time.
+        Messages in the cases that send one at a time.
     memory_messages : int
-        Of the memory case.
+        Messages in the memory case.
     partition_bytes : int
-        Preloaded in each of many partitions; a topic of one partition gets as much as all these.
+        Bytes to preload into each of many partitions. A topic with one partition gets their sum.
     """
 
     messages: int
@@ -87,7 +87,7 @@ class Amounts:
 
 @dataclass(frozen=True)
 class Work:
-    """How much a process does: the numbers of its command line."""
+    """The amount of work of a process: the numbers of its command line."""
 
     messages: int
     value_size: int
@@ -95,20 +95,20 @@ class Work:
 
 
 def preloaded(shape: Shape, many: int, amounts: Amounts) -> int:
-    """Records in each partition of a topic to read."""
+    """The number of records in each partition of a topic to read."""
     overhead = RECORD_OVERHEAD + (KEYED_OVERHEAD if shape.keyed else 0)
     in_topic = many * amounts.partition_bytes / (shape.value_size + overhead)
     return max(int(in_topic / shape.partitions), 1)
 
 
 def plan(case: Case, contender: Contender, many: int, amounts: Amounts) -> Work:
-    """A contender's part of a case."""
+    """The work of a contender in a case."""
     shape, share = case.shape, contender.share
     if case.kind.reads:
         in_partition = preloaded(shape, many, amounts)
         if shape.partitions == 1:
             return Work(max(int(in_partition * share), 1), shape.value_size, 1)
-        # Whole partitions, so that what was fetched is what is counted.
+        # Whole partitions, so that a client fetches only records that it counts.
         partitions = max(round(shape.partitions * share), 1)
         return Work(in_partition * partitions, shape.value_size, partitions)
     if case.kind.measure == "exchanges":
@@ -129,19 +129,19 @@ def command(contender: Contender, client: Client) -> list[str]:
 
 def reason_to_miss(contender: Contender, client: Client, broker: Broker) -> str:
     if broker.name not in contender.brokers:
-        return f"not on the {broker.name} broker"
+        return f"does not run on the {broker.name} broker"
     return client.missing
 
 
 class ContenderError(Exception):
-    """A contender did not do its work.
+    """A contender failed.
 
     Parameters
     ----------
     reason : str
         One line.
     details : str
-        What the process said.
+        The error output of the process.
     """
 
     def __init__(self, reason: str, details: str = "") -> None:
@@ -152,7 +152,7 @@ class ContenderError(Exception):
 def run(
     case: Case, contender: Contender, client: Client, broker: Broker, topic: str, work: Work
 ) -> Result:
-    """One fresh process; what it measured."""
+    """Run one fresh process. Returns its measurements."""
     reads = case.kind.reads
     given = nullcontext(topic) if reads else broker.fresh(topic, work.partitions)
     with given as name:
@@ -172,7 +172,7 @@ def run(
                 env={**os.environ, **client.environment},
             )
         except subprocess.TimeoutExpired:
-            raise ContenderError(f"not done in {CASE_TIMEOUT} s") from None
+            raise ContenderError(f"timed out after {CASE_TIMEOUT} s") from None
         if done.returncode:
             said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
             raise ContenderError(said[-1], done.stderr)
@@ -180,22 +180,24 @@ def run(
         version = result.pop("librdkafka", "")
         if client.library is not None and version != client.library.version:
             expected = client.library.version
-            raise ContenderError(f"ran on librdkafka {version}, not {expected}")
+            raise ContenderError(f"expected librdkafka {expected}, got {version}")
         if not reads:
             arrived = broker.end_offsets(name, work.partitions) - before
             if arrived != result["produced"]:
-                raise ContenderError(f"{arrived} records arrived, not {result['produced']}")
+                raise ContenderError(
+                    f"expected {result['produced']} new records in the topic, got {arrived}"
+                )
     result["cpu_us"] = (result["cpu_user"] + result["cpu_sys"]) * 1e6 / result["messages"]
     return result
 
 
 @dataclass
 class Measured:
-    """What the rounds gave: by case, then by contender."""
+    """The results of the rounds, by case, then by contender."""
 
     rows: dict[str, Rows]
     missing: dict[str, dict[str, str]]
-    """Why a contender of a case has no results."""
+    """The reason why a contender of a case has no results."""
 
 
 def run_rounds(
@@ -208,11 +210,11 @@ def run_rounds(
     rounds: int,
     progress: Callable[[str], None],
 ) -> Measured:
-    """Every contender does every case once a round, one at a time, in shuffled order.
+    """Run every contender of every case once a round, one at a time, in shuffled order.
 
-    What disturbs the machine for a while then disturbs all of them, and a ratio is made of
-    numbers measured within seconds of each other. A contender that fails is left out of its
-    case from then on, and the report says why.
+    So a disturbance of the machine affects all contenders, and a ratio compares numbers measured
+    within seconds of each other. After a failure, a contender no longer runs in its case, and the
+    report states the reason.
     """
     cases = list(cases)
     measured = Measured({}, {})
@@ -260,7 +262,7 @@ def find_clients(
     floors: dict[str, Path],
     peer_library: Library | str,
 ) -> dict[str, Client]:
-    """The clients by name; those that are missing say why."""
+    """The clients by name, also missing ones with the reason."""
     found = {
         C: Client(subject_library.version, library=subject_library, programs=floors[C]),
         SUBJECT: Client(
@@ -292,7 +294,7 @@ def find_clients(
 
 
 def preload(programs: Path, broker: Broker, topic: str, shape: Shape, in_partition: int) -> None:
-    """Fill the partitions to read, and the small topic that readers warm up on."""
+    """Fill the partitions to read, and the small topic for the readers' warm-up."""
     mode = "preload_keyed" if shape.keyed else "preload"
     warm_size = min(shape.value_size, 100)
     for name, messages, size, partitions in (
@@ -301,7 +303,7 @@ def preload(programs: Path, broker: Broker, topic: str, shape: Shape, in_partiti
     ):
         broker.create(name, partitions)
         broker.end_offsets(name, partitions)
-        # A long linger fills the batches: the readers then fetch the same ones every time.
+        # A long linger fills the batches, so that readers fetch the same batches in each run.
         config = [
             f"bootstrap.servers={broker.bootstrap_servers}",
             "linger.ms=1000",

@@ -1,4 +1,4 @@
-"""The chart of a run of the Spark benchmark: bars by case, lines over partitions."""
+"""The chart of a Spark benchmark run: bars by case, lines over the number of partitions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from _figures import Spread
 from _spark_report import SparkRun
 from _spark_suite import JVM, ONE, OURS, Case
 
-assert matplotlib  # its settings are those of the other charts
+assert matplotlib  # imported for the settings of _charts
 
-# Okabe and Ito's palette, as the other charts have it.
+# Okabe and Ito's palette, as in the other charts.
 COLORS = {OURS: "#0072B2", JVM: "#E69F00", "empty": "#999999", "spark": "#999999"}
 WIDTH, PANEL, LABELS, ROW, HEAD, GAP = 12.0, 6.0, 2.6, 0.27, 0.85, 0.75
 CURVE_ROWS = 7
 
 
 def draw_run(run: SparkRun, path: Path) -> None:
-    """All cases, in two columns."""
+    """Draw all cases in two columns."""
     cases = [case for case in run.cases if any(run.rows[case.name].values())]
     lines = [cases[at : at + 2] for at in range(0, len(cases), 2)]
     places = [
@@ -43,7 +43,7 @@ def draw_run(run: SparkRun, path: Path) -> None:
             )
             axes = figure.add_axes(box)
             (draw_curves if case.curve else draw_bars)(axes, case, run)
-            # From the left edge of the labels, so that there is room.
+            # Start at the left edge of the labels, which leaves room for long names.
             left = -72 * (labels - 0.1)
             for text, up, style in (
                 (case.name, 16, {"fontsize": 9.5, "fontweight": "bold", "color": INK}),
@@ -66,8 +66,8 @@ def draw_run(run: SparkRun, path: Path) -> None:
         (
             f"Spark {about['Spark']}, local[2]; {about['JVM connector']}; {about['broker']}; "
             f"{about['CPU']}; Python {about['Python']}",
-            f"{about['rows']}; medians of {run.rounds} rounds, the whiskers from the lowest to "
-            "the highest; cykafka by Unix domain sockets unless TCP is named",
+            f"{about['rows']}; medians of {run.rounds} rounds; whiskers: lowest to highest round; "
+            "cykafka by Unix domain sockets unless the name says TCP",
         )
     ):
         place = 1 - (0.5 + 0.16 * number) / height
@@ -111,7 +111,7 @@ def draw_bars(axes: Axes, case: Case, run: SparkRun) -> None:
 
 
 def draw_curves(axes: Axes, case: Case, run: SparkRun) -> None:
-    """Contenders are called after their line and the number of partitions."""
+    """Draw lines. A contender's name is its line's name and the number of partitions."""
     values = run.values(case)
     curves: dict[str, list[tuple[int, Spread]]] = defaultdict(list)
     styles = {}

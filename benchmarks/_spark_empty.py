@@ -1,4 +1,4 @@
-"""A streaming source that does nothing: what Spark asks of any source in Python, and no more."""
+"""A streaming source that reads nothing: the minimum that Spark requires of a Python source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 2
 
 
 class EmptySource(DataSource):
-    """Two rows a micro-batch, made of nothing."""
+    """Two constant rows per micro-batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -33,7 +33,7 @@ class EmptySource(DataSource):
 
 
 class EmptyReader(DataSourceStreamReader):
-    """One range a micro-batch, as a topic of one partition has."""
+    """One range per micro-batch, like a topic with one partition."""
 
     def __init__(self) -> None:
         self._at = 0

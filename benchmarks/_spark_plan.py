@@ -1,4 +1,4 @@
-"""What the planner costs on the driver: many partitions, and brokers that answer at once."""
+"""The cost of the planner on the driver, with many partitions and simulated brokers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cykafka.spark.stream import StreamPlan
 TOPICS = 10
 REPEATS = 5
 RECORDS = 50_000
-"""New ones in each partition."""
+"""New records in each partition."""
 
 
 class FakeConsumer:
-    """Answers of a cluster, made before they are asked for."""
+    """A consumer with prepared answers of a cluster."""
 
     def __init__(self, partitions: int) -> None:
         each = partitions // TOPICS
@@ -57,7 +57,7 @@ class FakeConsumer:
 
 
 def plan_ms(kind: str, partitions: int) -> Result:
-    """Milliseconds from the brokers' answers to tasks, of a batch or micro-batch; the median."""
+    """The median time from the brokers' answers to tasks, ms, for a batch or a micro-batch."""
     fake = FakeConsumer(partitions)
     given = {
         "kafka.bootstrap.servers": "nowhere:9092",
@@ -81,7 +81,7 @@ def _batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
 
 
 def _micro_batch(given: dict[str, str], fake: FakeConsumer) -> Callable[[], int]:
-    """With the JSON that Spark hands to and fro, and a limit."""
+    """Plan with a limit, and with the JSON that Spark passes in both directions."""
     limit = len(fake) * RECORDS // 10
     plan = StreamPlan(ReadOptions.of({**given, "maxOffsetsPerTrigger": str(limit)}, "stream"))
     plan.planner._open = fake.opened()

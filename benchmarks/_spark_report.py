@@ -1,4 +1,4 @@
-"""Tables, verdicts and the record of a run of the Spark benchmark."""
+"""Tables, verdicts and the record of a Spark benchmark run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from _spark_suite import CASES, WARM_UPS, Case, Contender, Target
 
 @dataclass(frozen=True)
 class SparkRun:
-    """All that was measured.
+    """All measurements of a run.
 
     Attributes
     ----------
     about : dict of str to str
-        Machine, versions and the like, for the reader.
+        The head of the report: machine, versions and so on.
     rows : dict of str to dict of str to list of Result
         Results by case and contender.
     missing : dict of str to dict of str to str
-        By case: why a contender has no results.
+        By case and contender: the reason of missing results.
     """
 
     about: dict[str, str]
@@ -33,7 +33,7 @@ class SparkRun:
 
     @property
     def complete(self) -> bool:
-        """Whether all did all their work."""
+        """Whether every contender completed all its cases."""
         return not any(self.missing.values())
 
     def values(self, case: Case) -> dict[str, list[float]]:
@@ -44,7 +44,7 @@ class SparkRun:
         }
 
     def judged(self, case: Case) -> list[tuple[Target, Spread | None]]:
-        """The targets and what was measured; None if somebody has no results."""
+        """The targets and their figures; None if a contender has no results."""
         values = self.values(case)
         return [
             (
@@ -78,7 +78,7 @@ class SparkRun:
 
     @classmethod
     def read(cls, path: Path) -> SparkRun:
-        """What :meth:`write` wrote; targets are those of today."""
+        """Read a record of :meth:`write`. The targets are the current ones."""
         record = json.loads(path.read_text())
         by_name = {case["name"]: case for case in record["cases"]}
         return cls(
@@ -111,7 +111,7 @@ def case_lines(case: Case, run: SparkRun) -> list[str]:
     lines += [f"  {name}: {why}" for name, why in missing.items()]
     for target, figure in run.judged(case):
         if figure is None:
-            lines.append(f"  {target.text}: not judged, for want of results")
+            lines.append(f"  {target.text}: not judged: results are missing")
             continue
         line = f"  {target.text}: {spread(figure)}{target.unit}"
         if target.judged:
@@ -121,11 +121,11 @@ def case_lines(case: Case, run: SparkRun) -> list[str]:
 
 
 def run_lines(run: SparkRun) -> list[str]:
-    """Everything about a run, as it is printed."""
+    """The whole report of a run."""
     lines = [f"{what}: {value}" for what, value in run.about.items()]
     lines.append(
-        f"{run.rounds} rounds after {WARM_UPS} to warm up; median (lowest..highest); ratios and "
-        "differences are paired by round; CPU is Java's and Python's together"
+        f"{run.rounds} rounds after {WARM_UPS} warm-up rounds; median (lowest..highest); ratios "
+        "and differences are paired by round; CPU is the sum of Java's and Python's"
     )
     for case in run.cases:
         lines += case_lines(case, run)

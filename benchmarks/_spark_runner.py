@@ -1,4 +1,4 @@
-"""Sessions of Spark, the rounds in which they work, and the planning that needs no Spark."""
+"""Spark sessions, the interleaved rounds, and the planning case, which needs no Spark."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ CHUNK = 100_000
 
 
 class ContenderError(Exception):
-    """A contender did not do its work; one line, and more below it."""
+    """A contender failed. The first line of the text is a summary."""
 
 
 class Session:
-    """A session of Spark in a process of its own.
+    """A Spark session in a separate process.
 
     Parameters
     ----------
@@ -68,13 +68,13 @@ class Session:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Workers find the empty source there.
+            # Spark's Python workers import the empty source from there.
             env={**os.environ, "PYTHONPATH": str(HERE)},
         )
         self.version = self._answer()["spark"]
 
     def do(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Have it work; what it measured."""
+        """Run a command in the session. Returns its measurements."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
@@ -87,7 +87,7 @@ class Session:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchmarkError(f"a session of Spark ended with status {self._process.wait()}")
+            raise BenchmarkError(f"a Spark session ended with status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -96,7 +96,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions by name; a context manager."""
+    """The sessions by name. A context manager."""
 
     def __init__(self, names: Iterable[str]) -> None:
         with ExitStack() as stack:
@@ -131,7 +131,7 @@ class Sessions:
 
 
 def fill(broker: RealBroker, topic: str, partitions: int, rows: int) -> None:
-    """So many records in turns over the partitions, in batches as large as they get."""
+    """Send records to the partitions in turns, in the largest possible batches."""
     broker.create(topic, partitions)
     dice = np.random.default_rng(20)
     config = {
@@ -154,12 +154,12 @@ def fill(broker: RealBroker, topic: str, partitions: int, rows: int) -> None:
             done += count
     found = broker.end_offsets(topic, partitions)
     if found != rows:
-        raise BenchmarkError(f"{topic}: {found} records arrived, not {rows}")
+        raise BenchmarkError(f"{topic}: expected {rows} records, got {found}")
 
 
 @dataclass
 class Measured:
-    """By case, then by contender: what the rounds gave, and why some have nothing."""
+    """The results, and the reasons of missing ones, by case, then by contender."""
 
     rows: dict[str, dict[str, list[Result]]]
     missing: dict[str, dict[str, str]]
@@ -174,10 +174,10 @@ def run_rounds(
     progress: Callable[[str], None],
     done: Callable[[Measured], None] = lambda _: None,
 ) -> Measured:
-    """Every contender does every case once a round, one at a time, in shuffled order.
+    """Run every contender of every case once a round, one at a time, in shuffled order.
 
-    Before the first round each does it WARM_UPS times unmeasured: Java compiles what runs often,
-    classes are loaded and workers started. After each round `done` gets what there is.
+    WARM_UPS unmeasured rounds come first, in which Java compiles hot code, loads classes and
+    starts workers. After each measured round, `done` gets all results so far.
     """
     measured = Measured(
         {case.name: {each.name: [] for each in case.contenders} for case in cases},
@@ -213,7 +213,7 @@ def run_rounds(
 
 
 def run(contender: Contender, sessions: Sessions, broker: RealBroker, place: Place) -> Result:
-    """One piece of work, and a look at whether it was done."""
+    """Run one command and check that it did all its work."""
     command = contender.command(place)
     if command["do"] == "plan":
         return plan_ms(command["kind"], command["partitions"])
@@ -223,7 +223,7 @@ def run(contender: Contender, sessions: Sessions, broker: RealBroker, place: Pla
             command["options"]["topic"] = topic
         answer = sessions[contender.session].do(command)
         if writes and (arrived := broker.end_offsets(topic, PARTITIONS)) != place.rows:
-            raise ContenderError(f"{arrived} records arrived, not {place.rows}")
+            raise ContenderError(f"expected {place.rows} records in the topic, got {arrived}")
     if answer.setdefault("rows", place.rows) != place.rows:
-        raise ContenderError(f"{answer['rows']} rows were read, not {place.rows}")
+        raise ContenderError(f"expected {place.rows} rows, read {answer['rows']}")
     return answer

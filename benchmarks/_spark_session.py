@@ -1,9 +1,10 @@
-"""A Spark session in a process of its own, which does one piece of work at a time.
+"""A Spark session in a separate process, which runs one command at a time.
 
     python _spark_session.py CONFIGURATION
 
-CONFIGURATION is a JSON object of Spark's settings. Commands are JSON lines on the standard input,
-each answered by one line on the standard output: what was measured, or ``{"error": ...}``.
+CONFIGURATION is a JSON object of Spark's settings. Commands are JSON lines on the standard input.
+The answer to each is one JSON line on the standard output: the measurements, or
+``{"error": ...}``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STREAM_TIMEOUT = 120.0
 
 
 def main() -> None:
-    # Java writes to the standard output as well.
+    # Java also writes to the standard output, so redirect it to the standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="cykafka-bench-spark-") as folder:
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 class Worker:
-    """The work, one method for each kind of it; what they return is measured in s."""
+    """The commands, one method each. They return their measurements, times in s."""
 
     def __init__(self, settings: dict[str, str], folder: Path) -> None:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -64,14 +65,14 @@ class Worker:
         self.spark.dataSource.register(EmptySource)
 
     def noop(self, source: str, options: dict[str, str], schema: str | None = None) -> Any:
-        """Read a topic to nowhere."""
+        """Read a topic and drop the rows."""
         frame = self._read(source, options, schema)
         with measured() as result:
             frame.write.format("noop").mode("overwrite").save()
         return result
 
     def sum(self, source: str, options: dict[str, str], schema: str | None = None) -> Any:
-        """`sum(length(value))`; the answer has the sum and the number of rows."""
+        """Compute `sum(length(value))`. The answer has the sum and the number of rows."""
         frame = self._read(source, options, schema)
         with measured() as result:
             [row] = frame.selectExpr(
@@ -80,21 +81,21 @@ class Worker:
         return {**result, "rows": row.rows, "bytes": row.bytes}
 
     def sink(self, source: str, options: dict[str, str], rows: int, tasks: int) -> Any:
-        """Write so many rows, with keys of 8 and values of 100 bytes."""
+        """Write `rows` rows with keys of 8 bytes and values of 100 bytes."""
         frame = self._records(rows, tasks)
         with measured() as result:
             frame.write.format(source).options(**options).mode("append").save()
         return result
 
     def rows_alone(self, rows: int, tasks: int) -> Any:
-        """What it costs to make the rows that `sink` writes."""
+        """Make the rows that `sink` writes, and drop them."""
         frame = self._records(rows, tasks)
         with measured() as result:
             frame.write.format("noop").mode("overwrite").save()
         return result
 
     def archive(self, source: str, options: dict[str, str], codec: str) -> Any:
-        """A topic to Parquet; the answer has the number of rows in the files."""
+        """Write a topic to Parquet. The answer has the number of rows in the files."""
         frame = self._read(source, options, None)
         path = str(self.folder / "archive")
         with measured() as result:
@@ -102,7 +103,10 @@ class Worker:
         return {**result, **self._remove(path)}
 
     def archive_job(self, servers: str, topic: str, codec: str) -> Any:
-        """The job `archive` in this session: a stream until all is done, headers included."""
+        """Run the job `archive` in this session: a stream that ends at the topic's end.
+
+        Unlike `archive`, it includes headers.
+        """
         from cykafka.spark.jobs import archive
         from cykafka.spark.jobs.config import load
         from cykafka.spark.jobs.config import JOBS
@@ -127,7 +131,7 @@ class Worker:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
     def stream(self, source: str, options: dict[str, str], batches: int) -> Any:
-        """Median durations of micro-batches to nowhere, in ms, as Spark reports them."""
+        """Run micro-batches and drop the rows. The answer has Spark's median durations, ms."""
         checkpoint = self.folder / "checkpoint"
         query = (
             self.spark.readStream.format(source)
@@ -141,7 +145,10 @@ class Worker:
             deadline = time.monotonic() + STREAM_TIMEOUT
             while len(done := busy(query)) < batches:
                 if query.exception() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{len(done)} micro-batches only: {query.exception()}")
+                    raise RuntimeError(
+                        f"expected {batches} micro-batches within {STREAM_TIMEOUT:g} s, got "
+                        f"{len(done)}: {query.exception()}"
+                    )
                 time.sleep(0.05)
         finally:
             query.stop()
@@ -159,7 +166,7 @@ class Worker:
         return (reader if schema is None else reader.schema(schema)).load()
 
     def _records(self, rows: int, tasks: int) -> Any:
-        # What is measured is the sink: these cost little to make.
+        # Cheap rows, because the case measures the sink.
         number = "cast(10000000 + id as string)"
         key = f"cast({number} as binary) as key"
         value = f"cast(concat({number}, '{'x' * 92}') as binary) as value"
@@ -174,7 +181,7 @@ class Worker:
 
 
 def busy(query: Any) -> list[dict[str, float]]:
-    """Durations of those micro-batches that read something, by step."""
+    """The durations of micro-batches that read rows, by step."""
     return [
         dict(progress["durationMs"])
         for progress in query.recentProgress
@@ -184,26 +191,26 @@ def busy(query: Any) -> list[dict[str, float]]:
 
 @contextmanager
 def measured() -> Iterator[dict[str, float]]:
-    """Seconds, and the CPU seconds of Java and of Python's workers together."""
+    """Measure wall-clock seconds, and CPU seconds of Java and of Python's workers together."""
     result: dict[str, float] = {}
     before = cpu_ticks()
     start = time.perf_counter()
     yield result
     result["wall"] = time.perf_counter() - start
-    # Each process by itself: Spark's daemon awaits no worker, so that what one has used is gone
-    # with it. One that ends meanwhile was idle.
+    # Add up the processes one by one: Spark's daemon does not wait for its workers, so the CPU
+    # time of an ended worker is lost. A worker that ends meanwhile was idle.
     ticks = sum(used - before.get(pid, 0) for pid, used in cpu_ticks().items())
     result["cpu"] = ticks / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_ticks() -> dict[int, int]:
-    """What this process and each that came of it has used, with those it has awaited."""
+    """CPU ticks by pid of this process and all its descendants, waited-for children included."""
     parents, used = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         pid = int(stat.parent.name)
         parents[pid] = int(fields[1])
         used[pid] = sum(map(int, fields[11:15]))

@@ -1,4 +1,4 @@
-"""The cases of the Spark benchmark: who takes part, with which settings, and the targets."""
+"""The cases of the Spark benchmark: their contenders, settings and targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSIONS: dict[str, dict[str, str]] = {
     UNIX: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "true"},
     ONE: {"spark.master": "local[1]", "spark.python.unix.domain.socket.enabled": "true"},
 }
-"""Settings of the sessions, by name. All of them run during the whole benchmark, one at a time."""
+"""The settings of each session. All sessions live during the whole run; one works at a time."""
 
 BASE = {
     "spark.app.name": "cykafka-benchmark",
@@ -26,34 +26,35 @@ BASE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # Longer than a busy machine takes to start a process.
+    # Longer than the start of a process on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 
 WARM_UPS = 3
-"""Rounds that are not measured; Java is slow until it has compiled what runs often."""
+"""Unmeasured rounds. Java is slow until it has compiled hot code."""
 PARTITIONS = 8
-"""Of the topic that is read, and of those that are written."""
+"""Partitions of the topics to read and to write."""
 SCALE_PARTITIONS = (1, 2, 8, 32, 128)
 PLANNED_PARTITIONS = (100, 1_000, 10_000)
 VALUE_SIZE, KEY_SIZE = 100, 8
 CODEC = "zstd"
-"""Of the Parquet files; the default of the job `archive`."""
+"""The codec of the Parquet files; the default of the job `archive`."""
 STREAM_BATCHES = 40
-"""Micro-batches of a run, of which the first ten are left out."""
+"""Micro-batches of a run. The first ten are not counted."""
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
 
 VALUE_ONLY = "value binary"
 
-# What librdkafka's batches are like, for the other producer: its defaults are 0 and 16,384.
+# Settings that give Java's producer batches like librdkafka's. Its defaults for the first two are
+# 0 and 16,384.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "268435456"}
 
 
 @dataclass(frozen=True)
 class Place:
-    """What the cases work on.
+    """The topics and amounts of the cases.
 
     Attributes
     ----------
@@ -61,9 +62,9 @@ class Place:
     topics : dict of int to str
         Topics to read, by their number of partitions.
     stream_topic : str
-        One partition, with records enough for a stream.
+        A topic with one partition and enough records for a stream.
     rows : int
-        In each of the topics.
+        Rows in each of `topics`.
     batches : int
         Micro-batches of a run.
     """
@@ -86,11 +87,11 @@ class Contender:
     ----------
     name : str
     session : str
-        Of SESSIONS, or NONE.
+        A key of SESSIONS, or NONE.
     command : callable
-        Returns the session's command; ``TOPIC`` in it becomes a fresh topic.
+        Returns the session's command. ``TOPIC`` in it becomes a new topic.
     source : str
-        JVM, OURS, or another label; it sets the color.
+        JVM, OURS, or another label. It sets the color.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Target:
-    """A figure of two contenders in the same round, and what it should be."""
+    """A figure that compares two contenders in the same round, and its limit."""
 
     text: str
     own: str
@@ -130,7 +131,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Case:
-    """A table and a panel of the chart."""
+    """A case: a table and a panel of the chart."""
 
     name: str
     title: str
@@ -140,7 +141,7 @@ class Case:
     targets: tuple[Target, ...] = ()
     quick: bool = True
     curve: bool = field(default=False)
-    """Drawn as lines over the number of partitions."""
+    """Whether the chart draws lines over the number of partitions."""
 
 
 def rate(result: Result) -> float:
@@ -161,7 +162,7 @@ def times(text: str, own: str, other: str, limit: float, judged: bool = True) ->
 
 
 def _to_jvm(limit: float) -> tuple[Target, Target]:
-    """The rate to the JVM connector's, and by TCP as that one has it."""
+    """The ratio to the JVM connector's rate, by Unix domain sockets and by TCP."""
     return (
         times("rate to the JVM connector's", "cykafka", "JVM connector", limit),
         times("the same by TCP", "cykafka, TCP", "JVM connector", limit, judged=False),
@@ -211,7 +212,7 @@ def _stream(source: str) -> Callable[[Place], Command]:
 
 def _three(make: Callable[[str], Any]) -> tuple[Contender, ...]:
     return (
-        # In the session of what it is judged against: then Java has compiled as much for both.
+        # In the session of "cykafka", because Java has then compiled as much for both.
         Contender("JVM connector", UNIX, make(JVM), JVM),
         Contender("cykafka, TCP", TCP, make(OURS), OURS),
         Contender("cykafka", UNIX, make(OURS), OURS),

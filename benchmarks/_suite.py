@@ -1,4 +1,4 @@
-"""The cases: what is done, by whom, with which settings, and the targets."""
+"""The cases: their work, contenders, settings and targets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from _model import (
 )
 
 MANY = 16
-"""Partitions of a topic that is published to, where it is not one."""
+"""Partitions of a topic to publish to, in the shapes with many."""
 CONSUMED = 64
-"""Partitions of a topic that is read, where it is not one: the mock keeps 5 MB of each."""
+"""Partitions of a topic to read, in the shapes with many. The mock keeps 5 MB of each."""
 
 # --- contenders ---------------------------------------------------------------------------
 
@@ -75,11 +75,11 @@ PEER_ARROW_OUT = Contender(PEER, "to_pylist, produce", f"{PRODUCING}:produce_arr
 PEER_CONSUME = Contender(PEER, "consume", f"{CONSUMING}:consume")
 PEER_ARROW_IN = Contender(PEER, "consume, pyarrow", f"{CONSUMING}:consume_arrow")
 
-# --- settings: librdkafka's; clients/with_*.py have the equivalents of the others ----------
+# --- settings of librdkafka; clients/with_*.py translate them for the other clients -------
 
 PRODUCER = {"queue.buffering.max.messages": "1000000"}
-# Small requests, one at a time, are slower than publishing: the queue is full, as before a slow
-# broker. Else the peak would say how quick the broker was.
+# Small requests, one at a time, are slower than publishing. So the queue is full, as with a slow
+# broker; otherwise the peak would depend on the broker's speed.
 BOUNDED = {
     "queue.buffering.max.messages": "10000000",
     "queue.buffering.max.kbytes": "65536",
@@ -88,7 +88,7 @@ BOUNDED = {
 }
 UNSERVED = {"queue.buffering.max.messages": "2000000"}
 AT_ONCE = {"linger.ms": "0"}
-# With the default back-off a fast reader stalls for a second whenever its queue is full.
+# With the default backoff a fast reader stalls for a second whenever its queue is full.
 CONSUMER = {
     "group.id": "bench",
     "enable.auto.commit": "false",

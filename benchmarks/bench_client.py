@@ -1,11 +1,11 @@
-"""What a Kafka client costs: cykafka, its peers, and C programs making the same librdkafka calls.
+"""Measure the cost of a message with cykafka, its peers, and C programs on librdkafka.
 
-Every contender of every case runs in a process of its own, in interleaved rounds on one broker.
-Prints a table for each case and whether cykafka meets its targets, and writes a record and charts
-into benchmarks/results. README.md tells the method, the cases and the targets.
+Every contender of every case runs in a separate process, in interleaved rounds on one broker. This
+prints a table for each case and whether cykafka meets its targets. It writes a record and charts
+to benchmarks/results. README.md describes the method, the cases and the targets.
 
-    python benchmarks/bench_client.py                          the whole, on the mock and on Kafka
-    python benchmarks/bench_client.py --quick --broker mock    a look, two minutes
+    python benchmarks/bench_client.py                          everything, on the mock and on Kafka
+    python benchmarks/bench_client.py --quick --broker mock    a short look, two minutes
     python benchmarks/bench_client.py --cases publish consume_batch --sizes 100 1000
     python benchmarks/bench_client.py --cases memory --memory-messages 2000000 --rounds 3
     python benchmarks/bench_client.py --from FOLDER/real.json --chart docs/benchmark.svg
@@ -48,7 +48,7 @@ from cykafka.testing import KafkaCluster
 
 RESULTS = Path(__file__).parent / "results"
 KAFKA_SETTINGS = {
-    # Deleted topics leave the disk soon, and what is too old while it is published to.
+    # Free the disk of deleted topics, and of old records of live ones, soon.
     "log.segment.delete.delay.ms": "1000",
     "log.retention.check.interval.ms": "5000",
 }
@@ -59,12 +59,12 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [kind.name for kind in KINDS]
-    what = parser.add_argument_group("what is measured")
+    what = parser.add_argument_group("what to measure")
     what.add_argument(
         "--cases", nargs="+", choices=names, default=names, metavar="CASE", help=", ".join(names)
     )
     what.add_argument(
-        "--sizes", nargs="+", type=int, metavar="BYTES", help="of a value, instead of the cases'"
+        "--sizes", nargs="+", type=int, metavar="BYTES", help="value sizes, instead of the cases'"
     )
     what.add_argument(
         "--partitions",
@@ -75,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
     what.add_argument(
         "--keyed",
         action="store_true",
-        help="read records with a key and two headers only",
+        help="read only records with a key and two headers",
     )
     peers = list(MODULES)[1:]
     what.add_argument(
@@ -86,8 +86,8 @@ def parse_arguments() -> argparse.Namespace:
         metavar="PEER",
         help=f"leave out peers: {', '.join(peers)}",
     )
-    what.add_argument("--list", action="store_true", help="list the cases and targets, and end")
-    what.add_argument("--subject", default=SUBJECT, help="module judged (%(default)s)")
+    what.add_argument("--list", action="store_true", help="list the cases and targets, and exit")
+    what.add_argument("--subject", default=SUBJECT, help="the module to judge (%(default)s)")
     what.add_argument(
         "--same-library",
         action="store_true",
@@ -97,40 +97,40 @@ def parse_arguments() -> argparse.Namespace:
         "--before",
         type=Path,
         metavar="FOLDER",
-        help="also run the cykafka that `pip install --target FOLDER` put there, and compare",
+        help="also run the cykafka installed by `pip install --target FOLDER`, and compare",
     )
-    amount = parser.add_argument_group("how much")
+    amount = parser.add_argument_group("how much to measure")
     amount.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
     amount.add_argument(
         "--messages",
         type=int,
         default=1_000_000,
-        help="of a process that publishes; larger values are fewer, 256 MB (%(default)s)",
+        help="messages of a publishing process, at most 256 MB (%(default)s)",
     )
     amount.add_argument(
         "--exchanges",
         type=int,
         default=3_000,
-        help="of the cases that send one message at a time (%(default)s)",
+        help="messages in the cases that send one at a time (%(default)s)",
     )
     amount.add_argument(
         "--memory-messages",
         type=int,
         default=10_000_000,
-        help="of the memory case (%(default)s)",
+        help="messages in the memory case (%(default)s)",
     )
     amount.add_argument(
         "--partition-mb",
         type=float,
         default=4,
-        help=f"filled in each of {CONSUMED} partitions to read (%(default)s; the mock keeps 5)",
+        help=f"MB in each of {CONSUMED} partitions to read (%(default)s; the mock keeps 5)",
     )
     amount.add_argument(
         "--quick",
         action="store_true",
-        help="2 rounds of less work, the plainest records of each case: a look, no judgment",
+        help="2 rounds of less work, only the first shape of each case; not for verdicts",
     )
-    where = parser.add_argument_group("where")
+    where = parser.add_argument_group("where to measure")
     where.add_argument(
         "--broker",
         choices=(*BROKERS, "both"),
@@ -139,13 +139,14 @@ def parse_arguments() -> argparse.Namespace:
         "(%(default)s)",
     )
     where.add_argument(
-        "--bootstrap-servers", help="a running cluster in its place; topics are made and deleted"
+        "--bootstrap-servers",
+        help="a running cluster instead; the benchmark creates and deletes topics there",
     )
     where.add_argument(
         "--librdkafka-prefix",
         type=Path,
-        help="where include/librdkafka is; default: $CYKAFKA_LIBRDKAFKA_PREFIX, else what "
-        "vendor/librdkafka.py finds",
+        help="the folder of include/librdkafka; default: $CYKAFKA_LIBRDKAFKA_PREFIX, else the "
+        "one that vendor/librdkafka.py finds",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -153,10 +154,10 @@ def parse_arguments() -> argparse.Namespace:
         type=Path,
         default=RESULTS,
         metavar="FOLDER",
-        help="for BROKER.json, BROKER.txt, BROKER.svg and BROKER.png (%(default)s)",
+        help="the folder for BROKER.json, .txt, .svg and .png (%(default)s)",
     )
     output.add_argument(
-        "--chart", type=Path, help="write the chart of the headline cases (.svg or .png)"
+        "--chart", type=Path, help="also write the chart of the README's cases (.svg or .png)"
     )
     output.add_argument(
         "--from",
@@ -164,7 +165,7 @@ def parse_arguments() -> argparse.Namespace:
         nargs="+",
         type=Path,
         metavar="JSON",
-        help="measure nothing: tables and charts of earlier runs",
+        help="do not measure; write tables and charts of earlier runs",
     )
     args = parser.parse_args()
     if args.quick:
@@ -175,12 +176,12 @@ def parse_arguments() -> argparse.Namespace:
         args.partition_mb = min(args.partition_mb, 0.5)
     numbers = (args.rounds, args.messages, args.exchanges, args.memory_messages, args.partition_mb)
     if min(*numbers, *(args.sizes or [1])) <= 0:
-        parser.error("the numbers must be positive")
+        parser.error("all numbers must be positive")
     return args
 
 
 def shapes_of(kind: Kind, args: argparse.Namespace) -> list[Shape]:
-    """The shapes of records that a kind is run with."""
+    """The shapes of records for a kind."""
     shapes = list(kind.shapes[:1] if args.quick else kind.shapes)
     many = CONSUMED if kind.reads else MANY
     if args.partitions and kind.measure != "exchanges":
@@ -194,13 +195,13 @@ def shapes_of(kind: Kind, args: argparse.Namespace) -> list[Shape]:
 
 
 def choose_cases(args: argparse.Namespace) -> list[Case]:
-    """The cases asked for, with the contenders that take part."""
+    """The requested cases with their contenders."""
     cases = []
     for kind in KINDS:
         if kind.name not in args.cases:
             continue
         if args.subject != SUBJECT and kind.subject.loop.startswith(("cykafka_", "pip_services")):
-            print(f"{kind.name}: left out: it is not of {args.subject}'s API", file=sys.stderr)
+            print(f"{kind.name}: skipped: {args.subject} lacks its API", file=sys.stderr)
             continue
         if args.same_library:
             kind = with_same_library(kind)
@@ -213,7 +214,7 @@ def choose_cases(args: argparse.Namespace) -> list[Case]:
 
 
 def prepare_clients(args: argparse.Namespace, cases: list[Case]) -> dict[str, Client]:
-    """The clients that the cases name; builds the C programs."""
+    """Find the clients of the cases, and build the C programs."""
     include = find_headers(args.librdkafka_prefix)
     subject = Library.of(args.subject)
     floors = {C: build(subject, include)}
@@ -234,11 +235,14 @@ def prepare_clients(args: argparse.Namespace, cases: list[Case]) -> dict[str, Cl
 
 
 def before_client(folder: Path, subject: Client) -> Client:
-    """The subject as it was installed into a folder."""
+    """The subject's build in a folder."""
     environment = {"PYTHONPATH": str(folder.resolve())}
     library = Library.of(subject.module, environment)
     if folder.resolve() not in library.path.parents:
-        raise BenchmarkError(f"--before {folder}: {subject.module} comes from {library.path}")
+        raise BenchmarkError(
+            f"--before {folder}: expected {subject.module} in this folder, but librdkafka is "
+            f"{library.path}; run pip install --target {folder} WHEEL"
+        )
     return replace(
         subject,
         version=f"{library.module_version} on librdkafka {library.version}, {folder}",
@@ -265,12 +269,12 @@ def describe(clients: dict[str, Client], broker: Broker, load: float) -> dict[st
             about[name] = client.missing or client.version
     module = clients[SUBJECT].module
     if module != SUBJECT:
-        about[SUBJECT] = f"in its place {module} {clients[SUBJECT].version}"
+        about[SUBJECT] = f"replaced by {module} {clients[SUBJECT].version}"
     return about
 
 
 def show_progress(text: str) -> None:
-    """One line that is overwritten, on a terminal; lines that are to stay end by themselves."""
+    """Print progress. On a terminal each line overwrites the last, unless that ended with \\n."""
     if sys.stderr.isatty():
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
     else:
@@ -280,7 +284,7 @@ def show_progress(text: str) -> None:
 def measure(
     args: argparse.Namespace, cases: list[Case], clients: dict[str, Client], broker: Broker
 ) -> Run:
-    """All rounds on one broker."""
+    """Run all rounds on one broker."""
     load = os.getloadavg()[0]
     if load > 1:
         print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
@@ -292,7 +296,7 @@ def measure(
     chosen = [case for case in cases if broker.name in case.kind.brokers]
     for case in cases:
         if case not in chosen:
-            print(f"{case.name}: not on the {broker.name} broker", file=sys.stderr)
+            print(f"{case.name}: does not run on the {broker.name} broker", file=sys.stderr)
     chosen = [case for case in chosen if not too_large(case, broker, amounts)]
     prefix = f"bench-{os.getpid()}"
     topics = {case.name: f"{prefix}-{number}" for number, case in enumerate(chosen)}
@@ -313,16 +317,16 @@ def measure(
 
 
 def too_large(case: Case, broker: Broker, amounts: Amounts) -> bool:
-    """Whether the mock would drop what is to be read, and says so."""
+    """Whether the mock would drop records of a case before they are read. Prints it."""
     in_partition = CONSUMED * amounts.partition_bytes / case.shape.partitions
     if case.kind.reads and broker.name == "mock" and in_partition > 5e6:
-        print(f"{case.name}: not on the mock: a partition keeps 5 MB", file=sys.stderr)
+        print(f"{case.name}: skipped: the mock keeps only 5 MB a partition", file=sys.stderr)
         return True
     return False
 
 
 def list_cases() -> None:
-    """What there is to measure, and the targets."""
+    """Print the cases and their targets."""
     for kind in KINDS:
         where = "" if len(kind.brokers) > 1 else f" (on the {kind.brokers[0]} broker)"
         print(f"{kind.name}: {kind.title}{where}")
@@ -336,7 +340,7 @@ def list_cases() -> None:
 def measure_all(args: argparse.Namespace) -> list[Run]:
     cases = choose_cases(args)
     if not cases:
-        raise BenchmarkError("no case is left to measure")
+        raise BenchmarkError("no case to measure: all were skipped")
     clients = prepare_clients(args, cases)
     runs = []
     wanted = BROKERS if args.broker == "both" else (args.broker,)
@@ -350,7 +354,7 @@ def measure_all(args: argparse.Namespace) -> list[Run]:
             elif args.bootstrap_servers:
                 broker = RealBroker(args.bootstrap_servers, args.bootstrap_servers)
             else:
-                # Tests do with less, but collecting garbage must not take turns with clients.
+                # More memory than in tests, so that garbage collection does not slow clients.
                 cluster = KafkaCluster(
                     java_options=["-Xmx1g", "-XX:TieredStopAtLevel=4"], properties=KAFKA_SETTINGS
                 )
@@ -363,7 +367,7 @@ def measure_all(args: argparse.Namespace) -> list[Run]:
 
 
 def save(run: Run, folder: Path) -> None:
-    """The record, the tables and the charts of a run; prints the tables."""
+    """Write the record, the tables and the charts of a run. Prints the tables."""
     folder.mkdir(parents=True, exist_ok=True)
     run.write(folder / f"{run.broker}.json")
     text = "\n".join(run_lines(run))
@@ -390,7 +394,7 @@ def main() -> None:
         draw_headlines(runs[-1], args.chart)
         print(f"written: {args.chart}", file=sys.stderr)
     if not all(run.complete for run in runs):
-        sys.exit("bench_client: a case was not done by cykafka or by the C program; see above")
+        sys.exit("bench_client: cykafka or the C program failed in a case; see above")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What Kafka in Spark costs: cykafka beside Spark's own connector, on one broker.
+"""Measure cykafka in Spark beside Spark's own Kafka connector, on one broker.
 
-Sessions of Spark run in processes of their own: two cores with and without Unix domain sockets,
-and one core. One of them works at a time, in interleaved rounds. Prints a table for each case and
-whether cykafka meets its targets; writes a record and a chart into benchmarks/results.
+Spark sessions run in separate processes: two cores with and without Unix domain sockets, and one
+core. One session works at a time, in interleaved rounds. This prints a table for each case and
+whether cykafka meets its targets. It writes a record and a chart to benchmarks/results.
 
-    python benchmarks/bench_spark.py                     the whole
-    python benchmarks/bench_spark.py --quick             a look
+    python benchmarks/bench_spark.py                     everything
+    python benchmarks/bench_spark.py --quick             a short look
     python benchmarks/bench_spark.py --cases read sink --rows 1000000 --rounds 3
     python benchmarks/bench_spark.py --from benchmarks/results/spark.json --chart docs/spark.svg
 """
@@ -28,7 +28,7 @@ from cykafka.testing import KafkaCluster, NoBrokerError
 
 RESULTS = Path(__file__).parent / "results"
 KAFKA_SETTINGS = {
-    # Deleted topics leave the disk soon.
+    # Free the disk of deleted topics soon.
     "log.segment.delete.delay.ms": "1000",
     "log.retention.check.interval.ms": "5000",
 }
@@ -39,29 +39,34 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [case.name for case in CASES]
-    parser.add_argument(
-        "--cases", nargs="+", choices=names, metavar="CASE", help=f"of {', '.join(names)}"
-    )
+    parser.add_argument("--cases", nargs="+", choices=names, metavar="CASE", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
     parser.add_argument(
-        "--rows", type=int, default=4_000_000, help="read or written at once (%(default)s)"
+        "--rows", type=int, default=4_000_000, help="rows to read or write at once (%(default)s)"
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="2 rounds of fewer rows, without the case `partitions`: a look, no judgment",
+        help="2 rounds of fewer rows, without the case `partitions`; not for verdicts",
     )
-    parser.add_argument("--bootstrap-servers", help="a running cluster; topics come and go")
+    parser.add_argument(
+        "--bootstrap-servers",
+        help="a running cluster; the benchmark creates and deletes topics there",
+    )
     parser.add_argument(
         "--output",
         type=Path,
         default=RESULTS,
         metavar="FOLDER",
-        help="for spark.json, .txt, .svg and .png (%(default)s)",
+        help="the folder for spark.json, .txt, .svg and .png (%(default)s)",
     )
-    parser.add_argument("--chart", type=Path, help="write the chart here, too (.svg or .png)")
+    parser.add_argument("--chart", type=Path, help="also write the chart here (.svg or .png)")
     parser.add_argument(
-        "--from", dest="record", type=Path, metavar="JSON", help="measure nothing: an earlier run"
+        "--from",
+        dest="record",
+        type=Path,
+        metavar="JSON",
+        help="do not measure; write table and chart of an earlier run",
     )
     args = parser.parse_args()
     if args.quick:
@@ -70,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
     if args.cases is None:
         args.cases = [case.name for case in CASES if case.quick or not args.quick]
     if min(args.rounds, args.rows) <= 0:
-        parser.error("the numbers must be positive")
+        parser.error("all numbers must be positive")
     return args
 
 
@@ -92,7 +97,7 @@ def describe(broker: RealBroker, versions: dict[str, str], rows: int) -> dict[st
 
 
 def show_progress(text: str) -> None:
-    """One line that is overwritten, on a terminal."""
+    """Print progress. On a terminal each line overwrites the last."""
     if sys.stderr.isatty():
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
     else:
@@ -137,7 +142,7 @@ def measure(args: argparse.Namespace) -> SparkRun:
         args.output.mkdir(parents=True, exist_ok=True)
 
         def keep(measured: Measured) -> None:
-            """What a run that is broken off leaves behind."""
+            """Write the results so far, in case the run is interrupted."""
             so_far = SparkRun(about, args.rounds, cases, measured.rows, measured.missing)
             so_far.write(args.output / "spark.json")
 
@@ -147,7 +152,7 @@ def measure(args: argparse.Namespace) -> SparkRun:
 
 
 def save(run: SparkRun, folder: Path, chart: Path | None) -> None:
-    """The record, the tables and the chart of a run; prints the tables."""
+    """Write the record, the tables and the chart of a run. Prints the tables."""
     from _spark_charts import draw_run
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +170,7 @@ def main() -> None:
     run = SparkRun.read(args.record) if args.record else measure(args)
     save(run, args.output, args.chart)
     if not run.complete:
-        sys.exit("bench_spark: a case was not done; see above")
+        sys.exit("bench_spark: a contender failed in a case; see above")
 
 
 if __name__ == "__main__":

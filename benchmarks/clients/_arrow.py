@@ -1,4 +1,4 @@
-"""Spark's columns of Python lists, as one builds them by pyarrow."""
+"""Spark's columns, built from Python lists with pyarrow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record_batch(columns: dict[str, Sequence[Any]]) -> pa.RecordBatch:
 
 
 def of_records(records: Sequence[Any]) -> pa.RecordBatch:
-    """Of records with attributes, aiokafka's and kafka-python's."""
+    """Build a RecordBatch from records with attributes (aiokafka and kafka-python)."""
     return record_batch(
         {
             "key": [record.key for record in records],

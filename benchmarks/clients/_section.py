@@ -1,4 +1,4 @@
-"""What the loops share: their arguments, the measured section, and checks of the work done."""
+"""Shared parts of the loops: arguments, the measured section, and checks of the work."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from _figures import percentiles
 
 CHUNK = 10_000
-"""Records of a batch, messages between two calls of ``poll(0)``, and of a warm-up."""
+"""Records in a batch, messages between two calls of ``poll(0)``, and messages of a warm-up."""
 KEY_SIZE = 16
 """Bytes of a key, and of a header's value."""
 TYPES = 16
-"""Different values of the first header."""
+"""The number of different values of the first header."""
 WARM_ROUNDS = 200
-"""Messages of a warm-up of the loops that send one at a time."""
+"""Messages in the warm-up of loops that send one at a time."""
 TIMEOUT = 10.0
-"""Seconds that one message may take on its way."""
+"""The time limit for one message, s."""
 
 SPARK_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
@@ -37,7 +37,7 @@ class Arguments:
     client
         The module under test.
     config
-        librdkafka's names and values; clients of another make translate what applies.
+        librdkafka's names and values. Other clients translate those that apply.
     """
 
     client: Any
@@ -62,7 +62,7 @@ def keys() -> list[bytes]:
 
 
 def types() -> list[bytes]:
-    """Few different ones, as messages have."""
+    """CHUNK message types, TYPES of them different."""
     return keys()[:TYPES] * (CHUNK // TYPES)
 
 
@@ -73,7 +73,7 @@ def header_pairs() -> list[list[tuple[str, bytes]]]:
 
 
 class Section:
-    """The measured section: from its construction to :meth:`report`."""
+    """The measured section. It starts at construction and ends at :meth:`report`."""
 
     def __init__(self) -> None:
         self._rss_kb = rss_kb("VmRSS")
@@ -83,7 +83,7 @@ class Section:
     def report(
         self, messages: int, produced: int = 0, latencies: list[float] | None = None
     ) -> dict[str, float]:
-        """The numbers; ``produced`` is what the topic has got more, warm-up included."""
+        """The measurements. ``produced`` is the number of new records, warm-up included."""
         usage = getrusage(RUSAGE_SELF)
         result: dict[str, float] = {
             "messages": messages,
@@ -100,13 +100,16 @@ class Section:
 
 
 def rss_kb(which: str) -> int:
-    """``VmRSS`` now, or ``VmHWM``, this program's peak: ``ru_maxrss`` begins with its parent's."""
+    """Memory in kB: ``VmRSS`` now, or ``VmHWM``, the peak.
+
+    ``ru_maxrss`` would not do, because it starts at the parent's value.
+    """
     match = re.search(rf"{which}:\s*(\d+)", Path("/proc/self/status").read_text())
     return int(match[1]) if match else 0
 
 
 def wait_idle() -> None:
-    """Wait until no thread of this process has used the CPU for a while."""
+    """Wait until all threads of this process have been idle for half a second."""
     before, after = -1.0, 0.0
     while after - before > 0.01:
         before = after
@@ -117,7 +120,7 @@ def wait_idle() -> None:
 def time_each(
     args: Arguments, exchange: Callable[[Any], object], values: list[Any] | None = None
 ) -> dict[str, float]:
-    """Time ``exchange(value)`` for every message, after a warm-up."""
+    """Warm up, then time each ``exchange(value)``."""
     values = args.values() if values is None else values
     for value in islice(values, WARM_ROUNDS):
         exchange(value)
@@ -131,6 +134,6 @@ def time_each(
 
 
 def check(what: str, actual: object, expected: object) -> None:
-    """Work that was not done is an error, not a good result."""
+    """End the process with an error if the work is incomplete."""
     if actual != expected:
         sys.exit(f"{what}: expected {expected}, got {actual}")

@@ -1,4 +1,4 @@
-"""confluent_kafka's consumer, and ours under the same names: both run the same lines."""
+"""The consumer of confluent_kafka's API. cykafka and confluent_kafka run the same lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clients._section import CHUNK, SPARK_COLUMNS, Arguments, Section, check, wa
 def run(
     args: Arguments, read_all: Callable[[Any, int], int], *, prefetch: bool = False
 ) -> dict[str, float]:
-    """Read the warm-up topic, then all of the partitions; check the positions."""
+    """Read the warm-up topic, then all partitions; check the positions."""
     client = args.client
     consumer = client.Consumer(args.config)
     warm = client.TopicPartition(f"{args.topic}-warm", 0, client.OFFSET_BEGINNING)
@@ -70,12 +70,12 @@ def poll(args: Arguments) -> dict[str, float]:
 
 
 def poll_prefetched(args: Arguments) -> dict[str, float]:
-    """The same; all records are fetched before the first poll, and out of the CPU's caches."""
+    """The same. All records are fetched before the first poll, so the CPU's caches are cold."""
     return run(args, poll_each, prefetch=True)
 
 
 def consume_arrow(args: Arguments) -> dict[str, float]:
-    """``consume(10_000)``, then Spark's columns of Python lists by pyarrow."""
+    """``consume(10_000)``, then Spark's columns from Python lists with pyarrow."""
     from clients._arrow import record_batch
 
     def read_all(consumer: Any, messages: int) -> int:

@@ -1,4 +1,4 @@
-"""confluent_kafka's producer, and ours under the same names: both run the same lines."""
+"""The producer of confluent_kafka's API. cykafka and confluent_kafka run the same lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Deliveries:
         self._exception = client.KafkaException
 
     def callback(self) -> Callable[[Any, Any], None]:
-        """A plain function, as users write it."""
+        """Return a plain function, as users write it."""
         exception = self._exception
 
         def on_delivery(error: Any, message: Any) -> None:
@@ -38,7 +38,7 @@ class Deliveries:
 
 
 def produce_later(producer: Any, topic: str, value: bytes, *rest: Any, **options: Any) -> None:
-    """Serves reports until the full queue has room."""
+    """Serve reports until the full queue has room."""
     while True:
         producer.poll(0.1)
         try:
@@ -101,7 +101,7 @@ def produce_on_delivery(args: Arguments) -> dict[str, float]:
 
 
 def produce_unserved(args: Arguments) -> dict[str, float]:
-    """No report is served before the last record is produced: each is out of the CPU's caches."""
+    """Serve no report before the last record is produced, so the CPU's caches are cold."""
     topic, values = args.topic, args.values()
 
     def send_all(producer: Any, messages: int, on_delivery: Any) -> None:
@@ -132,7 +132,7 @@ def produce_headers(args: Arguments) -> dict[str, float]:
 
 
 def produce_batch(args: Arguments) -> dict[str, float]:
-    """``produce_batch(on_delivery=)``; its dicts are made before, like others' lists."""
+    """``produce_batch(on_delivery=)``. Its dicts exist before the section, like other inputs."""
     topic = args.topic
     records = [{"value": value} for value in args.values()]
 
@@ -143,7 +143,7 @@ def produce_batch(args: Arguments) -> dict[str, float]:
                 taken = producer.produce_batch(topic, batch, on_delivery=on_delivery)
                 if taken == len(batch):
                     break
-                # A full queue refuses a record and all after it, and marks them.
+                # A full queue refuses the remaining records and marks them.
                 batch = [record for record in batch if record.pop("_error", None) is not None]
                 producer.poll(0.1)
             producer.poll(0)
@@ -152,7 +152,7 @@ def produce_batch(args: Arguments) -> dict[str, float]:
 
 
 def produce_arrow(args: Arguments) -> dict[str, float]:
-    """What one writes without an Arrow API: a column's values as Python objects, one by one."""
+    """The code without an Arrow API: produce a column's values one by one as Python objects."""
     import pyarrow as pa
 
     topic = args.topic
@@ -200,7 +200,7 @@ def flush_each_on_delivery(args: Arguments) -> dict[str, float]:
 
 
 def open_reader(args: Arguments) -> Any:
-    """A consumer at the end of the topic's one partition."""
+    """Yield a consumer at the end of the topic's only partition."""
     client = args.client
     consumer = client.Consumer(args.config)
     partition = client.TopicPartition(args.topic, 0)

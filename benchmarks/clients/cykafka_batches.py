@@ -1,4 +1,4 @@
-"""cykafka's batches: publish(), publish_arrow(), consume_batch() and its Arrow form."""
+"""cykafka's batch API: publish(), publish_arrow(), and consume_batch() with or without Arrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from clients.confluent_producing import open_reader, read_one
 def run(
     args: Arguments, publish_batch: Callable[[Any], Any], *, held: bool = True
 ) -> dict[str, float]:
-    """Publish batches and see every outcome; without ``held``, flush and look at none."""
+    """Publish batches and check every outcome; without ``held``, only flush."""
     producer = args.client.Producer(args.config)
     settle([publish_batch(producer)])
     section = Section()
@@ -57,13 +57,13 @@ def publish(args: Arguments) -> dict[str, float]:
 
 
 def publish_unheld(args: Arguments) -> dict[str, float]:
-    """The deliveries are dropped at once."""
+    """Drop each Delivery at once."""
     values = args.values()
     return run(args, lambda producer: producer.publish(args.topic, values), held=False)
 
 
 def publish_tuple(args: Arguments) -> dict[str, float]:
-    """A tuple cannot change: it is borrowed itself, where a list is copied into one."""
+    """Publish a tuple: it is immutable, so publish() borrows it; it copies a list to a tuple."""
     values = tuple(args.values())
     return run(args, lambda producer: producer.publish(args.topic, values))
 
@@ -100,7 +100,7 @@ def publish_arrow(args: Arguments) -> dict[str, float]:
 
 
 def publish_one(args: Arguments) -> dict[str, float]:
-    """A batch of one record, waited for."""
+    """Publish one record and wait for it."""
     producer = args.client.Producer(args.config)
     topic = args.topic
 
@@ -113,7 +113,7 @@ def publish_one(args: Arguments) -> dict[str, float]:
 
 
 def end_to_end(args: Arguments) -> dict[str, float]:
-    """Published without waiting, then polled."""
+    """Publish a record without waiting, then poll it."""
     consumer = open_reader(args)
     producer = args.client.Producer(args.config)
     read = partial(read_one, consumer)

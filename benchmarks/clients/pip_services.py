@@ -30,7 +30,7 @@ from pip_services4_kafka.queues import KafkaMessageQueue
 
 
 def open_queue(args: Arguments, topic: str, *, own_group: bool = True) -> Any:
-    """A queue that reads the topic from its beginning, in a group of its own."""
+    """A queue that reads the topic from its beginning, in a new group."""
     is_ours = args.client.__name__ == "cykafka"
     check("pip_services4_kafka on cykafka", "cykafka" in sys.modules, is_ours)
     properties = dict(args.config)
@@ -42,7 +42,7 @@ def open_queue(args: Arguments, topic: str, *, own_group: bool = True) -> Any:
         "connection.uri": f"kafka://{servers}",
         "options.connect_timeout": int(TIMEOUT * 1000),
     }
-    # Another group and the way of committing are the queue's own; the published one knows none.
+    # The queue sets its own group and commits. The published package ignores options.kafka.
     for name in properties.keys() - {"group.id", "enable.auto.commit"}:
         config[f"options.kafka.{name}"] = properties[name]
     queue = KafkaMessageQueue()
@@ -63,7 +63,10 @@ def envelopes(args: Arguments) -> list[Any]:
 
 
 def close(queue: Any) -> None:
-    """The published one closes its connection first, and then cannot unsubscribe."""
+    """Close the queue. Ignores the published package's failure to unsubscribe.
+
+    That package closes its connection first.
+    """
     with suppress(InvalidStateException):
         queue.close(None)
 
@@ -72,7 +75,7 @@ def close(queue: Any) -> None:
 
 
 def send_batch(args: Arguments) -> dict[str, float]:
-    """CHUNK envelopes at a time; it returns when all are stored."""
+    """``send_batch()`` of CHUNK envelopes, which returns when all are stored."""
     queue, batch = open_queue(args, args.topic), envelopes(args)
     queue.send_batch(None, batch)
     section = Section()
@@ -84,7 +87,7 @@ def send_batch(args: Arguments) -> dict[str, float]:
 
 
 def send_all(args: Arguments) -> dict[str, float]:
-    """The same by ``send()``, one by one."""
+    """``send()`` of each envelope."""
     queue, batch = open_queue(args, args.topic), envelopes(args)
     for envelope in batch[:WARM_ROUNDS]:
         queue.send(None, envelope)
@@ -96,7 +99,7 @@ def send_all(args: Arguments) -> dict[str, float]:
 
 
 def send(args: Arguments) -> dict[str, float]:
-    """Each ``send()`` timed."""
+    """Time each ``send()``."""
     queue = open_queue(args, args.topic)
     return time_each(args, lambda envelope: queue.send(None, envelope), envelopes(args))
 
@@ -105,7 +108,7 @@ def send(args: Arguments) -> dict[str, float]:
 
 
 class Receiver(IMessageReceiver):
-    """Reads the body of each message, and says when all have come."""
+    """A receiver that reads each body and sets an event after the last message."""
 
     def __init__(self, messages: int) -> None:
         self.left = messages
@@ -127,7 +130,7 @@ def read_all(args: Arguments, topic: str, messages: int) -> tuple[Any, Receiver]
 
 
 def listen(args: Arguments) -> dict[str, float]:
-    """``begin_listen()`` until all has come; from opening the queue and joining the group on."""
+    """Open the queue and ``begin_listen()`` until all messages have come."""
     queue, _ = read_all(args, f"{args.topic}-warm", CHUNK)
     close(queue)
     section = Section()
@@ -140,12 +143,12 @@ def listen(args: Arguments) -> dict[str, float]:
 
 
 def receive(args: Arguments) -> dict[str, float]:
-    """Produced by a plain producer without waiting, then received."""
+    """Produce a record with a plain producer without waiting, then ``receive()`` it."""
     queue = open_queue(args, args.topic)
     config = {key: args.config[key] for key in ("bootstrap.servers", "linger.ms")}
     producer = args.client.Producer(config)
     topic = args.topic
-    # The published one reads nothing that lacks one of them.
+    # The published package cannot read a record without key or headers.
     rest = {"key": b"id", "headers": {"message_type": b"type", "trace_id": b"trace"}}
 
     def exchange(value: bytes) -> None:

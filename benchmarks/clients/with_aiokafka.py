@@ -1,4 +1,4 @@
-"""aiokafka: futures awaited by 10,000, and ``getmany()``."""
+"""aiokafka: futures awaited in groups of 10,000, and ``getmany()``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clients._section import (
 
 
 def make_producer(args: Arguments) -> Any:
-    """librdkafka's defaults by aiokafka's names."""
+    """librdkafka's defaults under aiokafka's names."""
     return args.client.AIOKafkaProducer(
         bootstrap_servers=args.config["bootstrap.servers"],
         acks="all",
@@ -50,7 +50,7 @@ def make_consumer(args: Arguments) -> Any:
 def run_sending(
     args: Arguments, send_batch: Callable[[Any], Awaitable[list[Any]]]
 ) -> dict[str, float]:
-    """``send_batch`` gives the futures of CHUNK records; they are awaited together."""
+    """``send_batch`` returns the futures of CHUNK records; this awaits them together."""
 
     async def run() -> dict[str, float]:
         producer = make_producer(args)
@@ -157,7 +157,7 @@ def end_to_end(args: Arguments) -> dict[str, float]:
 
 
 def run_reading(args: Arguments, take: Callable[[list[Any]], int]) -> dict[str, float]:
-    """``take`` gets the records of a ``getmany()`` and gives the size of the last value."""
+    """``take`` gets the records of a ``getmany()`` and returns the size of the last value."""
 
     async def read_all(consumer: Any, messages: int) -> int:
         left, size = messages, 0

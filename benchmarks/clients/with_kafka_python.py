@@ -1,4 +1,4 @@
-"""kafka-python: ``send()`` flushed by 10,000, and ``poll()``."""
+"""kafka-python: ``send()`` with a flush after 10,000 records, and ``poll()``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from clients._section import (
     time_each,
 )
 
-# The mock answers the newer ways of asking for its versions in a form this client cannot read.
+# This client cannot read the mock's answer to newer ApiVersions requests.
 API_VERSION = (2, 3)
 
 
 def make_producer(args: Arguments) -> Any:
-    """librdkafka's defaults by kafka-python's names."""
+    """librdkafka's defaults under kafka-python's names."""
     return args.client.KafkaProducer(
         bootstrap_servers=args.config["bootstrap.servers"],
         api_version=API_VERSION,
@@ -51,7 +51,7 @@ def make_consumer(args: Arguments) -> Any:
 
 
 def run_sending(args: Arguments, send_batch: Callable[[Any], list[Any]]) -> dict[str, float]:
-    """``send_batch`` gives the futures of CHUNK records, which a flush completes."""
+    """``send_batch`` returns the futures of CHUNK records; a flush completes them."""
 
     def send_all(producer: Any, messages: int) -> None:
         for _ in range(messages // CHUNK):
@@ -131,7 +131,7 @@ def end_to_end(args: Arguments) -> dict[str, float]:
 
 
 def run_reading(args: Arguments, take: Callable[[list[Any]], int]) -> dict[str, float]:
-    """``take`` gets the records of a ``poll()`` and gives the size of the last value."""
+    """``take`` gets the records of a ``poll()`` and returns the size of the last value."""
 
     def read_all(consumer: Any, messages: int) -> int:
         left, size = messages, 0

@@ -1,7 +1,7 @@
-"""kafkarrow: ``poll()`` gives RecordBatches of all columns but the timestamp's type.
+"""kafkarrow: ``poll()`` returns RecordBatches with all columns except the timestamp's type.
 
-It cannot be told the partitions: it reads all of the topic, in the order of the timestamps, until
-there are as many records as asked for.
+It cannot select partitions. It reads the whole topic in the order of the timestamps, until it has
+the requested number of records.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from clients._section import CHUNK, SPARK_COLUMNS, Arguments, Section, check
 
 STALL = 30.0
-"""Seconds without a record after which it has stopped."""
+"""The longest wait for a record, s."""
 
 
 def read(args: Arguments, topic: str, messages: int) -> Any:
-    """The last batch."""
+    """Read `messages` records. Returns the last batch."""
     client = args.client
     manager = client.ConsumerManager(
         args.config, [client.SourceTopic.from_earliest(topic)], batch_size=CHUNK

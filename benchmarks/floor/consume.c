@@ -1,15 +1,15 @@
 /*
- * The floor of the consumers: every payload is touched, nothing is copied.
+ * The floor of the consumers. It touches every payload and copies none.
  *
  * Modes:
  *   consume     rd_kafka_consume_batch_queue(), 10,000 messages at a time
- *   headers     the same, and each header is read, too
+ *   headers     the same, and reads each header
  *   poll        rd_kafka_consumer_poll(), one by one
- *   prefetched  the same, and all MESSAGES are fetched before the measured section
+ *   prefetched  the same, after all MESSAGES were fetched before the measured section
  *
- * TOPIC-warm, one partition with at least FLOOR_CHUNK messages, is read first, so that
- * the measured section starts with connections made. Then all PARTITIONS of TOPIC are
- * assigned from the beginning and MESSAGES read from them together.
+ * It first reads TOPIC-warm, one partition with at least FLOOR_CHUNK messages. So the
+ * connections exist before the measured section. Then it assigns all PARTITIONS of TOPIC
+ * from the beginning and reads MESSAGES messages from them.
  */
 #include "floor.h"
 
@@ -78,12 +78,12 @@ static void assign(rd_kafka_t *rk, const char *topic, int32_t partitions) {
         rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* The positions after the run say that each record was read once. */
+/* Checks by the positions after the run that each record was read once. */
 static void check_positions(rd_kafka_t *rk, const floor_args_t *args) {
         rd_kafka_topic_partition_list_t *list;
         int64_t read = 0;
         if (rd_kafka_assignment(rk, &list) || rd_kafka_position(rk, list))
-                floor_die("the positions cannot be read");
+                floor_die("cannot read the consumer's positions");
         for (int i = 0; i < list->cnt; i++)
                 if (list->elems[i].offset > 0)
                         read += list->elems[i].offset;

@@ -90,8 +90,8 @@ double floor_now(void) {
         return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Resident memory in kB: "VmRSS" now, or "VmHWM", the peak of this program alone
- * (ru_maxrss would begin with its parent's). */
+/* Resident memory in kB: "VmRSS" now, or "VmHWM", the peak of this program. (ru_maxrss
+ * would start at the parent's value.) */
 static long rss_kb(const char *which) {
         char line[256];
         long kb = 0;

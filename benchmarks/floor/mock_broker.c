@@ -1,11 +1,12 @@
 /*
- * librdkafka's mock cluster in a process of its own, so that its CPU is not the client's.
+ * librdkafka's mock cluster in a separate process, so that its CPU time does not count as
+ * the client's.
  *
  *     mock_broker BROKERS
  *
  * Prints the bootstrap servers on one line and serves until stdin closes. Each line of
- * stdin, "TOPIC PARTITIONS", creates a topic and is answered by "created" or by the
- * error. A partition keeps about 5 MB and drops what is older.
+ * stdin, "TOPIC PARTITIONS", creates a topic. The answer is "created" or the error. A
+ * partition keeps about 5 MB and drops older records.
  */
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>

@@ -1,10 +1,11 @@
 /*
- * The floor of produce(): rd_kafka_produce() one by one, payload copied, reports on.
+ * The floor of produce(): rd_kafka_produce() one by one, with copied payloads and
+ * delivery reports.
  *
  * Modes:
  *   produce        the partitioner chooses, as for produce(topic, value); measured
- *   unserved       the same, and no report is served before all MESSAGES are produced
- *   flush          each message is flushed before the next one, each wait timed; measured
+ *   unserved       the same, but serves no report before all MESSAGES are produced
+ *   flush          flushes and times each message before the next one; measured
  *   preload        MESSAGES to each partition, for the consumers
  *   preload_keyed  the same with a key and two headers
  */
@@ -69,8 +70,8 @@ static void produce_all(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t message
         }
 }
 
-/* In turns, so that the timestamps of all partitions run alike: a reader that merges by
- * them would else have one partition at a time. */
+/* Fills the partitions in turns, so that their timestamps increase together. Otherwise a
+ * reader that merges by timestamp would read one partition at a time. */
 static void preload(rd_kafka_t *rk, rd_kafka_topic_t *topic, const floor_args_t *args,
                     char *values, char *keys) {
         for (int64_t i = 0; i < args->messages; i++) {

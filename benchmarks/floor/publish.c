@@ -1,5 +1,5 @@
 /*
- * The floor of publish(): batches of FLOOR_CHUNK records, reports on.
+ * The floor of publish(): batches of FLOOR_CHUNK records, with delivery reports.
  *
  * Modes:
  *   batch_copy       rd_kafka_produce_batch(), librdkafka copies each value
@@ -7,8 +7,8 @@
  *   headers_copy     rd_kafka_produceva() by topic handle with a key and two headers
  *   headers_borrow   the same without RD_KAFKA_MSG_F_COPY
  *
- * The partitioner chooses. A full queue is served until there is room, which is the
- * back-pressure of a publisher; then the batch goes on where it stopped.
+ * The partitioner chooses. If the queue is full, the program serves reports until there
+ * is room, as a publisher does under back pressure. Then it continues the batch.
  */
 #include "floor.h"
 
@@ -32,7 +32,7 @@ static void publish_batch(rd_kafka_t *rk, rd_kafka_topic_t *topic, int flags,
                           rd_kafka_message_t *batch) {
         int sent = 0;
         for (;;) {
-                /* A full queue fails the first record it refuses and all after it. */
+                /* A full queue refuses a record and all records after it. */
                 sent += rd_kafka_produce_batch(topic, RD_KAFKA_PARTITION_UA, flags,
                                                batch + sent, FLOOR_CHUNK - sent);
                 if (sent == FLOOR_CHUNK)

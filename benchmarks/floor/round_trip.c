@@ -1,10 +1,10 @@
 /*
- * The floor of the latencies: one record at a time, each wait timed.
+ * The floor of the latencies: one record at a time, with each wait timed.
  *
  * Modes:
- *   publish_one   rd_kafka_produce(), then poll until its report has come
+ *   publish_one   rd_kafka_produce(), then poll until the delivery report comes
  *   end_to_end    rd_kafka_produce(), then poll a consumer of the same process until it
- *                 has the record
+ *                 returns the record
  *
  * The topic has one partition. The consumer of end_to_end begins at its end.
  */

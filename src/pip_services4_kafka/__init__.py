@@ -1,6 +1,6 @@
-"""Kafka components of pip-services: message queues, connections and their factories, on cykafka.
+"""Kafka components for pip-services: message queues, connections and factories, built on cykafka.
 
-The import paths are those of the distribution pip-services4-kafka, which this package replaces.
+This package replaces the distribution pip-services4-kafka and keeps its import paths.
 """
 
 import importlib.util as _util
@@ -23,8 +23,8 @@ except _metadata.PackageNotFoundError:
     pass
 else:
     _warnings.warn(
-        "the distribution pip-services4-kafka is installed as well, and its files lie where "
-        'cykafka\'s pip_services4_kafka does: run "pip uninstall pip-services4-kafka", then '
+        "the distribution pip-services4-kafka is installed as well, and installs its files into "
+        'the same folder as cykafka: run "pip uninstall pip-services4-kafka", then '
         '"pip install --force-reinstall --no-deps cykafka"',
         RuntimeWarning,
         stacklevel=2,

@@ -1,4 +1,4 @@
-"""A close() that is at work, and the open() that waits for it."""
+"""The state of a running close(), and a way for open() to wait for its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Closing:
-    """False until `begin` is called, and after `end`. Its owner has the lock for both."""
+    """True between `begin` and `end`. The caller holds the owner's lock for both calls."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -17,19 +17,19 @@ class Closing:
         return not self._ended.is_set()
 
     def begin(self) -> None:
-        """This thread begins to close."""
+        """Mark the start of close() in this thread."""
         self._thread = threading.get_ident()
         self._ended.clear()
 
     def end(self) -> None:
-        """It is closed."""
+        """Mark the end of close() and wake all waiters."""
         self._thread = None
         self._ended.set()
 
     def is_mine(self) -> bool:
-        """Whether this thread is at it: who calls is a signal handler, say, and must not wait."""
+        """Whether this thread runs close(): a signal handler inside it must not wait."""
         return self._thread == threading.get_ident()
 
     def wait(self) -> None:
-        """Wait until it is closed."""
+        """Wait until close() has ended."""
         self._ended.wait()

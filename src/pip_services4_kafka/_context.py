@@ -1,4 +1,4 @@
-"""What callers say about themselves: None, an IContext, or a trace id as a str."""
+"""The context argument of public methods: None, an IContext, or a trace id as a str."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ AnyContext: TypeAlias = IContext | str | None
 
 
 def to_context(context: AnyContext) -> IContext | None:
-    """Make the context that loggers and others of pip-services expect.
+    """Convert a context argument to the type that pip-services expects.
 
     Parameters
     ----------
     context : IContext or str, optional
-        A str is a trace id; None and the empty str are no context.
+        A str is a trace id. None and the empty str mean no context.
 
     Returns
     -------
@@ -24,18 +24,18 @@ def to_context(context: AnyContext) -> IContext | None:
     Raises
     ------
     TypeError
-        It is neither.
+        The argument has another type.
     """
     if context is None or isinstance(context, IContext):
         return context
     if isinstance(context, str):
         return Context.from_trace_id(str(context)) if context else None
     given: Any = context
-    if callable(getattr(given, "get", None)):  # what takes IContext's place, such as Parameters
+    if callable(getattr(given, "get", None)):  # a stand-in for IContext, such as Parameters
         return context
     raise TypeError(f"context: expected None, an IContext or a str, got {type(context).__name__}")
 
 
 def trace_id_of(context: AnyContext) -> str | None:
-    """The trace id, for exceptions and headers; None if there is none."""
+    """The trace id of a context, for exceptions and headers, or None."""
     return ContextResolver.get_trace_id(to_context(context)) or None

@@ -1,4 +1,4 @@
-"""Kafka's errors as the typed exceptions of pip-services."""
+"""Conversion of Kafka errors to the typed exceptions of pip-services."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _TYPE_OF = {code: kind for kind, codes in _TYPES for code in codes}
 
 
 def kafka_error(error: BaseException | KafkaError) -> KafkaError | None:
-    """The KafkaError in an exception of cykafka's; None if there is none."""
+    """The KafkaError inside a cykafka exception, or None."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
@@ -117,14 +117,14 @@ def typed(
     context: AnyContext = None,
     **details: Any,
 ) -> ApplicationException:
-    """Make the typed exception for an error of Kafka's.
+    """Make the typed exception for a Kafka error.
 
     Parameters
     ----------
     error : KafkaException, KafkaError or another exception
-        Becomes the cause. An ApplicationException is returned as it is.
+        Becomes the cause. An ApplicationException is returned unchanged.
     doing : str
-        What failed, the beginning of the message.
+        The operation that failed. The exception's message starts with it.
     context : IContext or str, optional
     **details
         Details of the exception, such as ``topic``.
@@ -132,7 +132,8 @@ def typed(
     Returns
     -------
     ApplicationException
-        Of the type for Kafka's code; its ``code`` is the name of that, without leading underscore.
+        The Kafka error code selects the type. ``code`` is the name of that code without its
+        leading underscore.
     """
     if isinstance(error, ApplicationException):
         return error
@@ -142,7 +143,7 @@ def typed(
     if known is not None:
         kind = _TYPE_OF.get(known.code(), InvocationException)
         exception = kind(trace_id_of(context), known.name().lstrip("_"), f"{doing}: {known.str()}")
-    elif isinstance(error, RuntimeError):  # of a closed client
+    elif isinstance(error, RuntimeError):  # raised by a closed client
         exception = InvalidStateException(trace_id_of(context), "NOT_OPEN", f"{doing}: {error}")
     elif isinstance(error, (TypeError, ValueError)):
         exception = BadRequestException(
@@ -156,12 +157,12 @@ def typed(
 def with_cause(
     exception: ApplicationException, cause: BaseException, **details: Any
 ) -> ApplicationException:
-    """Give an exception its cause, in pip-services' way and in Python's, and details."""
+    """Set an exception's details, and its cause for both pip-services and Python."""
     exception.with_cause(cause)
     exception.__cause__ = cause
     if (exception.stack_trace or "").startswith("NoneType"):
-        # pip-services' trace is of the exception being handled, and there is none: loggers would
-        # print that.
+        # with_cause() formats the exception being handled. Without one it stores the text
+        # "NoneType: None", and loggers would print it.
         exception.stack_trace = ""
     for key, value in details.items():
         if value is not None:
@@ -172,11 +173,11 @@ def with_cause(
 def undelivered(
     error: DeliveryError, topic: str, context: AnyContext = None
 ) -> ApplicationException:
-    """The exception for a batch of which records were not stored.
+    """Make the exception for a batch with records that were not stored.
 
-    Its type and code are those of the first failure. Details: ``topic``, ``failed`` (a count) and
-    ``indices`` (positions in the batch, separated by commas); the cause's ``failures`` has the
-    KafkaError of each.
+    The first failure sets its type and code. Details: ``topic``, ``failed`` (a count) and
+    ``indices`` (positions in the batch, separated by commas). The cause's ``failures`` has the
+    KafkaError of each record.
     """
     failures = error.failures
     first = next(iter(failures.values()), kafka_error(error))
@@ -198,15 +199,15 @@ def undelivered(
 
 
 def not_opened(name: str, context: AnyContext = None) -> InvalidStateException:
-    """The exception of a call that needs an open queue."""
-    told = f"The queue {name} is not opened"
+    """Make the exception for a call that needs an open queue."""
+    told = f"Queue {name} is not opened: call open() first"
     return InvalidStateException(trace_id_of(context), "NOT_OPENED", told)
 
 
 def misconfigured(
     code: str, message: str, context: AnyContext = None, keys: Iterable[str] = ()
 ) -> ConfigException:
-    """A ConfigException; ``keys`` are the configuration's keys at fault."""
+    """Make a ConfigException. ``keys`` are the configuration keys at fault."""
     exception = ConfigException(trace_id_of(context), code, message)
     named = ",".join(keys)
     return exception.with_details("keys", named) if named else exception

@@ -1,4 +1,4 @@
-"""Makes every component of this package by its descriptor."""
+"""The factory for every component of this package."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pip_services4_kafka.queues.KafkaMessageQueue import KafkaMessageQueue
 
 
 class DefaultKafkaFactory(Factory):
-    """Makes Kafka's components by their descriptors (group ``pip-services``, version ``1.0``).
+    """Creates the components of this package from descriptors.
 
-    - ``message-queue:kafka:*``: :class:`KafkaMessageQueue`, with the descriptor's name
+    All descriptors have the group ``pip-services`` and the version ``1.0``.
+
+    - ``message-queue:kafka:*``: :class:`KafkaMessageQueue`, named like its descriptor
     - ``connection:kafka:*``: :class:`KafkaConnection`
     - ``queue-factory:kafka:*``: :class:`KafkaMessageQueueFactory`
     """

@@ -1,4 +1,4 @@
-"""Makes queues that share a configuration."""
+"""A factory for queues that share a configuration."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pip_services4_kafka.queues.KafkaMessageQueue import KafkaMessageQueue
 
 
 class KafkaMessageQueueFactory(MessageQueueFactory):
-    """Makes queues by the descriptor ``pip-services:message-queue:kafka:*:1.0``.
+    """Creates queues from the descriptor ``pip-services:message-queue:kafka:*:1.0``.
 
-    A queue gets the descriptor's name, and the factory's configuration and references.
+    A queue gets the descriptor's name and the factory's configuration and references.
     """
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class KafkaMessageQueueFactory(MessageQueueFactory):
         )
 
     def create_queue(self, name: str | None) -> KafkaMessageQueue:
-        """Make a queue.
+        """Create a queue.
 
         Parameters
         ----------
         name : str
-            Becomes the queue's name and, unless the configuration names a topic, its topic.
+            The queue's name. It is also the topic, unless the configuration sets ``topic``.
 
         Returns
         -------
         KafkaMessageQueue
-            Configured, with references, not open.
+            Configured and with references, but not open.
         """
         queue = KafkaMessageQueue(name)
         if self._config is not None:
@@ -45,7 +45,7 @@ class KafkaMessageQueueFactory(MessageQueueFactory):
 
 
 def name_in(locator: Any) -> str | None:
-    """The name in a descriptor; None if it is no descriptor, or for every name."""
+    """The name in a descriptor. None for another kind of locator and for the name ``*``."""
     get_name = getattr(locator, "get_name", None)
     name = get_name() if callable(get_name) else None
     return str(name) if name and name != "*" else None

@@ -1,4 +1,4 @@
-"""Factories of the components."""
+"""Factories for queues and connections."""
 
 from pip_services4_kafka.build.DefaultKafkaFactory import DefaultKafkaFactory
 from pip_services4_kafka.build.KafkaMessageQueueFactory import KafkaMessageQueueFactory

@@ -1,4 +1,4 @@
-"""What receives the messages of a subscription."""
+"""The interface of a subscription's listener."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ class IKafkaMessageListener(ABC):
     def on_message(self, topic: str, partition: int, message: Message) -> None:
         """Handle a message.
 
-        Called in the subscription's thread, one message at a time. When it has returned, the
-        message counts as read; an exception is logged, and the next message follows.
+        The subscription's thread calls this method, one message at a time. A message counts as
+        read when the call returns. If the call raises, the connection logs the exception and
+        continues with the next message.
 
         Parameters
         ----------
         topic : str
         partition : int
         message : cykafka.Message
-            Its value, key and headers may be None.
+            The value, the key and the headers may be None.
         """

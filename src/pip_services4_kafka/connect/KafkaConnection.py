@@ -34,27 +34,28 @@ from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
 
 
 class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IOpenable):
-    """A connection to Kafka: its clients, its topics, its subscriptions. Thread-safe.
+    """A connection to Kafka: it manages topics, sends messages and subscribes. Thread-safe.
 
     Configuration parameters (times in ms):
 
-    - ``client_id``: name of the client in the brokers' logs (default: the host's name)
+    - ``client_id``: the client's name in the brokers' logs (default: the host name)
     - ``connection(s)``, ``credential(s)``: see :class:`KafkaConnectionResolver`
-    - ``options.num_partitions``, ``options.replication_factor``: of topics it creates (default: 1)
-    - ``options.readable_partitions``: partitions to read, separated by ``;`` or ``,``, outside of
-      the group's rebalances (default: those the group assigns)
-    - ``options.write_partition``: the partition to write to (default: by the message's key)
-    - ``options.acks``: brokers that must have a message: -1 (all), 0 or 1 (default: -1)
-    - ``options.log_level``: of librdkafka's lines: 0 none, 1 error, 2 warn, 3 info, 4 debug
-      (default: 1)
+    - ``options.num_partitions``, ``options.replication_factor``: for new topics (default: 1)
+    - ``options.readable_partitions``: partitions to read without group rebalances, separated by
+      ``;`` or ``,`` (default: the partitions that the group assigns)
+    - ``options.write_partition``: the partition to write to (default: chosen by the message's key)
+    - ``options.acks``: how many brokers must store a message: -1 (all), 0 or 1 (default: -1)
+    - ``options.log_level``: level of librdkafka's log lines: 0 none, 1 error, 2 warn, 3 info,
+      4 debug (default: 1)
     - ``options.connect_timeout``: how long ``open`` waits for the cluster's answer (default: 1000)
     - ``options.max_retries``: how often a message is sent again (default: 5)
     - ``options.retry_timeout``: the longest pause between attempts to reconnect (default: 30000)
-    - ``options.request_timeout``: for sending a message, for administrative requests and for
-      commits (default: 30000)
+    - ``options.request_timeout``: the time limit for sending a message, for administrative
+      requests and for commits (default: 30000)
     - ``options.kafka.*``: any property of librdkafka, such as ``options.kafka.compression.type``
 
-    Unknown keys are logged at ``open``; below ``options.kafka`` they are a ConfigException.
+    ``open`` logs a warning for each unknown key. Unknown keys below ``options.kafka`` raise
+    ConfigException.
 
     References, all optional: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and
     ``*:credential-store:*:*:1.0``.
@@ -77,11 +78,11 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self.__clients: Clients | None = None
         self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
         self.__closing = Closing()
-        self.__ending: list[KafkaSubscription] = []  # what close() waits for
+        self.__ending: list[KafkaSubscription] = []  # close() waits for these
         self._show_settings()
 
     def _show_settings(self) -> None:
-        """The documented fields."""
+        """Copy the settings to the protected fields that pip-services documents."""
         settings = self.__settings
         self._client_id: str = settings.client_id
         self._log_level: int = settings.log_level
@@ -97,7 +98,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     # -- life
 
     def configure(self, config: ConfigParams) -> None:
-        """Take the configuration; what it does not mention stays as it is.
+        """Take the configuration. Options that it does not contain keep their values.
 
         Parameters
         ----------
@@ -106,7 +107,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ConfigException
-            UNKNOWN_PROPERTY (names the key and the one that may be meant), INVALID_PARTITION,
+            UNKNOWN_PROPERTY (names the key and the most similar known key), INVALID_PARTITION,
             INVALID_ACKS.
         """
         self.__settings.configure(config)
@@ -126,7 +127,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self._connection_resolver.set_references(references)
 
     def is_open(self) -> bool:
-        """Whether it is open.
+        """Whether the connection is open.
 
         Returns
         -------
@@ -135,8 +136,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         return self._connection is not None
 
     def open(self, context: AnyContext = None) -> None:
-        """Connect. Opening an open connection does nothing; one that another thread is closing is
-        opened once it is closed.
+        """Connect. Does nothing if the connection is open.
+
+        If another thread is closing the connection, this waits for the end of that close().
 
         Parameters
         ----------
@@ -145,25 +147,28 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ConnectionException
-            CONNECT_FAILED: the cluster has not answered within ``connect_timeout``; nothing stays
-            open.
+            CONNECT_FAILED: the cluster did not answer within ``connect_timeout``. The connection
+            stays closed.
         ConfigException
-            The configuration is wrong: see :class:`KafkaConnectionResolver`; NO_PASSWORD,
-            NO_TOKEN, UNKNOWN_MECHANISM, INVALID_PROPERTY.
+            The configuration is wrong: the codes of :class:`KafkaConnectionResolver`, NO_PASSWORD,
+            NO_TOKEN, UNKNOWN_MECHANISM or INVALID_PROPERTY.
         InvalidStateException
-            NOT_OPEN: this is called in close(), or by a listener that close() waits for.
+            NOT_OPEN: the caller runs inside close(), or is a listener that close() waits for.
         """
         known = to_context(context)
         while not self.__open(known):
             readers = map(reader_of, self.__ending)
             mine = any(reader is not None and reader.is_mine() for reader in readers)
             if self.__closing.is_mine() or mine:
-                told = "the connection is being closed by the caller, or waits for it"
+                told = (
+                    "cannot open the Kafka connection inside its own close(), or in a listener "
+                    "that close() waits for"
+                )
                 raise InvalidStateException(trace_id_of(known), "NOT_OPEN", told)
             self.__closing.wait()
 
     def __open(self, known: IContext | None) -> bool:
-        """Open the connection, unless it is being closed."""
+        """Open the connection; False if close() is running."""
         with self.__opening:
             if self.__closing:
                 return False
@@ -172,7 +177,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             try:
                 logs = self.__client_log, self.__rare_log
                 clients = connect(self.__settings, self._connection_resolver.resolve, known, *logs)
-            except Exception as failure:  # is logged and raised
+            except Exception as failure:  # logged and raised
                 self._logger.error(known, failure, "Failed to connect to Kafka")
                 raise
             self._client_config = clients.producer_properties
@@ -183,7 +188,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         return True
 
     def close(self, context: AnyContext = None) -> None:
-        """Close: first the subscriptions, then, once their messages are sent, the producers.
+        """Close the subscriptions, then send the remaining messages and close the producers.
 
         Parameters
         ----------
@@ -191,9 +196,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
 
         Notes
         -----
-        Waits for listeners at work (unless one of them calls it) and then for messages on their
-        way, up to ``request_timeout`` for either; what is given up is logged. Closing again is
-        harmless, and so is opening again.
+        Waits for running listeners, unless one of them is the caller, and then for unsent
+        messages. Each wait lasts at most ``request_timeout``; an error is logged if it times out.
+        A second close() does nothing. A closed connection can be opened again.
         """
         known = to_context(context)
         with self.__opening:
@@ -201,9 +206,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
                 return
             self.__closing.begin()
             ended = self.__ending = self.__readers.take()
-        try:  # without the lock: listeners at work may call anything
+        try:  # without the lock: running listeners may call any method
             self.__readers.end(ended, self._timeout())
-        finally:  # the wait may be interrupted
+        finally:  # an exception, such as KeyboardInterrupt, may end the wait
             self.__close_clients(known)
         self._logger.debug(known, "Disconnected from Kafka")
 
@@ -214,10 +219,11 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             self.__ending = []
             self.__closing.end()
         if clients is not None and (lost := clients.close(self._timeout())):
-            self._logger.error(context, None, f"Closed Kafka with {lost} messages not sent")
+            told = f"Closed the connection to Kafka with {lost} unsent messages"
+            self._logger.error(context, None, told)
 
     def get_connection(self) -> Any:
-        """The producer, or None, as :meth:`get_producer`."""
+        """The producer or None, like :meth:`get_producer`."""
         return self._connection
 
     def get_producer(self) -> Any:
@@ -226,11 +232,11 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Returns
         -------
         cykafka.Producer or None
-            None when the connection is closed.
+            None if the connection is closed.
         """
         return self._producer
 
-    getProducer = get_producer  # the documents' spelling
+    getProducer = get_producer  # the spelling in the documentation of pip-services
 
     def _timeout(self) -> float:
         """request_timeout in s."""
@@ -242,7 +248,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def _open_clients(self) -> Clients:
         clients = self.__clients
         if clients is None:
-            raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
+            told = "the connection to Kafka is not open: call open() first"
+            raise InvalidStateException(None, "NOT_OPEN", told)
         return clients
 
     # -- topics
@@ -261,8 +268,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; ConnectionException when the cluster does not answer
-            within ``request_timeout``.
+            InvalidStateException NOT_OPEN; ConnectionException: the cluster did not answer within
+            ``request_timeout``.
         """
         return topic_names(self._connect_to_admin(), self._timeout())
 
@@ -276,8 +283,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException for what the brokers
-            refuse; ConnectionException when they do not answer within ``request_timeout``.
+            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException: the brokers refused the
+            name or a setting; ConnectionException: no answer within ``request_timeout``.
         """
         create_topic(
             self._connect_to_admin(),
@@ -297,8 +304,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException when the brokers do not
-            answer within ``request_timeout``.
+            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no answer within
+            ``request_timeout``.
         """
         delete_topic(self._connect_to_admin(), name, self._timeout())
 
@@ -307,26 +314,26 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def publish(
         self, topic: str, messages: list[dict[str, Any]], options: dict[str, Any] | None = None
     ) -> None:
-        """Send messages and wait until the brokers have them.
+        """Send messages and wait until the brokers have stored them.
 
         Parameters
         ----------
         topic : str
         messages : list of dict
-            Keys: ``value`` and ``key`` (bytes, str or None), ``headers`` (dict or list of pairs,
-            their values bytes, str or None), ``timestamp`` (ms since the epoch; default: now) and
-            ``partition``, all optional. Any number of them.
+            Any number of messages. Keys, all optional: ``value`` and ``key`` (bytes, str or None),
+            ``headers`` (dict or list of pairs with bytes, str or None as values), ``timestamp``
+            (ms since the epoch; default: now) and ``partition``.
         options : dict, optional
-            ``acks``: -1 (all), 0 or 1, instead of the configured.
+            ``acks``: -1 (all), 0 or 1, instead of the configured value.
 
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: nothing was sent,
-            the message at fault is named. Otherwise messages were not stored within
-            ``request_timeout``: typed by the first failure (ConnectionException,
-            BadRequestException, ...); its details ``failed`` and ``indices`` say how many and
-            which, the others are stored.
+            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: names the invalid
+            message, and no message was sent. If some messages were not stored within
+            ``request_timeout``, the first failure sets the type (ConnectionException,
+            BadRequestException, ...). The details ``failed`` (a count) and ``indices`` list these
+            messages; the others are stored.
         """
         producer = self._publisher((options or {}).get("acks"))
         columns = columns_of(messages, self.__settings.write_partition)
@@ -337,20 +344,20 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self._settle(delivery, topic, began)
 
     def _publisher(self, acks: int | str | None = None) -> Producer:
-        """The producer for a value of acks, None for the configured; made at its first use."""
+        """The producer for a value of acks (None: the configured one), created on first use."""
         clients = self._open_clients()
         if acks is None:
             return self._producer or clients.producer(self.__settings.acks)
         return clients.producer(acks_of(acks, self.__settings.acks))
 
     def _make_transactional(self, name: str) -> Producer:
-        """A new producer of transactions; the caller closes it."""
+        """A new transactional producer; the caller closes it."""
         return self._open_clients().make_transactional(name)
 
     def _settle(
         self, sent: Delivery, topic: str, began: float, context: AnyContext = None
     ) -> None:
-        """Wait for every outcome, until ``request_timeout`` after `began`, in s."""
+        """Wait for the outcome of every message, at most ``request_timeout`` after `began` (s)."""
         settle(sent, topic, began, self._timeout(), context)
 
     # -- receiving
@@ -362,17 +369,17 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         options: dict[str, Any] | None,
         listener: IKafkaMessageListener,
     ) -> None:
-        """Have a listener called for the messages of a topic, in a thread of its own.
+        """Read a topic in a new thread and call the listener for each message.
 
         Parameters
         ----------
         topic : str
         group_id : str, optional
-            The consumer group; None is ``default``.
+            The consumer group; None means ``default``.
         options : dict, optional
-            Properties of librdkafka's for its consumer (defaults: ``session.timeout.ms`` 10000,
+            librdkafka properties for the consumer. Defaults: ``session.timeout.ms`` 10000,
             ``auto.commit.interval.ms`` 5000, ``enable.auto.commit`` true, ``auto.offset.reset``
-            earliest). It is not changed.
+            earliest. The dict stays unchanged.
         listener : IKafkaMessageListener
 
         Raises
@@ -389,10 +396,11 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         options: dict[str, Any] | None,
         listener: IKafkaMessageListener,
     ) -> Reader:
-        """As :meth:`subscribe`; returns what reads."""
+        """Like :meth:`subscribe`; returns the reader."""
         clients = self._open_clients()
         if not isinstance(topic, str) or not topic:
-            raise BadRequestException(None, "NO_TOPIC", f"subscribe: {topic!r} is no topic")
+            told = f"subscribe: expected the name of a topic, got {topic!r}"
+            raise BadRequestException(None, "NO_TOPIC", told)
         properties = clients.consumer_properties(group_id, options)
         subscription = KafkaSubscription(topic, group_id, properties, None, listener)
         with self.__opening:
@@ -405,8 +413,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
                     self.__settings.readable_partitions,
                     self._timeout(),
                 )
-            except Exception as error:  # whatever it is: logged, typed and raised
-                failure = typed(error, f"topic {topic}: subscribe", topic=topic)
+            except Exception as error:  # any error: logged, converted and raised
+                failure = typed(error, f"topic {topic}: subscribe failed", topic=topic)
                 self._logger.error(None, failure, f"Subscribing to topic {topic} failed")
                 if failure is error:
                     raise
@@ -415,10 +423,10 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def unsubscribe(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
     ) -> None:
-        """End a subscription; one that does not exist is none to end.
+        """End a subscription. Does nothing if there is no such subscription.
 
-        Waits for the listener, unless that calls it, up to ``request_timeout``; it is not called
-        any more then. Its offsets are committed if they are at all.
+        Waits up to ``request_timeout`` for the listener to return, unless the listener is the
+        caller. With ``enable.auto.commit`` the consumer commits its last offsets when it closes.
 
         Parameters
         ----------
@@ -438,7 +446,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         offset: int,
         listener: IKafkaMessageListener,
     ) -> None:
-        """Commit an offset of a subscription, and wait for it.
+        """Commit an offset of a subscription, and wait for the broker's answer.
+
+        Does nothing if there is no such subscription.
 
         Parameters
         ----------
@@ -446,14 +456,14 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         group_id : str, optional
         partition : int
         offset : int
-            Of the next message to read.
+            The offset of the next message to read.
         listener : IKafkaMessageListener
 
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; InvocationException or ConnectionException if it fails.
-            A subscription that does not exist is passed over.
+            InvalidStateException NOT_OPEN; InvocationException or ConnectionException: the commit
+            failed.
         """
         reader = self.__reader_of(topic, group_id, listener)
         if reader is not None:
@@ -467,27 +477,29 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         offset: int,
         listener: IKafkaMessageListener,
     ) -> None:
-        """Read a partition of a subscription from another offset on.
+        """Continue reading a partition of a subscription at another offset.
+
+        Does nothing if there is no such subscription.
 
         Parameters
         ----------
         topic : str
         group_id : str, optional
         partition : int
-            One the subscription is assigned now.
+            A partition that is assigned to the subscription.
         offset : int
         listener : IKafkaMessageListener
 
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN, or when the partition is not assigned. A subscription
-            that does not exist is passed over.
+            InvalidStateException: NOT_OPEN, or the partition is not assigned. ConnectionException
+            TIMED_OUT: the listener did not return within ``request_timeout``.
 
         Notes
         -----
-        Waits, up to ``request_timeout``, until a listener at work has returned, unless that calls
-        it: no message of before comes afterwards.
+        Waits up to ``request_timeout`` for a running listener to return, unless the listener is
+        the caller. After the return, the listener gets no message fetched before the seek.
         """
         reader = self.__reader_of(topic, group_id, listener)
         if reader is not None:

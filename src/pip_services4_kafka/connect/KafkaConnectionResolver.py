@@ -1,4 +1,4 @@
-"""From connection and credential parameters, stores and discovery to brokers and credentials."""
+"""Resolution of connection and credential parameters, with discovery and credential stores."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from pip_services4_kafka.connect._secrets import HiddenParams
 DEFAULT_PORT = 9092
 
 _PROTOCOLS = ("tcp", "kafka")
-# Several servers follow a comma, and so may whole URIs.
+# Commas separate servers, and may separate whole URIs as well.
 _SCHEME = re.compile(r"([A-Za-z][\w+.-]*)://(.*)", re.DOTALL)
 _NEXT_URI = re.compile(r",(?=\s*\w+://)")
 _ALIASES = {"user": "username", "pass": "password"}
 
 
 class KafkaConnectionResolver(IReferenceable, IConfigurable):
-    """Resolves the parameters of a connection to Kafka, and checks them.
+    """Resolves and checks the parameters of a connection to Kafka.
 
     Configuration parameters:
 
-    - ``connection(s)``: ``discovery_key`` (of the connection in a discovery service), ``protocol``
-      (tcp), ``host``, ``port`` (default 9092), ``uri``
+    - ``connection(s)``: ``discovery_key`` (the connection's key in a discovery service),
+      ``protocol`` (tcp), ``host``, ``port`` (default 9092), ``uri``
       (``scheme://user:password@host:port,host:port?ignored``; user and password percent-encoded),
       ``ssl`` (default false)
-    - ``credential(s)``: ``store_key`` (of the credential in a credential store), ``mechanism``
-      (default plain), ``username``, ``password``, ``token``, ``ssl``, ``ssl_ca_file``,
-      ``ssl_crt_file``, ``ssl_key_file``
+    - ``credential(s)``: ``store_key`` (the credential's key in a credential store),
+      ``mechanism`` (default plain), ``username``, ``password``, ``token``, ``ssl``,
+      ``ssl_ca_file``, ``ssl_crt_file``, ``ssl_key_file``
 
     References: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and ``*:credential-store:*:*:1.0``,
     all optional.
@@ -50,7 +50,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
     def configure(self, config: ConfigParams) -> None:
         """Take connections and credentials from a configuration.
 
-        Those of an earlier one are forgotten when this one has some.
+        Connections replace the earlier ones if the configuration contains any; credentials too.
 
         Parameters
         ----------
@@ -83,14 +83,14 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         Returns
         -------
         ConfigParams
-            ``brokers`` (``host:port``, separated by commas), ``ssl`` if a connection has it, and
-            the credential's parameters. Secrets do not show when it is printed.
+            ``brokers`` (``host:port``, separated by commas), ``ssl`` if a connection sets it, and
+            the credential's parameters. Printing it hides the secrets.
 
         Raises
         ------
         ConfigException
-            NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL; CANNOT_RESOLVE: a discovery or
-            credential key that nobody knows.
+            NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL; CANNOT_RESOLVE: no discovery service
+            or credential store knows a key, or the store failed.
         """
         return self.compose(
             context, self._find_connections(context), self._find_credential(context)
@@ -102,7 +102,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         connections: list[ConnectionParams] | None,
         credential: CredentialParams | None,
     ) -> ConfigParams:
-        """Make the options of the connection from parameters already resolved.
+        """Make the options of the connection from resolved parameters.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         Returns
         -------
         ConfigParams
-            As :meth:`resolve`.
+            Like :meth:`resolve`.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         if not given:
             raise misconfigured(
                 "NO_CONNECTION",
-                "no connection to Kafka is configured: connection.host or connection.uri names it",
+                "no connection to Kafka is configured: set connection.host or connection.uri",
                 context,
             )
         brokers: list[str] = []
@@ -145,19 +145,24 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         options.put("brokers", ",".join(dict.fromkeys(brokers)))
         return options
 
-    # -- where they are
+    # -- discovery and credential stores
 
     def _find_connections(self, context: AnyContext) -> list[ConnectionParams]:
         connections = self.__connections.get_all()
         keys = [each.get_discovery_key() for each in connections if each.use_discovery()]
         if keys and self._references is None:
             raise misconfigured(
-                "CANNOT_RESOLVE", f'no discovery service to look up "{keys[0]}" in', context
+                "CANNOT_RESOLVE",
+                f'connection.discovery_key: cannot look up "{keys[0]}" without a discovery '
+                "service; add one to the references",
+                context,
             )
         found: list[ConnectionParams] = self.__connections.resolve_all(to_context(context))
         if keys and not found:
             raise misconfigured(
-                "CANNOT_RESOLVE", f'no discovery service knows a connection "{keys[0]}"', context
+                "CANNOT_RESOLVE",
+                f'connection.discovery_key: no discovery service knows a connection "{keys[0]}"',
+                context,
             )
         return found
 
@@ -168,25 +173,27 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
             return self.__credentials.lookup(to_context(context))
         try:
             found = self.__credentials.lookup(to_context(context))
-        except Exception as error:  # of a store somebody else wrote
-            told = "the credential store cannot be asked"
+        except Exception as error:  # stores are foreign code
+            told = f'credential.store_key: looking up "{stored[0].get_store_key()}" failed'
             raise with_cause(misconfigured("CANNOT_RESOLVE", told, context), error) from error
         if not found:
             key = stored[0].get_store_key()
             raise misconfigured(
-                "CANNOT_RESOLVE", f'no credential store knows a credential "{key}"', context
+                "CANNOT_RESOLVE",
+                f'credential.store_key: no credential store knows a credential "{key}"',
+                context,
             )
-        # What stands beside the key is no secret, or it would be in the store.
+        # Parameters beside the key, such as the mechanism, complete the store's.
         beside = {key: value for key, value in stored[0].items() if key != "store_key"}
         return CredentialParams({**beside, **found})
 
-    # -- what they say
+    # -- hosts and URIs
 
     def _of_host(self, connection: ConnectionParams, context: AnyContext) -> str:
         protocol = connection.get_as_nullable_string("protocol")
         if protocol is not None and not protocol.strip():
             raise misconfigured(
-                "NO_PROTOCOL", "connection.protocol is empty: tcp is meant", context
+                "NO_PROTOCOL", "connection.protocol is empty: set it to tcp or remove it", context
             )
         self._check_protocol(protocol, context)
         host = (connection.get_host() or "").strip()
@@ -199,7 +206,8 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         brokers = []
         for uri in _NEXT_URI.split(uris):
             for piece in uri.partition("?")[0].split(","):
-                # A password may have the same signs, and is not to be told as a protocol.
+                # The pattern fits a leading scheme only: a password may contain "://" as well,
+                # and the warning would log it as a protocol.
                 rest = piece.strip()
                 with_scheme = _SCHEME.fullmatch(rest)
                 if with_scheme is not None:
@@ -218,8 +226,8 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         if protocol is not None and protocol.strip().lower() not in _PROTOCOLS:
             self._logger.warn(
                 to_context(context),
-                f'Kafka speaks no protocol "{protocol}", tcp is used; '
-                'for TLS there is "ssl" in the connection or the credential',
+                f'connection: unknown protocol "{protocol}", using tcp; for TLS set "ssl" to true '
+                "in the connection or the credential",
             )
 
 
@@ -233,8 +241,8 @@ def _server(server: str, context: AnyContext) -> str:
     if not colon or server.endswith("]"):  # [::1] without a port
         host, port = server, ""
     if not host:
-        raise misconfigured("NO_HOST", "connection.uri has a server without a host", context)
-    # Not by its name: in a malformed URI that may be a part of the password.
+        raise misconfigured("NO_HOST", "connection.uri: expected a host for every server", context)
+    # The error must not name the host: in a malformed URI it may be a part of the password.
     return f"{host}:{_port(port, 'connection.uri', context)}"
 
 
@@ -246,5 +254,5 @@ def _port(port: str | None, where: str, context: AnyContext) -> int:
     except ValueError:
         number = 0
     if not 1 <= number <= 65535:
-        raise misconfigured("NO_PORT", f"{where}: the port is no number from 1 to 65535", context)
+        raise misconfigured("NO_PORT", f"{where}: expected a port from 1 to 65535", context)
     return number

@@ -9,17 +9,17 @@ from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListe
 
 
 class KafkaSubscription:
-    """What a listener has subscribed to.
+    """A listener's subscription to a topic.
 
     Attributes
     ----------
     topic : str
     group_id : str or None
-        As it was given; None is ``default`` on the wire.
+        The group that the subscriber passed. None means the group ``default``.
     options : dict
-        The consumer's properties; secrets do not show when it is printed.
+        The consumer's properties. Printing them hides secrets.
     handler : cykafka.Consumer
-        Another one after an error that the consumer could not survive.
+        The current consumer. After a fatal error the reader replaces it.
     listener : IKafkaMessageListener
     """
 

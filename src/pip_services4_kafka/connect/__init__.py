@@ -1,4 +1,4 @@
-"""Connections to Kafka, and what they are made of."""
+"""Connections to Kafka, their resolver and their subscriptions."""
 
 from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
 from pip_services4_kafka.connect.KafkaConnection import KafkaConnection

@@ -1,4 +1,4 @@
-"""The clients of an open connection: producers by acks, an administrative client, consumers."""
+"""The clients of an open connection: a producer per acks, an admin client, consumers."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._security import token_source, unreadable_file
 from pip_services4_kafka.connect._settings import Settings
 
-# Errors that say why brokers cannot be reached, while others only say that they cannot.
+# Errors that give the reason why brokers cannot be reached.
 _TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
-# Errors that name a broker and what happened to its connection.
+# Errors that name a broker and the failure of its connection.
 _NAMING = (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
-# Errors that say no more than that nobody has answered.
+# Errors that only mean that no broker answered.
 _SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._UNSUPPORTED_FEATURE)
 _MOST_EVENTS = 100
-# What brokers allow unless they are told otherwise.
+# The brokers' default for transaction.max.timeout.ms.
 _LONGEST_TRANSACTION_MS = 900_000
 
 
 class Clients:
-    """Makes clients on demand and closes them. Thread-safe.
+    """Creates clients on demand and closes them. Thread-safe.
 
     Parameters
     ----------
     settings : Settings
     resolved : ConfigParams
-        Of the resolver.
+        The resolver's result.
     resolve : callable
-        Resolves anew, for a token that has expired.
+        Resolves again, to replace an expired token.
     client_log : ClientLog
     rare_log : RareLog
     """
@@ -67,25 +67,26 @@ class Clients:
         self._closed = False
         self._producers: dict[int, Producer] = {}
         self._admin: AdminClient | None = None
-        self._errors: list[KafkaError] = []  # while it is being opened
+        self._errors: list[KafkaError] = []  # met during open()
         self._opening = True
         self.producer_properties = settings.producer(resolved, settings.acks)
 
     def open(self) -> None:
-        """Make the producer and see that the cluster answers within connect_timeout.
+        """Create the producer and check that the cluster answers within connect_timeout.
 
         Raises
         ------
         ConfigException
             A property has a wrong value.
         KafkaException
-            The cluster does not answer; as telling as librdkafka's errors are.
+            The cluster does not answer. The exception has the most specific error that
+            librdkafka reported.
         """
         producer = self.producer(self._settings.acks)
         try:
             producer.list_topics(timeout=self._settings.connect_timeout / 1e3)
         except KafkaException as error:
-            for _ in range(_MOST_EVENTS):  # the errors and lines met meanwhile
+            for _ in range(_MOST_EVENTS):  # collect the errors reported meanwhile
                 if self._told(_TELLING) or not producer.poll(0):
                     break
             told = self._told(_TELLING) or self._told(_NAMING) or self._guess(error.args[0])
@@ -94,11 +95,11 @@ class Clients:
             self._opening = False
 
     def _told(self, codes: tuple[int, ...]) -> KafkaError | None:
-        """The first error met with such a code, which says why no broker can be reached."""
+        """The first error met during open() that has one of these codes."""
         return next((error for error in self._errors if error.code() in codes), None)
 
     def _guess(self, error: KafkaError) -> KafkaError:
-        """Nothing was told: brokers are slow, or the listener wants TLS or SASL."""
+        """Explain silence: the brokers are slow, or the port expects TLS or SASL."""
         if error.code() not in _SILENCE:
             return error
         known, waited = self.producer_properties, self._settings.connect_timeout
@@ -106,12 +107,12 @@ class Clients:
             f"no answer from {known['bootstrap.servers']} (options.connect_timeout: {waited} ms)"
         )
         if str(known["security.protocol"]).upper() == "PLAINTEXT":
-            told += "; one that wants TLS or SASL would not answer either: credential.ssl turns"
-            told += " TLS on, credential.username SASL"
+            told += "; if the port expects TLS or SASL: credential.ssl turns TLS on,"
+            told += " credential.username turns SASL on"
         return KafkaError(error.code(), f"{told}: {error.str()}")
 
     def producer(self, acks: int) -> Producer:
-        """The producer that waits for so many brokers, made at its first use."""
+        """The producer for a value of acks, created on first use."""
         producer = self._producers.get(acks)
         if producer is not None:
             return producer
@@ -126,21 +127,21 @@ class Clients:
             return producer
 
     def make_transactional(self, name: str) -> Producer:
-        """A producer of transactions, of the caller's own; `name` is its transactional.id."""
+        """Create a transactional producer that the caller owns. `name` is its transactional.id."""
         self._check_open()
         config = {**self._settings.producer(self._resolved, -1), "transactional.id": name}
-        # A process that dies leaves its transaction open for so long, and who reads the topic or
-        # gets the partition waits; a transaction is sending and committing.
+        # If the process dies, its open transaction blocks the readers of the topic and the next
+        # owner of the partition for this long. So it is short: one send and one commit.
         longest = min(max(1000, 2 * self._settings.request_timeout), _LONGEST_TRANSACTION_MS)
         longest = int(config.setdefault("transaction.timeout.ms", longest))
-        # librdkafka refuses what is longer, and no attempt at all.
+        # librdkafka refuses a longer message timeout, and retries = 0.
         config["message.timeout.ms"] = min(int(config["message.timeout.ms"]), longest)
         config["retries"] = max(1, int(config["retries"]))
         producer: Producer = self._make(Producer, config)
         return producer
 
     def admin(self) -> AdminClient:
-        """The administrative client, made at its first use."""
+        """The admin client, created on first use."""
         with self._lock:
             self._check_open()
             if self._admin is None:
@@ -152,7 +153,7 @@ class Clients:
     def consumer(
         self, properties: dict[str, Any], on_error: Callable[[KafkaError], object]
     ) -> Consumer:
-        """A new consumer, which is the caller's."""
+        """Create a consumer that the caller owns."""
         theirs = properties.get("error_cb")
 
         def error_cb(error: KafkaError) -> None:
@@ -171,12 +172,12 @@ class Clients:
         return self._settings.consumer(self._resolved, group_id, options)
 
     def close(self, timeout: float) -> int:
-        """Close all clients, waiting that long (s) in all for messages on their way.
+        """Close all clients. Wait at most `timeout` s in all for unsent messages.
 
         Returns
         -------
         int
-            How many messages were given up.
+            How many messages were dropped.
         """
         with self._lock:
             self._closed = True
@@ -191,8 +192,8 @@ class Clients:
                 if left:
                     lost += left
                     producer.purge()
-            except (KafkaException, RuntimeError) as error:  # the latter of a forked child
-                self._rare_log.error("flush", error, "flushing failed")
+            except (KafkaException, RuntimeError) as error:  # RuntimeError: in a forked child
+                self._rare_log.error("flush", error, "Flushing a Kafka producer failed")
             finally:
                 producer.close()
         if admin is not None:
@@ -203,7 +204,8 @@ class Clients:
         if self._closed:
             if made is not None:
                 made.close()
-            raise InvalidStateException(None, "NOT_OPEN", "the connection to Kafka is not open")
+            told = "the connection to Kafka is not open: call open() first"
+            raise InvalidStateException(None, "NOT_OPEN", told)
 
     def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
         config = {"error_cb": self._on_error, **properties, "logger": self._client_log}
@@ -235,7 +237,8 @@ class Clients:
         if self._opening:
             self._errors.append(error)
         else:
-            self._rare_log.error(error.code(), typed(error, "Kafka"), "Kafka client met an error")
+            told = "A Kafka client reported an error"
+            self._rare_log.error(error.code(), typed(error, "Kafka"), told)
 
 
 def connect(
@@ -245,12 +248,14 @@ def connect(
     client_log: ClientLog,
     rare_log: RareLog,
 ) -> Clients:
-    """Make the clients of a connection and see that the cluster answers; else none stays open.
+    """Create the clients of a connection and check that the cluster answers.
+
+    On failure, no client stays open.
 
     Raises
     ------
     ApplicationException
-        A ConfigException as it is, or ConnectionException CONNECT_FAILED, without secrets.
+        ConfigException, or ConnectionException CONNECT_FAILED, without secrets.
     """
     clients: Clients | None = None
     try:
@@ -273,7 +278,7 @@ def connect(
 def _not_connected(
     error: Exception, settings: Settings, context: IContext | None
 ) -> ApplicationException:
-    """The exception of open(): a ConfigException as it is, or CONNECT_FAILED, without secrets."""
+    """The exception for open(): a ConfigException, or CONNECT_FAILED without secrets."""
     if isinstance(error, ConfigException):
         return error
     clean = settings.secrets.clean(error)

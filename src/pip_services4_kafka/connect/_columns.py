@@ -1,4 +1,4 @@
-"""Messages as dicts -> the columns of Producer.publish()."""
+"""Conversion of messages (dicts) to the columns of Producer.publish()."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _KEYS = frozenset(("value", "key", "timestamp", "headers", "partition"))
 def columns_of(
     messages: list[dict[str, Any]], write_partition: int | None
 ) -> dict[str, Any] | None:
-    """The columns of messages; None if there are none.
+    """Convert messages to columns; None for an empty list.
 
     Parameters
     ----------
     messages : list of dict
     write_partition : int, optional
-        Of messages that name none.
+        The partition of messages without ``partition``.
 
     Raises
     ------
     BadRequestException
-        INVALID_MESSAGE: something is no message, or has a key that messages do not have.
+        INVALID_MESSAGE: an item is not a dict, or has an unknown key.
     """
     if isinstance(messages, (dict, str, bytes)):
         raise BadRequestException(
@@ -59,7 +59,7 @@ def columns_of(
             f"messages[{strange}]: expected the keys {', '.join(sorted(_KEYS))}, "
             f"got {', '.join(keys)}",
         ).with_details("indices", str(strange))
-    # What no message has needs no column.
+    # A field that no message sets needs no column.
     trimmed = {
         name: column
         for name, column in columns.items()

@@ -1,4 +1,4 @@
-"""Logs of a connection: librdkafka's lines, and repeated errors, told once in a while."""
+"""Logs of a connection: librdkafka's lines, and errors with a limited rate."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from pip_services4_observability.log import CompositeLogger, ILogger
 
 _python = logging.getLogger("cykafka")
 
-# All clients of a connection get all of options.kafka, and librdkafka warns of what is another's.
+# Every client of a connection gets all of options.kafka. librdkafka warns of each property that
+# belongs to another kind of client.
 _OF_OTHERS = "property and will be ignored by this"
 
-# How long the same error is not told again, s.
+# The shortest time between two log lines for the same kind of error, s.
 QUIET_S = 10.0
 
 
 class ClientLog:
-    """Takes the place of a logging.Logger for cykafka's clients.
+    """The ``logger`` of cykafka's clients, a stand-in for logging.Logger.
 
-    Lines go to the loggers of pip-services or, without one, to Python's logger "cykafka".
+    It logs to the loggers of pip-services. Without any, it logs to Python's logger "cykafka".
 
     Parameters
     ----------
     logger : CompositeLogger
     scrub : callable
-        Takes the secrets out of a text.
+        Removes the secrets from a text.
     """
 
     def __init__(self, logger: CompositeLogger, scrub: Callable[[str], str]) -> None:
@@ -38,16 +39,16 @@ class ClientLog:
         self._has_loggers = False
 
     def set_references(self, references: IReferences) -> None:
-        """See whether there are loggers; CompositeLogger does not tell."""
+        """Find out whether there are loggers; CompositeLogger has no method for that."""
         found = references.get_optional(Descriptor(None, "logger", None, None, None))
         self._has_loggers = any(isinstance(logger, ILogger) for logger in found or ())
 
     def has_loggers(self) -> bool:
-        """Whether there are loggers of pip-services."""
+        """Whether the references contain a logger of pip-services."""
         return self._has_loggers
 
     def log(self, level: int, text: str, *args: Any) -> None:
-        """Log a line; `level` is one of Python's. Never raises: it is called from deep below."""
+        """Log a line at a level of Python's logging. Never raises, as clients call it."""
         try:
             line = self._scrub(text % args if args else text)
             if _OF_OTHERS in line:
@@ -62,18 +63,20 @@ class ClientLog:
                 self._logger.info(None, line)
             else:
                 self._logger.debug(None, line)
-        except Exception:  # there is nobody left to tell
+        except Exception:  # a logger's own exception cannot be logged there
             _python.debug("a logger raised", exc_info=True)
 
 
 class RareLog:
-    """Logs each kind of error once in QUIET_S, with the number of those left out. Thread-safe.
+    """Logs each kind of error at most once per QUIET_S. Thread-safe.
+
+    A line has the number of errors that were left out before it.
 
     Parameters
     ----------
     logger : CompositeLogger
     lines : ClientLog
-        Knows whether there are loggers; without them lines go where its lines go.
+        Knows whether there are loggers. Without any, errors go to Python's logger.
     """
 
     def __init__(self, logger: CompositeLogger, lines: ClientLog) -> None:
@@ -84,7 +87,7 @@ class RareLog:
         self._left_out: dict[Hashable, int] = {}
 
     def error(self, kind: Hashable, error: Exception | None, text: str) -> None:
-        """Log an error unless one of its kind was logged just now. Never raises."""
+        """Log an error, unless one of the same kind was logged within QUIET_S. Never raises."""
         now = time.monotonic()
         with self._lock:
             if now - self._told.get(kind, -QUIET_S) < QUIET_S:
@@ -98,5 +101,5 @@ class RareLog:
                 self._logger.error(None, error, told)
             else:
                 self._lines.log(logging.ERROR, "%s", told if error is None else f"{told}: {error}")
-        except Exception:  # there is nobody left to tell
+        except Exception:  # a logger's own exception cannot be logged there
             _python.debug("a logger raised", exc_info=True)

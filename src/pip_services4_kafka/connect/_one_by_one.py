@@ -1,4 +1,4 @@
-"""Batches for a listener that takes one message at a time, in the thread of its reader."""
+"""Delivery of batches to a listener message by message, in the reader's thread."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from cykafka import Consumer, KafkaError, KafkaException, Message, MessageBatch
 from pip_services4_kafka._errors import kafka_error
 from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
 
-# How long a listener may take until the group hears that the reader is alive, s.
+# How long listener calls may take before the reader polls the consumer in between, s.
 SERVE_S = 0.5
 
 
 class OneByOne:
-    """Calls `on_message` and stores the offset when that has returned.
+    """Calls `on_message` for each message and stores its offset when the call returns.
 
     Parameters
     ----------
     listener : IKafkaMessageListener
     failed : callable
-        Hears of its exceptions.
+        Called with each exception that the listener raises.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class OneByOne:
     ) -> None:
         self._listener = listener
         self._failed = failed
-        self._waiting: deque[Message] = deque()  # what the listener has not seen yet
-        self._sought: set[int] = set()  # where it has asked for other messages
+        self._waiting: deque[Message] = deque()  # not handed to the listener yet
+        self._sought: set[int] = set()  # partitions that the listener's current call has sought
 
     def hand_over(
         self,
@@ -39,10 +39,10 @@ class OneByOne:
         go_on: Callable[[], bool],
         serve: Callable[[], MessageBatch],
     ) -> None:
-        """Hand over a batch; what is left when `go_on` says no does not count as read.
+        """Hand over a batch until `go_on` returns False. The remaining messages count as unread.
 
-        A slow listener keeps its place in the group, and rebalances do not wait for it: `serve` is
-        called now and then, and brings what came with it.
+        Between messages, `serve` polls the consumer every SERVE_S and returns the new messages.
+        So a slow listener stays in the group, and rebalances do not wait for the whole batch.
         """
         waiting = self._waiting
         waiting.extend(batch)
@@ -55,7 +55,7 @@ class OneByOne:
                     self._listener.on_message(
                         str(message.topic()), int(message.partition() or 0), message
                     )
-                except Exception as error:  # the listener's: the next message comes
+                except Exception as error:  # raised by the listener; the next message follows
                     self._failed(error)
                 else:
                     if message.partition() not in self._sought:
@@ -67,12 +67,12 @@ class OneByOne:
             waiting.clear()
 
     def seek(self, partition: int) -> None:
-        """The partition is read from somewhere else now."""
+        """Drop the partition's waiting messages, and do not store the current one's offset."""
         self._sought.add(partition)
         self.drop({partition})
 
     def drop(self, partitions: Collection[int]) -> None:
-        """Forget what waits of these partitions."""
+        """Drop the waiting messages of these partitions."""
         if self._waiting:
             kept = [each for each in self._waiting if each.partition() not in partitions]
             self._waiting.clear()
@@ -84,5 +84,5 @@ def _store(consumer: Consumer, message: Message) -> None:
         consumer.store_offsets(message=message)
     except KafkaException as error:
         known = kafka_error(error)
-        if known is None or known.code() != KafkaError._STATE:  # not assigned any more
+        if known is None or known.code() != KafkaError._STATE:  # _STATE: no longer assigned
             raise

@@ -1,18 +1,19 @@
-"""One subscription: its consumer, the thread that reads it, and its rebalances.
+"""One subscription: its consumer, its thread and its rebalances.
 
-What a listener may have beside `on_message` (all are called in the reader's thread):
+A listener may have these methods beside `on_message`. The reader's thread calls all of them:
 
-- `_on_batch(subscription, batch)`: gets every MessageBatch; then `on_message` is never called, and
-  the listener stores or commits offsets itself.
+- `_on_batch(subscription, batch)`: gets every MessageBatch. The reader then never calls
+  `on_message`, and the listener stores or commits offsets itself.
 - `_on_assigned(subscription, partitions)`, `_on_revoked(...)`, `_on_lost(...)`: rebalances, with a
-  list of partition numbers: those that come or go. Revoked ones may still be committed in the
-  call, lost ones belong to somebody else already. Every assignment ends by one of the two, at the
-  latest when the reader stops. No batch of a partition comes before the first or after the others.
-- `_on_seek(subscription, partition, offset)`: the connection was asked to read from there on; no
-  message of before comes afterwards.
-- `_on_error(subscription, error)`: an error of the consumer, a KafkaError; it is logged already.
-- `_on_poll(subscription)`: after every batch, and 20 times a second (500, while partitions are
-  paused) without one.
+  list of the partition numbers added or removed. The listener may still commit revoked partitions
+  in the call; lost ones may already belong to another member. Every assignment ends with a
+  revocation or a loss, at the latest when the reader stops. All batches of a partition come
+  between these calls.
+- `_on_seek(subscription, partition, offset)`: the connection has sought a partition. No message
+  fetched before the seek follows.
+- `_on_error(subscription, error)`: a KafkaError of the consumer, already logged.
+- `_on_poll(subscription)`: after every batch, and without batches 20 times a second, or 500 times
+  while partitions are paused.
 - `_on_closed(subscription)`: the reader has ended.
 """
 
@@ -45,26 +46,26 @@ from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
 
 # The most messages in a batch.
 MAX_BATCH = 2_000
-# How long the thread waits for a message before it looks whether it has to stop, s; and while
-# partitions are paused, since whoever waits for their messages may have made room.
+# How long the thread waits for a message before it checks for stop() and calls _on_poll, s. The
+# second value applies while partitions are paused, because the listener may have room again.
 IDLE_S, PAUSED_S = 0.05, 0.002
-# Pauses after errors, s: the first, the longest while the consumer goes on, and before another
-# one.
+# Pauses after errors, s: the first one, the longest one with the same consumer, and the longest
+# one before a new consumer.
 FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
 
 _Error = Callable[[KafkaError], object]
 
-# After these a consumer reads no more.
+# After these errors a consumer stops reading.
 _DEADLY = frozenset((KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID))
 
 
 def reader_of(subscription: KafkaSubscription) -> Reader | None:
-    """The reader of a subscription, or None before it has begun to read."""
+    """The reader of a subscription, or None before it starts."""
     return cast("Reader | None", subscription._reader)
 
 
 class _Dead(Exception):
-    """The consumer will not read any more; its argument says why."""
+    """The consumer has stopped reading; the argument gives the reason."""
 
 
 class Reader:
@@ -73,14 +74,14 @@ class Reader:
     Parameters
     ----------
     subscription : KafkaSubscription
-        Its ``handler`` is the reader's consumer, and follows it.
+        Its ``handler`` is always the reader's current consumer.
     make_consumer : callable
-        Makes a consumer, given what hears of errors that no message brings.
+        Creates a consumer. The argument is the callback for errors that come without a message.
     partitions : list of int
-        Read these alone, outside of the group's rebalances; empty: whatever the group assigns.
+        Read exactly these partitions, without group rebalances. If empty, the group assigns them.
     log : RareLog
     commit_timeout : float, optional
-        How long a commit may take, s.
+        The longest time for a commit, s.
     """
 
     def __init__(
@@ -101,10 +102,10 @@ class Reader:
         self._assigned: tuple[int, ...] = ()
         self._paused: frozenset[int] = frozenset()
         self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
-        self._wanted = threading.Event()  # whoever pauses between errors wakes up by it
+        self._wanted = threading.Event()  # ends a pause after an error
         self._stopping = self._ended = False
         self._waiting: list[int] = []  # threads in stop()
-        self._failed = 0  # rounds that brought nothing but errors
+        self._failed = 0  # consecutive rounds with errors only
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-reader-{self._topic}", daemon=True
         )
@@ -121,19 +122,19 @@ class Reader:
     # -- for the connection
 
     def start(self) -> None:
-        """Make the consumer, which raises here if it cannot be made, and begin to read."""
+        """Create the consumer and start the thread. Errors of creating the consumer propagate."""
         self._open_consumer()
         try:
             self._thread.start()
-        except BaseException:  # too many threads: nobody else would close it
+        except BaseException:  # too many threads: the consumer must be closed here
             self._close_consumer()
             raise
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Have the thread end: it gives its partitions back and closes the consumer.
+        """Stop the thread, which returns its partitions and closes the consumer.
 
-        Waits up to `timeout` s for that and so for its listener, unless it is called by the thread
-        itself; whether it has ended.
+        Waits up to `timeout` s for the thread, and so for its listener, unless the thread itself
+        is the caller. Returns whether the thread has ended.
         """
         self._stopping = True
         self._wanted.set()
@@ -148,37 +149,40 @@ class Reader:
         return not self._thread.is_alive()
 
     def is_busy(self) -> bool:
-        """Whether another thread than this one still reads."""
+        """Whether the reader's thread still runs and is not the calling thread."""
         return self._thread.is_alive() and not self.is_mine()
 
     def is_mine(self) -> bool:
-        """Whether this is the reader's thread."""
+        """Whether the calling thread is the reader's."""
         return self._thread is threading.current_thread()
 
     # -- for the queue
 
     def is_awaited_by(self, thread: int) -> bool:
-        """Whether a thread waits in `stop`."""
+        """Whether this thread waits in `stop`."""
         return thread in self._waiting
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer, which an error may replace; InvalidStateException while there is none."""
+        """The current consumer. InvalidStateException if there is none, as after a fatal error."""
         consumer = self._consumer
         if consumer is None:
             raise InvalidStateException(
-                None, "NOT_OPEN", f"topic {self._topic}: the subscription has no consumer now"
+                None,
+                "NOT_OPEN",
+                f"topic {self._topic}: the subscription has no consumer: it is closed or replaces "
+                "a failed one",
             )
         return consumer
 
     def assigned(self) -> list[int]:
-        """The partitions this reader has now."""
+        """The partitions that are assigned to this reader."""
         return list(self._assigned)
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Fetch no more of these partitions. A batch on its way may still come.
+        """Stop fetching these partitions. A batch that was already fetched may still come.
 
-        A partition that is assigned anew is not paused.
+        A new assignment ends the pause.
         """
         numbers = tuple(partitions)
         self._ask("pause", lambda consumer: consumer.pause(self._numbered(numbers)))
@@ -191,25 +195,26 @@ class Reader:
         self._paused -= frozenset(numbers)
 
     def store(self, offsets: Mapping[int, int]) -> None:
-        """Have these offsets (of the next message to read, by partition) committed by and by.
+        """Store offsets (of the next message to read, by partition) for the automatic commit.
 
-        A lower offset than before is fine. Partitions not assigned are passed over.
+        An offset may be lower than before. Partitions that are not assigned are skipped.
         """
         try:
             self.consumer.store_offsets(offsets=self._positions(offsets))
         except KafkaException as error:
             known = kafka_error(error)
             if known is None or known.code() != KafkaError._STATE:
-                raise typed(error, f"topic {self._topic}: store", topic=self._topic) from error
+                told = f"topic {self._topic}: storing offsets failed"
+                raise typed(error, told, topic=self._topic) from error
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit these offsets (of the next message to read, by partition) and wait for it.
+        """Commit offsets (of the next message to read, by partition) and wait for the answer.
 
         Raises
         ------
         ApplicationException
-            Typed by what the broker says, such as that somebody else has the partition now;
-            ConnectionException TIMED_OUT: it may be done or not.
+            Typed by the broker's error, for example that another member owns the partition.
+            ConnectionException TIMED_OUT: the offset may be committed or not.
         """
         positions = self._positions(offsets)
         if not positions:
@@ -221,22 +226,22 @@ class Reader:
             if position.error is not None:
                 raise typed(
                     position.error,
-                    f"topic {self._topic}, partition {position.partition}: commit",
+                    f"topic {self._topic}, partition {position.partition}: commit failed",
                     topic=self._topic,
                     partition=position.partition,
                 )
 
     def seek(self, partition: int, offset: int) -> None:
-        """Read an assigned partition from this offset on; a batch on its way may still come."""
+        """Seek an assigned partition. A batch that was already fetched may still come."""
         position = TopicPartition(self._topic, partition, offset)
         self._ask("seek", lambda consumer: consumer.seek(position), partition=partition)
         if self.is_mine():
             self._each.seek(partition)
 
     def seek_and_tell(self, partition: int, offset: int, timeout: float) -> None:
-        """As `seek`, between two batches, and then call `_on_seek`: the connection's seek().
+        """Seek between two batches, then call `_on_seek`. This is the connection's seek().
 
-        Waits up to `timeout` s for the thread, if it is called by another one.
+        Runs in the reader's thread; another thread waits up to `timeout` s for it.
         """
 
         def seek() -> None:
@@ -254,11 +259,14 @@ class Reader:
             done.result(timeout)
         except TimeoutError as error:
             done.cancel()
-            told = f"topic {self._topic}: seek: the listener is at work for too long"
+            told = (
+                f"topic {self._topic}, partition {partition}: cannot seek to offset {offset}: the "
+                f"listener did not return within {timeout:g} s"
+            )
             raise with_cause(ConnectionException(None, "TIMED_OUT", told), error) from error
 
     def watermarks(self, timeout: float | None = None) -> dict[int, tuple[int, int]]:
-        """First and next offset of each assigned partition, by asking the brokers.
+        """Request the first and the next offset of each assigned partition from the brokers.
 
         Parameters
         ----------
@@ -268,30 +276,35 @@ class Reader:
         Raises
         ------
         ApplicationException
-            ConnectionException: a leader does not answer; NOT_OPEN: there is no consumer now.
+            ConnectionException: a leader does not answer; NOT_OPEN: there is no consumer.
         """
         partitions = self._numbered(self._assigned)
         found = self._ask(
-            "watermarks",
+            "reading the watermarks",
             lambda consumer: consumer.watermarks(partitions, timeout) if partitions else {},
         )
         for place in found:
             if place.error is not None:
-                told = f"topic {self._topic}, partition {place.partition}: watermarks"
+                told = f"topic {self._topic}, partition {place.partition}: no watermarks"
                 raise typed(place.error, told, topic=self._topic, partition=place.partition)
         return {place.partition: (marks.low, marks.high) for place, marks in found.items()}
 
     def committed(self, timeout: float | None = None) -> dict[int, int]:
-        """The group's committed offset of each assigned partition; those without are left out."""
+        """The group's committed offset of each assigned partition that has one."""
         partitions = self._numbered(self._assigned)
         if not partitions:
             return {}
-        found = self._ask("committed", lambda consumer: consumer.committed(partitions, timeout))
+        found = self._ask(
+            "reading the committed offsets",
+            lambda consumer: consumer.committed(partitions, timeout),
+        )
         return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def consumer_group_metadata(self) -> bytes:
-        """For ``Producer.send_offsets_to_transaction()``."""
-        metadata = self._ask("metadata", lambda consumer: consumer.consumer_group_metadata())
+        """The argument for ``Producer.send_offsets_to_transaction()``."""
+        metadata = self._ask(
+            "reading the group metadata", lambda consumer: consumer.consumer_group_metadata()
+        )
         return bytes(metadata)
 
     def _numbered(self, partitions: Iterable[int]) -> list[TopicPartition]:
@@ -304,7 +317,7 @@ class Reader:
         try:
             return call(self.consumer)
         except (KafkaException, RuntimeError) as error:
-            told = f"topic {self._topic}: {doing}"
+            told = f"topic {self._topic}: {doing} failed"
             raise typed(error, told, topic=self._topic, **details) from error
 
     # -- the consumer
@@ -332,14 +345,14 @@ class Reader:
         self._consumer = self.subscription.handler = consumer
 
     def _close_consumer(self) -> None:
-        """Give the partitions back and close; whatever fails, nothing stays assigned."""
+        """Return the partitions and close the consumer. After errors too, none stay assigned."""
         consumer = self._consumer
         try:
             if consumer is not None:
                 if self._partitions and self._assigned:
                     self._give_back("_on_revoked", list(self._assigned))
                 consumer.close()  # runs on_revoke or on_lost
-        except Exception as error:  # what cannot be closed is nobody's any more
+        except Exception as error:  # the partitions count as lost then
             self._tell("close", error, "closing its consumer failed")
         finally:
             self._consumer = None
@@ -362,7 +375,7 @@ class Reader:
         self._call("_on_assigned", numbers)
 
     def _give_back(self, hook: str, numbers: list[int]) -> None:
-        # Still assigned in the call: the listener commits there.
+        # The partitions stay assigned during the call, because the listener commits there.
         try:
             self._call(hook, numbers)
         finally:
@@ -371,10 +384,10 @@ class Reader:
             self._unpause(self._paused.intersection(numbers))
 
     def _unpause(self, numbers: frozenset[int]) -> None:
-        """Assigned again, they would be paused still: librdkafka remembers."""
+        """Resume partitions, because librdkafka keeps the pause through reassignments."""
         self._paused -= numbers
         if numbers and self._consumer is not None:
-            with contextlib.suppress(RuntimeError):  # closed: nothing is assigned to it again
+            with contextlib.suppress(RuntimeError):  # a closed consumer gets no new assignment
                 self._consumer.resume(self._numbered(numbers))
 
     def _call(self, hook: str, *arguments: Any) -> None:
@@ -383,7 +396,7 @@ class Reader:
             return
         try:
             function(self.subscription, *arguments)
-        except Exception as error:  # the listener's: the reader goes on
+        except Exception as error:  # raised by the listener; the reader continues
             self._tell(hook, error, f"the listener's {hook} failed")
 
     # -- the thread
@@ -399,10 +412,10 @@ class Reader:
                         if self._partitions:
                             self._take(list(self._partitions))
                     self._read(self.consumer)
-                except Exception as error:  # of the consumer: another one may do better
+                except Exception as error:  # raised by the consumer; a new one may work
                     if self._stopping:
                         break
-                    self._tell(_kind(error), error, "its consumer failed; another one is made")
+                    self._tell(_kind(error), error, "its consumer failed and is replaced")
                     self._close_consumer()
                     self._pause(LONG_PAUSE_S)
         finally:
@@ -412,11 +425,11 @@ class Reader:
             self._call("_on_closed")
 
     def _read(self, consumer: Consumer) -> None:
-        """Hand over batches until the reader is stopped; raises when the consumer is done for."""
+        """Hand over batches until the reader stops. Raises if the consumer stops reading."""
         while not self._stopping:
-            # What is there; else the next message as soon as it comes.
+            # Take all fetched messages; if there are none, wait for the next one.
             batch = consumer.consume_batch(MAX_BATCH, 0)
-            if not batch:  # nor errors
+            if not batch:  # no errors either
                 batch = consumer.consume_batch(1, PAUSED_S if self._paused else IDLE_S)
             count, errors = len(batch), batch.errors
             if count:
@@ -436,7 +449,7 @@ class Reader:
         assert self._on_batch is not None
         try:
             self._on_batch(self.subscription, batch)
-        except Exception as error:  # the listener's: the reader goes on
+        except Exception as error:  # raised by the listener; the reader continues
             self._tell("_on_batch", error, "its listener failed")
 
     def _go_on(self) -> bool:
@@ -445,7 +458,7 @@ class Reader:
         return not self._stopping
 
     def _serve(self) -> MessageBatch:
-        """Take part in the group while a listener takes its time; a message may come of it."""
+        """Poll the consumer during a slow listener's batch; this may return a message."""
         more = self.consumer.consume_batch(1, 0)
         self._note(more.errors)
         return more
@@ -457,14 +470,14 @@ class Reader:
                 continue
             try:
                 task()
-            except Exception as error:  # for the caller, who waits
+            except Exception as error:  # raised in the waiting thread
                 done.set_exception(error)
             else:
                 done.set_result(None)
 
     def _fail_tasks(self) -> None:
         told = f"topic {self._topic}: the subscription has ended"
-        with contextlib.suppress(IndexError):  # two threads may be here
+        with contextlib.suppress(IndexError):  # two threads may run this loop
             while True:
                 _, done = self._tasks.popleft()
                 if done.set_running_or_notify_cancel():
@@ -473,7 +486,7 @@ class Reader:
     # -- errors
 
     def _note(self, errors: Iterable[Message]) -> bool:
-        """Tell of errors that came instead of messages; whether there were any worth it."""
+        """Report errors that came instead of messages. Returns whether any was reported."""
         noted = False
         for message in errors:
             error = message.error()
@@ -486,7 +499,7 @@ class Reader:
         return noted
 
     def _on_error(self, error: KafkaError) -> None:
-        self._tell(error.code(), typed(error, "Kafka"), "its consumer met an error and goes on")
+        self._tell(error.code(), typed(error, "Kafka"), "its consumer met an error and continues")
         self._call("_on_error", error)
 
     def _tell(self, kind: Any, error: Exception, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Passwords and the like, kept out of everything that is printed."""
+"""Passwords, tokens and keys, hidden from all printed text."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pip_services4_components.config import ConfigParams
 
 HIDDEN = "[hidden]"
 
-# Keys of configurations and librdkafka's properties whose values are nobody's business.
+# Configuration keys and librdkafka properties with secret values.
 _SECRET_KEY = re.compile(
     r"password|passphrase|\bpass$|token|secret|private\.key|key\.pem|access_key|oauthbearer\.config"
     r"|oauthbearer\.assertion\.private",
     re.IGNORECASE,
 )
-# In a URI the password is between a colon and the last "@" before the servers.
+# In a URI the password stands between a colon and the last "@" before the servers.
 _URI_PASSWORD = re.compile(r"(://[^:/?#]*):.*(?=@)")
-# Shorter ones would be found in every second word.
+# Shorter secrets would match parts of ordinary words.
 _SHORTEST = 3
 
 
 class Secret(str):
-    """A str that does not show when it is printed; whoever reads its characters gets them."""
+    """A str whose repr, str and format hide it. Code that reads its characters gets the secret."""
 
     __slots__ = ()
 
@@ -42,13 +42,13 @@ class Secret(str):
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of this key must not be shown."""
-    # The names of mechanisms and endpoints say nothing.
+    """Whether the value of this key is a secret."""
+    # URLs and paths of tokens are not secret.
     return _SECRET_KEY.search(key) is not None and not key.endswith(("endpoint.url", "token_path"))
 
 
 class Secrets:
-    """The secrets a connection has met, to take them out of what others say."""
+    """The secrets of a connection, to remove them from foreign errors and log lines."""
 
     def __init__(self) -> None:
         self._known: frozenset[str] = frozenset()
@@ -66,18 +66,18 @@ class Secrets:
         return text
 
     def clean(self, error: Exception) -> Exception:
-        """The exception, or one with the same words without the secrets in them."""
+        """The exception itself or, if its text has secrets, a copy without them."""
         told = str(error)
         scrubbed = self.scrub(told)
         return error if scrubbed == told else type_of(error)(scrubbed)
 
     def clean_trace(self, exception: ApplicationException) -> ApplicationException:
-        """Take them out of the trace an exception of pip-services made of the one before it."""
+        """Remove the secrets from an exception's stack trace, which includes its cause's text."""
         return exception.with_stack_trace(self.scrub(exception.get_stack_trace_string() or ""))
 
 
 def type_of(error: Exception) -> type[Exception]:
-    """A type that takes a text, of the kind the exception is."""
+    """A base type of the exception that can be made from a text alone."""
     for kind in (ValueError, TypeError, RuntimeError, OSError):
         if isinstance(error, kind):
             return kind
@@ -85,7 +85,7 @@ def type_of(error: Exception) -> type[Exception]:
 
 
 class HiddenParams(ConfigParams):
-    """Connection options: their values can be asked for, their secrets are not printed."""
+    """Connection options. Access by key works as usual; printing hides the secrets."""
 
     def __repr__(self) -> str:
         return repr({key: self._shown(key) for key in self})

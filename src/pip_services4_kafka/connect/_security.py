@@ -1,4 +1,4 @@
-"""TLS and SASL: from the parameters of a credential to librdkafka's properties."""
+"""TLS and SASL: conversion of credential parameters to librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _FILES = {
 }
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
-# How long a token counts that does not say until when it is valid, s.
+# The assumed lifetime of a token without an expiration time, s.
 UNTOLD_S = 3600.0
 
 
 def security_properties(
     resolved: ConfigParams, given: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The properties for TLS and SASL, and what is to be warned of.
+    """The properties for TLS and SASL, and a list of warnings to log.
 
     Parameters
     ----------
     resolved : ConfigParams
-        Of the resolver.
+        The resolver's result.
     given : mapping
-        Properties by `options.kafka.*`, which win.
+        Properties set by `options.kafka.*`, which take precedence.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def security_properties(
     if tls is None:
         tls = bool(properties)
     elif properties and not tls:
-        warnings.append("credential.ssl is false: the files of credential.ssl_*_file are not used")
+        warnings.append("credential.ssl is false: ignoring the files of credential.ssl_*_file")
         properties = {}
     sasl = _sasl(resolved, given, warnings)
     protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if sasl else "SSL" if tls else "PLAINTEXT"
@@ -58,7 +58,7 @@ def security_properties(
 
 
 def unreadable_file(properties: Mapping[str, Any]) -> str | None:
-    """The key and the path of a file for TLS that cannot be read, which OpenSSL does not tell."""
+    """The key and the path of an unreadable TLS file, or None. OpenSSL's error has no path."""
     for key, name in _FILES.items():
         path = properties.get(name)
         if isinstance(path, str) and path != "probe" and not os.access(path, os.R_OK):
@@ -72,9 +72,10 @@ def _sasl(resolved: ConfigParams, given: Mapping[str, str], warnings: list[str])
     mechanism = (named or ("OAUTHBEARER" if token and not user else "PLAIN")).upper()
     mechanism = mechanism.replace("_", "-")
     if mechanism not in _MECHANISMS:
+        known = ", ".join(_MECHANISMS).lower()
         raise misconfigured(
             "UNKNOWN_MECHANISM",
-            f'credential.mechanism: "{named}" is none of {", ".join(_MECHANISMS).lower()}',
+            f'credential.mechanism: expected one of {known}, got "{named}"',
             keys=["credential.mechanism"],
         )
     if mechanism == "GSSAPI":
@@ -83,20 +84,20 @@ def _sasl(resolved: ConfigParams, given: Mapping[str, str], warnings: list[str])
         if token is None and not any("oauthbearer" in key for key in given):
             raise misconfigured(
                 "NO_TOKEN",
-                "credential.token is not set, which the mechanism oauthbearer needs",
+                "credential.token is not set: the mechanism oauthbearer needs it",
                 keys=["credential.token"],
             )
         return {"sasl.mechanism": mechanism}
     if user is not None and password is None and "sasl.password" not in given:
         raise misconfigured(
             "NO_PASSWORD",
-            "credential.username is set, credential.password is not",
+            "credential.password is not set: credential.username needs one",
             keys=["credential.password"],
         )
     if user is None and "sasl.username" not in given:
         for key, value in (("password", password), ("token", token)):
             if value is not None:
-                warnings.append(f"credential.{key} is not used: there is no credential.username")
+                warnings.append(f"ignoring credential.{key}: credential.username is not set")
         return {}
     properties = {"sasl.mechanism": mechanism}
     if user is not None:
@@ -115,21 +116,21 @@ def _text(resolved: ConfigParams, key: str) -> str | None:
 
 
 def token_source(find: Callable[[], str | None]) -> Callable[[str], tuple[str, float, str]]:
-    """An ``oauth_cb`` for a token that is configured.
+    """An ``oauth_cb`` for a configured token.
 
-    It is asked again when the token nears its end: one in a credential store may be another by
-    then.
+    librdkafka calls it again before the token expires. A credential store may then have a new
+    token.
 
     Parameters
     ----------
     find : callable
-        Gives the token, or None.
+        Returns the token, or None.
     """
 
     def oauth_cb(_: str) -> tuple[str, float, str]:
         token = find()
         if not token:
-            raise ValueError("credential.token is not set any more")
+            raise ValueError("credential.token is no longer set")
         token = token.strip()
         claims = _claims(token)
         now = time.time()
@@ -138,7 +139,7 @@ def token_source(find: Callable[[], str | None]) -> Callable[[str], tuple[str, f
         if isinstance(expires, (int, float)) and not isinstance(expires, bool):
             until = float(expires)
             if until <= now:
-                raise ValueError(f"credential.token has expired {int(now - until)} s ago")
+                raise ValueError(f"credential.token expired {int(now - until)} s ago: replace it")
         subject = claims.get("sub")
         return token, until, subject if isinstance(subject, str) else ""
 
@@ -146,7 +147,7 @@ def token_source(find: Callable[[], str | None]) -> Callable[[str], tuple[str, f
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """What a JSON Web Token says of itself; nothing if it is something else."""
+    """The claims of a JSON Web Token; an empty dict for any other token."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

@@ -1,4 +1,4 @@
-"""Batches of messages: sent, and waited for. Times are in s; errors are typed."""
+"""Sending of batches and waiting for their outcome. Times are in s; errors are typed."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from cykafka import Delivery, DeliveryError, KafkaException, Producer
 from pip_services4_kafka._context import AnyContext, trace_id_of
 from pip_services4_kafka._errors import typed, undelivered, with_cause
 
-# librdkafka looks for messages that have timed out about once a second, and then reports them.
+# librdkafka looks for timed-out messages about once a second, and then reports them.
 _REPORT_DELAY_MS = 2500
 
 
 def message_timeout(request_timeout: int) -> int:
-    """How long librdkafka may try to send a message, in ms, so that what became of it is known
-    within `request_timeout`, in ms. Half of that at least is for sending."""
+    """How long librdkafka may try to send a message, ms.
+
+    The outcome is then known within `request_timeout`, ms. At least half of that is for sending.
+    """
     return request_timeout - min(_REPORT_DELAY_MS, request_timeout // 2)
 
 
 def send(producer: Producer, topic: str, columns: dict[str, Any], timeout: float) -> Delivery:
-    """Hand the columns of a batch over."""
+    """Hand the columns of a batch to the producer."""
     try:
         return producer.publish(topic, timeout=timeout, **columns)
     except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-        raise typed(error, f"topic {topic}: publish", topic=topic) from error
+        raise typed(error, f"topic {topic}: publish failed", topic=topic) from error
 
 
 def settle(
     delivery: Delivery, topic: str, began: float, timeout: float, context: AnyContext = None
 ) -> None:
-    """Wait until every message has its outcome, at most for `timeout` since `began` (monotonic).
+    """Wait for the outcome of every message, at most `timeout` after `began` (monotonic).
 
     Raises
     ------
     ApplicationException
-        Messages were not stored, or what became of them is not known in time.
+        Messages were not stored, or their outcome was not known in time.
     """
     try:
         delivery.wait(max(0.0, began + timeout - time.monotonic()))
@@ -51,4 +53,4 @@ def settle(
         exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", told)
         raise with_cause(exception, error, topic=topic) from error
     except RuntimeError as error:
-        raise typed(error, f"topic {topic}: publish", context, topic=topic) from error
+        raise typed(error, f"topic {topic}: publish failed", context, topic=topic) from error

@@ -1,4 +1,4 @@
-"""What a connection is configured with, and the properties of librdkafka that come of it."""
+"""The configuration of a connection, and its conversion to librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
 from pip_services4_kafka.connect._security import security_properties
 from pip_services4_kafka.connect._sending import message_timeout
 
-# Log levels of the documents (none, error, warn, info, debug) in syslog's.
+# The syslog level for each documented log level (none, error, warn, info, debug).
 LOG_LEVELS = (0, 3, 4, 6, 7)
 
 DEFAULT_GROUP = "default"
 
-# The largest number there may be, where nothing else bounds it.
+# The default upper bound of numbers.
 MOST = 2**31 - 1
 
 _RAW = "options.kafka."
 
-# All keys of the documents, the connection's and the queue's: a queue hands its whole
-# configuration on.
+# All documented keys, of connections and of queues: a queue passes its whole configuration to its
+# connection.
 _TOP = (
     "client_id",
     "topic",
@@ -62,7 +62,7 @@ _OPTIONS = (
     "max_pending",
     "dead_letter_topic",
 )
-# Those of them that a queue has for a connection of its own only.
+# The options that a queue uses only for its own connection.
 _OF_CONNECTIONS = (*_OPTIONS[: _OPTIONS.index("acks")], "kafka")
 _CONNECTION = ("discovery_key", "protocol", "host", "ip", "port", "uri", "ssl")
 _CREDENTIAL = (
@@ -85,7 +85,7 @@ _SECTIONS = {
     "credential": _CREDENTIAL,
     "credentials": _CREDENTIAL,
 }
-# Sections of others, with keys of their own.
+# Sections that belong to other components.
 _FOREIGN = ("dependencies", "context")
 
 
@@ -95,9 +95,9 @@ def _known_properties() -> tuple[str, ...]:
 
 
 class Settings:
-    """The options of a connection; the documents' defaults until it is configured.
+    """The options of a connection, with the documented defaults. Times are in ms.
 
-    Times are ms. `warnings` are what is to be logged once there is a logger.
+    The connection logs `warnings` at `open`, as it may have no logger before.
     """
 
     def __init__(self) -> None:
@@ -117,12 +117,13 @@ class Settings:
         self.secrets = Secrets()
 
     def configure(self, config: ConfigParams) -> None:
-        """Take the options of a configuration; those it does not have stay.
+        """Take the options of a configuration. Options that it does not contain keep their values.
 
         Raises
         ------
         ConfigException
-            UNKNOWN_PROPERTY: librdkafka has no property of that name; INVALID_PARTITION.
+            UNKNOWN_PROPERTY: librdkafka has no property of that name; INVALID_PARTITION;
+            INVALID_ACKS.
         """
         self.warnings = unknown_keys(config)
         self.client_id = _text(config, "client_id") or self.client_id
@@ -163,7 +164,7 @@ class Settings:
         Parameters
         ----------
         resolved : ConfigParams
-            What the resolver says.
+            The resolver's result.
         acks : int
             -1, 0 or 1.
         """
@@ -174,20 +175,20 @@ class Settings:
                 "retries": self.max_retries,
                 "message.timeout.ms": message_timeout(self.request_timeout),
                 "request.timeout.ms": min(self.request_timeout, 900000),
-                # Whoever sends one message waits for it; batches fill requests anyway.
+                # Callers wait for each message that they send; batches fill requests anyway.
                 "linger.ms": 0,
                 **self.properties,
             }
         )
 
     def admin(self, resolved: ConfigParams) -> dict[str, Any]:
-        """The properties of an administrative client."""
+        """The properties of an admin client."""
         return self._hide({**self._common(resolved), **self.properties})
 
     def consumer(
         self, resolved: ConfigParams, group_id: str | None, options: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The properties of a consumer; `options` are what its subscriber wants."""
+        """The properties of a consumer; `options` come from its subscriber."""
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
         wanted.pop("from_beginning", None)
         check_properties((key for key in wanted if key not in OWN_KEYS), "")
@@ -198,14 +199,14 @@ class Settings:
             "auto.commit.interval.ms": 5000,
             "session.timeout.ms": 10000,
             "auto.offset.reset": "earliest",
-            # Bounds commits; librdkafka wants more than a fetch may take.
+            # Limits commits. librdkafka requires a longer time than a fetch may take.
             "socket.timeout.ms": min(max(self.request_timeout, 2000), 300000),
             **given,
             "group.id": group_id or DEFAULT_GROUP,
             "enable.auto.offset.store": False,
         }
         if str(given.get("group.protocol", "")).lower() == "consumer":
-            # There the broker has a say in it, and librdkafka refuses.
+            # The broker sets the session timeout there, and librdkafka refuses the property.
             properties.pop("session.timeout.ms")
             if "session.timeout.ms" in wanted:
                 properties["session.timeout.ms"] = wanted["session.timeout.ms"]
@@ -221,7 +222,7 @@ class Settings:
             "reconnect.backoff.max.ms": self.retry_timeout,
             **security,
         }
-        if self.retry_timeout < 100:  # librdkafka's reconnect.backoff.ms, which must not be more
+        if self.retry_timeout < 100:  # reconnect.backoff.ms is 100, and must not be larger
             common["reconnect.backoff.ms"] = self.retry_timeout
         return common
 
@@ -237,7 +238,7 @@ class Settings:
 
 
 def check_properties(given: Iterable[str], prefix: str) -> None:
-    """Refuse what librdkafka does not know, naming what was meant.
+    """Raise for properties that librdkafka does not know, and suggest a similar one.
 
     Raises
     ------
@@ -256,7 +257,7 @@ def check_properties(given: Iterable[str], prefix: str) -> None:
 
 
 def near_miss(key: str, known: Iterable[str], prefix: str = "") -> str:
-    """``; did you mean "..."?`` if a known key looks like this one."""
+    """``; did you mean "..."?`` if a known key is similar; else the empty str."""
     plain = {name.lower().replace("_", ".").replace("-", "."): name for name in known}
     wanted = key.lower().replace("_", ".").replace("-", ".")
     close = difflib.get_close_matches(wanted, plain, n=1, cutoff=0.7)
@@ -264,7 +265,7 @@ def near_miss(key: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def unknown_keys(config: Iterable[str]) -> list[str]:
-    """A warning for each key that neither a connection nor a queue knows. No values are told."""
+    """A warning, without values, for each key that neither a connection nor a queue knows."""
     return [warning for key in config if (warning := _unknown(key)) is not None]
 
 
@@ -285,16 +286,16 @@ def _unknown(key: str) -> str | None:
             name = number  # a list: options.readable_partitions.0
     if name in known:
         return None
-    return f'"{key}" is no key of a Kafka component{near_miss(name, known, prefix)}'
+    return f'"{key}" is not a key of a Kafka component{near_miss(name, known, prefix)}'
 
 
 def keys_for_shared(config: ConfigParams) -> list[str]:
-    """A warning for each key of a queue that does nothing when its connection is shared.
+    """A warning for each key that has no effect on a queue with a shared connection.
 
     Raises
     ------
     ConfigException
-        UNKNOWN_PROPERTY: as the connection itself would say.
+        UNKNOWN_PROPERTY, as for a connection.
     """
     check_properties((key[len(_RAW) :] for key in config if key.startswith(_RAW)), _RAW)
     warnings = []
@@ -313,12 +314,12 @@ def keys_for_shared(config: ConfigParams) -> list[str]:
 
 
 def acks_of(value: Any, default: int = -1) -> int:
-    """How many brokers must have a message: -1 (all), 0 or 1.
+    """The number of brokers that must store a message: -1 (all), 0 or 1.
 
     Parameters
     ----------
     value : int, str or None
-        ``all`` is -1; None and the empty str are the default.
+        ``all`` means -1; None and the empty str mean the default.
 
     Raises
     ------
@@ -341,7 +342,10 @@ def acks_of(value: Any, default: int = -1) -> int:
 def number_of(
     config: ConfigParams, key: str, default: int, low: int, high: int, warnings: list[str]
 ) -> int:
-    """A whole number; one that is none, or out of bounds, is warned of and the default counts."""
+    """A whole number from the configuration.
+
+    A value that is not a number, or is out of bounds, adds a warning and returns the default.
+    """
     text = _text(config, key)
     if text is None:
         return default
@@ -351,15 +355,15 @@ def number_of(
         number = low - 1
     if low <= number <= high:
         return number
-    told = f"from {low} on" if high == MOST else f"from {low} to {high}"
-    warnings.append(f'{key}: "{text}" is no number {told}, {default} is used')
+    told = f"of at least {low}" if high == MOST else f"from {low} to {high}"
+    warnings.append(f'{key}: expected a number {told}, got "{text}"; using {default}')
     return default
 
 
 def _partitions(config: ConfigParams) -> list[int] | None:
     key = "options.readable_partitions"
     text = _text(config, key)
-    # A list in YAML is one key for each item.
+    # A YAML list becomes one key for each item.
     texts = [_text(config, name) for name in config if name.startswith(f"{key}.")]
     if text is not None:
         texts += text.replace(",", ";").split(";")
@@ -369,7 +373,7 @@ def _partitions(config: ConfigParams) -> list[int] | None:
 
 
 def _text(config: ConfigParams, key: str) -> str | None:
-    """A value that is not empty."""
+    """The value, or None if it is missing or blank."""
     value: str | None = config.get_as_nullable_string(key)
     return value if value and value.strip() else None
 
@@ -381,6 +385,8 @@ def _partition(text: str, key: str, low: int = 0) -> int:
         number = low - 1
     if not low <= number <= MOST:
         raise misconfigured(
-            "INVALID_PARTITION", f'{key}: "{text.strip()}" is no partition', keys=[key]
+            "INVALID_PARTITION",
+            f'{key}: expected the number of a partition, got "{text.strip()}"',
+            keys=[key],
         )
     return number

@@ -1,4 +1,4 @@
-"""The subscriptions of a connection, which has the lock that keeps their callers apart."""
+"""The subscriptions of a connection. The connection's lock protects them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Subscriptions:
     Parameters
     ----------
     known : list of KafkaSubscription
-        The connection's list, which this keeps up to date.
+        The connection's list, kept up to date.
     log : RareLog
     """
 
@@ -35,7 +35,7 @@ class Subscriptions:
         partitions: list[int],
         commit_timeout: float,
     ) -> Reader:
-        """Begin to read, and remember the subscription; raises what making a consumer raises."""
+        """Start a reader and add the subscription. Errors of creating the consumer propagate."""
         reader = Reader(subscription, make_consumer, partitions, self._log, commit_timeout)
         subscription._reader = reader
         reader.start()
@@ -45,7 +45,7 @@ class Subscriptions:
     def find(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
     ) -> KafkaSubscription | None:
-        """The first of these, if there is one."""
+        """The first subscription with these arguments, or None."""
         group = group_id or DEFAULT_GROUP
         for subscription in list(self._known):
             if (
@@ -57,7 +57,7 @@ class Subscriptions:
         return None
 
     def take(self, *subscription: Any) -> list[KafkaSubscription]:
-        """Forget the first of these (as `find` takes it), or all."""
+        """Remove and return the subscription with the arguments of `find`; without any, all."""
         if not subscription:
             taken, self._known[:] = list(self._known), []
             return taken
@@ -68,7 +68,7 @@ class Subscriptions:
         return [found]
 
     def end(self, subscriptions: list[KafkaSubscription], timeout: float) -> None:
-        """Have readers end and wait for them, so long (s) for all of them; without a lock."""
+        """Stop the readers and wait at most `timeout` s for all of them. Call without the lock."""
         deadline = time.monotonic() + timeout
         readers = [reader for reader in map(reader_of, subscriptions) if reader is not None]
         for reader in readers:
@@ -76,8 +76,8 @@ class Subscriptions:
         for reader in readers:
             if not reader.stop(max(0, deadline - time.monotonic())) and reader.is_busy():
                 told = (
-                    f"The subscription to topic {reader.subscription.topic} does not end: its "
-                    "listener is still at work, or brokers do not answer; its consumer is left "
-                    "to its thread, which closes it then"
+                    f"The subscription to topic {reader.subscription.topic} does not end within "
+                    f"{timeout:g} s: its listener is still running, or brokers do not answer. "
+                    "Its thread will close its consumer"
                 )
                 self._log.error(reader, None, told)

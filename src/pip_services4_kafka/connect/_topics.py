@@ -1,4 +1,4 @@
-"""Topics: their names, making and deleting them. Times are in s; errors are typed."""
+"""Listing, creating and deleting topics. Times are in s; errors are typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def topic_names(admin: AdminClient, timeout: float) -> list[str]:
     try:
         return list(admin.list_topics(timeout=timeout).topics)
     except _REFUSED as error:
-        raise typed(error, "reading the names of topics") from error
+        raise typed(error, "cannot list the topics") from error
 
 
 def create_topic(
@@ -26,7 +26,7 @@ def create_topic(
         futures = admin.create_topics([topic], operation_timeout=timeout, request_timeout=timeout)
         futures[name].result()
     except _REFUSED as error:
-        raise typed(error, f"topic {name}: creating it", topic=name) from error
+        raise typed(error, f"topic {name}: cannot create it", topic=name) from error
 
 
 def delete_topic(admin: AdminClient, name: str, timeout: float) -> None:
@@ -35,4 +35,4 @@ def delete_topic(admin: AdminClient, name: str, timeout: float) -> None:
         futures = admin.delete_topics([name], operation_timeout=timeout, request_timeout=timeout)
         futures[name].result()
     except _REFUSED as error:
-        raise typed(error, f"topic {name}: deleting it", topic=name) from error
+        raise typed(error, f"topic {name}: cannot delete it", topic=name) from error

@@ -1,4 +1,4 @@
-"""The envelope that queues hand out."""
+"""The envelope of received messages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cykafka.internal import EnvelopeCodec, EnvelopeError
 
 from .._context import AnyContext, to_context
 
-# As many bytes of a message as to_string() shows.
+# How many bytes of a message to_string() shows.
 _SHOWN = 50
 
 
 class KafkaMessageEnvelope(MessageEnvelope):
-    """A MessageEnvelope that takes bytes and string contexts, and comes back as it went to JSON.
+    """A MessageEnvelope that accepts bytes and str contexts and survives a JSON round trip.
 
-    Queues hand these out; they send any MessageEnvelope.
+    Queues return these envelopes. They send any MessageEnvelope.
 
     Parameters
     ----------
     context : IContext or str, optional
-        Its trace id is the envelope's.
+        Its trace id becomes the envelope's.
     message_type : str, optional
     message : bytes, str or object, optional
-        Bytes are the message as they are, a str as UTF-8, everything else as JSON.
+        Bytes stay unchanged, a str becomes UTF-8, any other object becomes JSON.
     """
 
     def __init__(self, context: AnyContext, message_type: str | None, message: Any = None) -> None:
@@ -37,7 +37,7 @@ class KafkaMessageEnvelope(MessageEnvelope):
             self.message = bytes(message)
 
     def to_string(self) -> str:
-        """``[<trace id>,<type>,<the message's beginning>]``; ``---`` for what is missing.
+        """``[<trace id>,<type>,<first 50 bytes of the message>]``; ``---`` for a missing part.
 
         Returns
         -------
@@ -47,20 +47,20 @@ class KafkaMessageEnvelope(MessageEnvelope):
         return f"[{self.trace_id or '---'},{self.message_type or '---'},{shown or '---'}]"
 
     def to_json(self) -> dict[str, Any]:
-        """The envelope for JSON; the message is base64, the time has its offset.
+        """Convert the envelope to a dict for JSON.
 
         Returns
         -------
         dict
-            ``message_id``, ``trace_id``, ``message_type``, ``sent_time`` (now, if there is none)
-            and ``message``.
+            ``message_id``, ``trace_id``, ``message_type``, ``sent_time`` (with its UTC offset; now
+            if the envelope has none) and ``message`` (base64).
         """
         found: dict[str, Any] = json.loads(_JSON.to_record(self)["value"])
         return found
 
     @staticmethod
     def from_json(value: str | bytes | None) -> KafkaMessageEnvelope | None:
-        """An envelope of JSON text, as :meth:`to_json` and MessageEnvelope's have it.
+        """Make an envelope from JSON text in the format of :meth:`to_json` or MessageEnvelope.
 
         Parameters
         ----------
@@ -69,8 +69,8 @@ class KafkaMessageEnvelope(MessageEnvelope):
         Returns
         -------
         KafkaMessageEnvelope or None
-            ``sent_time`` is naive and local, whether the text has an offset or not. None: the text
-            is no envelope.
+            ``sent_time`` is naive and local, with or without an offset in the text. None if the
+            text is not an envelope.
         """
         if value is None:
             return None

@@ -1,4 +1,4 @@
-"""A message queue that is a Kafka topic."""
+"""A message queue on a Kafka topic."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
     """Sends messages to a Kafka topic and receives them as a member of a consumer group.
     Thread-safe.
 
-    Configuration parameters (times in ms; those of :class:`KafkaConnection` too, for a connection
-    of its own):
+    Configuration parameters (times in ms). A queue with its own connection also takes those of
+    :class:`KafkaConnection`:
 
-    - ``topic``: the topic, which also becomes the queue's name unless ``name`` says otherwise
-      (default: the name)
+    - ``topic``: the topic, which is also the queue's name unless ``name`` is set (default: the
+      name)
     - ``group_id``: the consumer group (default: default)
-    - ``from_beginning``: where a group begins that has committed nothing: at the first message
-      there is, or at the end as it is when the queue is opened (default: false)
+    - ``from_beginning``: where a group without committed offsets starts. True: at the first
+      message in the topic. False: at the end of the topic at ``open`` (default: false)
     - ``read_partitions``: how many partitions ``listen`` handles at a time (default: 1)
-    - ``autocommit``: messages are finished when ``receive`` hands them over or ``listen``'s
-      receiver returns; false: when ``complete`` is called (default: true)
+    - ``autocommit``: true: a message is finished when ``receive`` returns it or the receiver of
+      ``listen`` returns; false: when you call ``complete`` (default: true)
     - ``options.autosubscribe``: join the group at ``open``, not at first use (default: false)
-    - ``options.acks``: brokers that must have a sent message: -1 (all), 0 or 1 (default: -1)
-    - ``options.max_pending``: messages of a partition that may be buffered or unfinished (default:
+    - ``options.acks``: how many brokers must store a message: -1 (all), 0 or 1 (default: -1)
+    - ``options.max_pending``: the most buffered or unfinished messages of a partition (default:
       10000)
-    - ``options.max_attempts``: failed attempts after which a message becomes a dead letter
-      (default: 0, never)
-    - ``options.dead_letter_topic``: (default: the topic and ``.dlq``)
-    - ``options.transactional``: dead letters are sent and committed in one transaction (default:
-      false)
-    - ``options.envelope``: ``headers``, or ``json``: all of the envelope in the value (default:
+    - ``options.max_attempts``: after this number of failed attempts, a message becomes a dead
+      letter (default: 0, never)
+    - ``options.dead_letter_topic``: the topic for dead letters (default: the topic and ``.dlq``)
+    - ``options.transactional``: send each dead letter and commit its offset in one transaction
+      (default: false)
+    - ``options.envelope``: ``headers``, or ``json``: the whole envelope in the value (default:
       headers)
-    - ``options.traceparent``: trace ids travel as W3C traceparent too (default: false)
+    - ``options.traceparent``: also send trace ids as W3C traceparent (default: false)
 
     References: ``*:logger:*:*:1.0``, ``*:counters:*:*:1.0``, ``*:discovery:*:*:1.0``,
-    ``*:credential-store:*:*:1.0``, ``*:connection:kafka:*:1.0``, all optional. The connection is
-    shared unless the configuration has ``connection(s)`` of its own; ``dependencies.connection``
-    names another one.
+    ``*:credential-store:*:*:1.0``, ``*:connection:kafka:*:1.0``, all optional. The queue uses the
+    referenced connection, unless its configuration has ``connection(s)``.
+    ``dependencies.connection`` selects a certain connection.
 
     Counters: ``queue.<name>.sent_messages``, ``.received_messages``, ``.failed_messages``,
     ``.dead_letter_messages``; gauges ``queue.<name>.lag``, ``.in_flight`` and ``.errors``.
 
-    Wherever a context is expected, a trace id (str) or None will do; ``correlation_id`` is another
-    name for it.
+    Every context argument also accepts a trace id (str) or None. ``correlation_id`` is another
+    name for the argument.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
-        # Hooks that a subclass overrides are called message by message; else whole batches are
-        # coded at once.
+        # Whole batches are decoded at once, unless a subclass overrides a hook for single
+        # messages.
         self.__reads_itself = is_overridden(self, KafkaMessageQueue, "_to_message")
         self.__hears_itself = is_overridden(self, KafkaMessageQueue, "on_message")
 
     # -- hooks
 
     def _subscribe(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """Join the group, unless that was done. For subclasses."""
+        """Join the group unless already joined. For subclasses."""
         if not self._inbox.subscribed():
             self._check_open(to_context(context or correlation_id))
             self._inbox.subscribe(
@@ -111,19 +111,19 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         )
 
     def __receiving(self, context: IContext | None) -> Consuming:
-        """What receives, subscribed if it is not."""
+        """The receiving side, subscribed on first use."""
         self._check_open(context)
         self._subscribe(context)
         return self._inbox.receiving()
 
     def _to_message(self, msg: Message | bytes | None) -> MessageEnvelope | None:
-        """The envelope of a record, or of a body alone. For subclasses."""
+        """Make the envelope of a record, or of a record's value alone. For subclasses."""
         if msg is None:
             return None
         return self._codec.to_envelope(msg if isinstance(msg, Message) else Message(value=msg))
 
     def __read_each(self, batch: MessageBatch) -> list[Any]:
-        """A batch's envelopes as a subclass makes them."""
+        """Make a batch's envelopes with the subclass's _to_message()."""
         envelopes: list[Any] = []
         for message in batch:
             try:
@@ -132,7 +132,7 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
                     raise EnvelopeError("_to_message returned None", message)
                 if envelope.get_reference() is None:
                     envelope.set_reference(message)
-            except Exception as error:  # the subclass's: this message cannot be read
+            except Exception as error:  # raised by the subclass: the message is unreadable
                 if type(error) is not EnvelopeError or error.message is None:
                     error = EnvelopeError(f"{type(error).__name__}: {error}", message)
                 envelope = error
@@ -140,12 +140,13 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         return envelopes
 
     def on_message(self, topic: str, partition: int, message: Message) -> None:
-        """Put a record into the local queue; called by nobody unless a subclass overrides it.
+        """Put a record into the local queue. The queue calls this only if a subclass overrides it.
 
-        A record that an overriding method does not put into the local queue is finished, as far as
-        the queue is concerned, under autocommit; without, it is to be completed. When the method
-        raises, that is logged and counted, and the record becomes a dead letter with
-        ``options.max_attempts`` or ``options.dead_letter_topic``, or else is passed over.
+        An overriding method may handle a record itself, without the local queue. With autocommit
+        such a record is finished when the method returns; otherwise the application completes it.
+        If the method raises, the queue logs and counts the exception. The record then becomes a
+        dead letter with ``options.max_attempts`` or ``options.dead_letter_topic``; otherwise the
+        queue skips it.
 
         Parameters
         ----------
@@ -173,22 +174,23 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         waitTimeout: float | None = None,
         correlation_id: AnyContext = None,
     ) -> MessageEnvelope | None:
-        """Take the next message, as soon as there is one.
+        """Take the next message; wait for one if necessary.
 
-        With autocommit it counts as finished now; else it is to be completed or abandoned.
+        With autocommit the message is finished at the return. Otherwise complete or abandon it.
 
         Parameters
         ----------
         context : IContext or str, optional
-            May be left out: ``receive(250)`` waits 250 ms.
+            May be omitted: ``receive(250)`` waits 250 ms.
         wait_timeout : float, default 10000
-            ms to wait for a message. Also called ``waitTimeout``.
+            The longest wait for a message, ms. Also accepted as ``waitTimeout``.
 
         Returns
         -------
         MessageEnvelope or None
-            None: there was none, or the queue was closed meanwhile. Its reference is the record, a
-            cykafka.Message; its ``sent_time`` the record's, naive and local.
+            None: no message came in time, or the queue was closed meanwhile. The envelope's
+            reference is the record, a cykafka.Message. Its ``sent_time`` is the record's
+            timestamp, naive and local.
 
         Raises
         ------
@@ -207,7 +209,7 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
     def peek(
         self, context: AnyContext = None, *, correlation_id: AnyContext = None
     ) -> MessageEnvelope | None:
-        """Look at the next message. Joins the group if that was not done, and never waits.
+        """Return the next message without taking it. Joins the group if necessary; never waits.
 
         Parameters
         ----------
@@ -216,7 +218,7 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         Returns
         -------
         MessageEnvelope or None
-            None: none is here (yet).
+            None: the local queue is empty.
 
         Raises
         ------
@@ -234,18 +236,20 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         messageCount: int | None = None,
         correlation_id: AnyContext = None,
     ) -> list[MessageEnvelope]:
-        """Look at the next messages, in the order of :meth:`receive`. Never waits.
+        """Return the next messages without taking them, in the order of :meth:`receive`.
+
+        Joins the group if necessary; never waits.
 
         Parameters
         ----------
         context : IContext or str, optional
         message_count : int
-            The most there may be. Also called ``messageCount``.
+            The most messages to return. Also accepted as ``messageCount``.
 
         Returns
         -------
         list of MessageEnvelope
-            Those that are here already.
+            Messages of the local queue.
 
         Raises
         ------
@@ -260,22 +264,22 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
 
     @property
     def _messages(self) -> list[MessageEnvelope]:
-        """The messages that wait in the local queue. For subclasses, which may append to it."""
+        """The messages in the local queue. For subclasses, which may append to the list."""
         consuming = self._inbox.consuming()
         return Waiting(consuming.buffer.peek(1 << 40) if consuming is not None else (), self.__put)
 
     @_messages.setter
     def _messages(self, messages: list[MessageEnvelope]) -> None:
         if messages:
-            raise AttributeError("_messages: it can be emptied, but not filled")
+            raise AttributeError("_messages: only an empty list can be set; it clears the queue")
         self.clear(None)
 
     def read_message_count(self) -> int:
-        """How many messages are left to be received.
+        """The number of messages still to be received.
 
-        Over the assigned partitions, the high watermark less the next offset to hand over; until
-        the group has assigned any, over all partitions what it has not committed. Offsets without
-        a message (of transactions, or compacted) count too.
+        For assigned partitions: the high watermarks minus the next offsets to receive. Before the
+        first assignment: the high watermarks of all partitions minus the group's committed
+        offsets. Offsets without a message (transaction markers, compacted records) count too.
 
         Returns
         -------
@@ -291,10 +295,10 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
             return consuming.count()
         except (KafkaException, RuntimeError) as error:
             topic = self._get_topic()
-            raise typed(error, f"topic {topic}: read_message_count", topic=topic) from error
+            raise typed(error, f"topic {topic}: read_message_count failed", topic=topic) from error
 
     def clear(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """Drop what waits in the local queue, as finished; what was not fetched yet still comes.
+        """Drop the messages in the local queue as finished. Messages not fetched yet still come.
 
         Parameters
         ----------
@@ -316,12 +320,17 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
     ) -> None:
         """Hand messages to a receiver until :meth:`close` or :meth:`end_listen` is called.
 
-        In this thread; with ``read_partitions`` above 1 in others too, as many partitions at a
-        time. Messages of a partition come in order, first those that wait in the local queue. What
-        a receiver raises is logged and counted, and the message comes again after 0.1 s, then
-        after twice as long, up to 10 s, until it is a dead letter by ``options.max_attempts``;
-        others go on. A receiver may call anything of the queue. SystemExit, KeyboardInterrupt and
-        the like end listening, and are raised here; the message stays in the local queue.
+        The receiver runs in this thread. With ``read_partitions`` above 1 it also runs in other
+        threads, one for each partition handled at a time. Messages of a partition come in order,
+        those in the local queue first.
+
+        If the receiver raises, the queue logs and counts the exception and continues with other
+        messages. The message comes again after 0.1 s, then after twice as long each time, up to
+        10 s, until ``options.max_attempts`` makes it a dead letter. SystemExit, KeyboardInterrupt
+        and other exceptions that are no Exception end listening and are raised here; the message
+        stays in the local queue.
+
+        A receiver may call any method of the queue.
 
         Parameters
         ----------
@@ -342,8 +351,9 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """As :meth:`listen`, in a thread of its own: returns at once. What ends listening, such as
-        a receiver's SystemExit, is logged.
+        """Start :meth:`listen` in a new thread, and return at once.
+
+        The queue logs an exception that ends listening, such as a receiver's SystemExit.
 
         Parameters
         ----------
@@ -367,7 +377,7 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
             threading.Thread(
                 target=self.__listen_aside, args=(run, known), name=name, daemon=True
             ).start()
-        except BaseException:  # there are too many threads
+        except BaseException:  # too many threads
             if give_up is not None:
                 give_up()
             raise
@@ -375,8 +385,8 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
     def __listen_aside(self, run: Callable[[], object], context: IContext | None) -> None:
         try:
             run()
-        except BaseException as error:  # nobody else would hear of it
-            told = f"Queue {self.get_name()} listens no more: {type(error).__name__}: {error}"
+        except BaseException as error:  # the thread has no caller
+            told = f"Queue {self.get_name()} stopped listening: {type(error).__name__}: {error}"
             self._measures.fail(context, error, told)
 
     def __begin(self, context: IContext | None, receiver: IMessageReceiver | None) -> Listening:
@@ -388,10 +398,9 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         return self._inbox.listening(consuming, receiver)
 
     def end_listen(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """Have :meth:`listen` return, once the receivers at work have; called by one of them, it
-        does not wait.
+        """End :meth:`listen`, and wait for running receivers. Inside a receiver it does not wait.
 
-        Messages that were not handed over stay in the local queue.
+        The other messages stay in the local queue.
 
         Parameters
         ----------
@@ -400,4 +409,4 @@ class KafkaMessageQueue(Finishing, IKafkaMessageListener, ICleanable):
         to_context(context or correlation_id)
         self._inbox.end_listening()
 
-    endListen = end_listen  # the documents' spelling
+    endListen = end_listen  # the spelling in the documentation of pip-services

@@ -1,4 +1,4 @@
-"""Where a group begins that has committed nothing yet."""
+"""The start position of a group without committed offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pip_services4_commons.errors import ApplicationException, ConflictException
 from cykafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from cykafka.admin import OffsetSpec
 
-# A topic just created, or whose leader has gone, takes a moment to be known everywhere, s.
+# How long to retry until every broker knows a new topic or a new leader, s.
 _KNOWN_S = 10.0
 _PAUSE_S = 0.05
 
@@ -23,7 +23,7 @@ def _codes(*names: str) -> frozenset[int]:
 _ALIVE = _codes(
     "UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION"
 )
-# It may be otherwise in a moment.
+# Temporary errors.
 _PASSING = _codes(
     "UNKNOWN_TOPIC_OR_PART",
     "LEADER_NOT_AVAILABLE",
@@ -41,7 +41,7 @@ _PASSING = _codes(
     "_TRANSPORT",
     "_WAIT_COORD",
 )
-# Whoever only sends need not be allowed to.
+# The client may not do it, or the brokers cannot. A queue that only sends needs no such rights.
 _REFUSED = _codes(
     "GROUP_AUTHORIZATION_FAILED",
     "TOPIC_AUTHORIZATION_FAILED",
@@ -52,9 +52,9 @@ _REFUSED = _codes(
 
 
 def ensure_topic(connection: Any, topic: str) -> None:
-    """Create a topic that is missing; somebody else may do so at the same moment.
+    """Create a topic if it is missing. Another client may create it at the same time.
 
-    A topic that was just created need not be known to the broker that is asked, or not yet.
+    The broker that answers may not know a new topic yet.
     """
     if topic in connection.read_queue_names():
         return
@@ -68,21 +68,22 @@ def ensure_topic(connection: Any, topic: str) -> None:
 
 
 def begin_at_the_end(connection: Any, topic: str, group: str) -> KafkaError | None:
-    """Commit the ends of a topic's partitions for a group that has committed nothing there.
+    """Commit the ends of a topic's partitions for a group without committed offsets.
 
-    Whatever is written from now on is read, also when the first reader dies before it commits. The
-    ends are asked for first: if somebody else commits meanwhile, what they have sent since is
-    behind them. A group with members refuses, and then it has begun already.
+    So the group reads every later message, even if its first reader dies before it commits. The
+    ends are requested before the group's offsets: so this cannot skip messages that were sent
+    after another member's commit. A group with members refuses the commit; it has already started.
 
     Returns
     -------
     KafkaError or None
-        Why it may not be done; the group begins at the beginning then.
+        The error if the client lacks the rights for it or the brokers do not support it. The group
+        then starts at the first message.
 
     Raises
     ------
     KafkaException
-        It could not be done, also not a little later.
+        Another error, or a temporary one that lasted too long.
     """
     connection._connect_to_admin()
     admin = connection._admin_client
@@ -128,7 +129,7 @@ def _check(places: list[TopicPartition]) -> None:
 
 
 def _partitions(admin: Any, topic: str, timeout: float) -> list[int]:
-    """The partitions of a topic, all of which have leaders."""
+    """The partitions of a topic. Raises unless all of them have leaders."""
     known = admin.list_topics(topic, timeout=timeout).topics.get(topic)
     if known is None:
         raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

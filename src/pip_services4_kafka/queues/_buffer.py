@@ -1,10 +1,11 @@
-"""What was fetched and decoded and is not handed over yet, of all partitions of a queue.
+"""The local queue: fetched and decoded messages of all partitions that wait to be handed over.
 
-One lock guards it, its partitions (`_incoming`) and their progress. It is held for as long as a
-list takes to change and never while an application's code or librdkafka runs. Messages leave one
-by one (`take`) or as a lease: a slice of
-one run for one worker of `listen`, during which nobody else gets messages of that partition. What
-the worker has got through is read off the iterator it walks over, so a message costs it nothing.
+One lock protects the buffer, its partitions (`_incoming`) and their progress. It is held only
+while lists change, never while application code or librdkafka runs.
+
+Messages leave one by one (`take`) or as a lease: a slice of one run for one worker of `listen`.
+During a lease no other worker gets messages of that partition. The worker's position is read off
+the iterator that it walks over, so it need not report each message.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ._incoming import Incoming
 from ._partition import Lease, Partition, Taken
 from ._progress import BUFFERED, HANDED, RETRY
 
-# The longest wait, s; a Condition takes no other one.
+# The longest wait, s; a Condition refuses infinity.
 _FOREVER_S = 1e9
 
 
@@ -29,7 +30,7 @@ class Buffer(Incoming):
 
     def __init__(self, max_pending: int, finish_on_take: bool) -> None:
         super().__init__(max_pending, finish_on_take)
-        self._timers: list[tuple[float, int, Partition]] = []  # when a partition gets ready
+        self._timers: list[tuple[float, int, Partition]] = []  # when a partition becomes ready
         self._numbers = itertools.count()
 
     # Handing over
@@ -52,7 +53,7 @@ class Buffer(Incoming):
         return None
 
     def _requeue(self, partition: Partition) -> None:
-        """The next partition's turn, when a run of this one has been handed over."""
+        """Give the next partition its turn after a run of this one was handed over."""
         if self._ready and self._ready[0] is partition:
             self._ready.popleft()
             partition.queued = False
@@ -60,9 +61,9 @@ class Buffer(Incoming):
             self._make_ready(partition)
 
     def take(self, timeout: float) -> Taken | None:
-        """The next message, waited for up to `timeout` s.
+        """Take the next message; wait for it up to `timeout` s.
 
-        None: there was none, or the queue was closed.
+        None: no message came, or the queue was closed.
         """
         deadline = time.monotonic() + min(timeout, _FOREVER_S)
         with self._lock:
@@ -101,7 +102,7 @@ class Buffer(Incoming):
         self._filled.wait(seconds)
 
     def lease(self, limit: int, stop: threading.Event) -> Lease | None:
-        """Wait for up to `limit` messages of one partition.
+        """Wait for messages of one partition; take at most `limit`.
 
         None: `stop` is set, or the queue was closed.
         """
@@ -131,7 +132,7 @@ class Buffer(Incoming):
             return None
 
     def release(self, lease: Lease, done: int) -> None:
-        """The worker is through with the first `done` messages; the others were not looked at."""
+        """End a lease. The worker handled the first `done` messages and none of the others."""
         with self._lock:
             partition = lease.partition
             self._note_progress(lease, done)
@@ -159,9 +160,10 @@ class Buffer(Incoming):
                 self._push_retry(partition, run.offsets[index], envelope, time.monotonic())
 
     def count_failure(self, lease: Lease, index: int) -> int:
-        """The receiver raised at a message of a lease: how many attempts of it have failed by now.
+        """Count a failed attempt of a leased message, whose receiver raised.
 
-        0: it is finished or given back already, by the receiver itself, or not ours any more.
+        Returns the number of its failed attempts. 0: the receiver itself has finished or abandoned
+        the message, or the partition was revoked.
         """
         with self._lock:
             partition, run, place = lease.partition, lease.run, lease.start + index
@@ -170,19 +172,19 @@ class Buffer(Incoming):
             return partition.count_attempt(run.offsets[place])
 
     def retry(self, lease: Lease, index: int, envelope: Any, delay: float) -> None:
-        """Hand a message of a lease over again, `delay` s from now."""
+        """Hand over a leased message again in `delay` s."""
         with self._lock:
             partition, run, place = lease.partition, lease.run, lease.start + index
             if partition.owned and run.state[place] == HANDED:
                 run.state[place] = RETRY
                 self._push_retry(partition, run.offsets[place], envelope, time.monotonic() + delay)
 
-    # What the application says of a message
+    # Outcomes of messages
 
     def settle(self, number: int, offset: int) -> Partition | None:
-        """A message is finished.
+        """Finish a message, given its partition and offset.
 
-        Its partition, or None: it is not ours, or was finished before.
+        Returns the partition. None: it is not assigned, or the message was already finished.
         """
         with self._lock:
             partition = self._partitions.get(number)
@@ -190,30 +192,30 @@ class Buffer(Incoming):
             if partition is None or found is None:
                 return None
             run, index = found
-            # What waits here is known to the application from an earlier assignment: it comes
-            # again.
+            # A message that is still buffered: the application has it from an earlier assignment,
+            # so it comes again.
             if run.state[index] == BUFFERED or not partition.finish(run, index):
                 return None
             self._note_room(partition)
             return partition
 
     def finish(self, taken: Taken) -> bool:
-        """A message that was taken is finished; False: it was before."""
+        """Finish a taken message. False: it was already finished."""
         with self._lock:
             finished = taken.partition.finish(taken.run, taken.place)
             self._note_room(taken.partition)
             return finished
 
     def attempts(self, number: int, offset: int) -> int:
-        """How many attempts of a message have failed."""
+        """The number of failed attempts of a message."""
         with self._lock:
             partition = self._partitions.get(number)
             return partition.attempts.get(offset, 0) if partition is not None else 0
 
     def abandon(self, number: int, offset: int, envelope: Any, limit: int = 0) -> int:
-        """Hand a message over again, at once, unless `limit` (not 0) attempts failed.
+        """Hand over a message again at once, unless `limit` (if not 0) attempts have failed.
 
-        How many attempts of it have failed by now; 0: it is not in hand.
+        Returns the number of its failed attempts. 0: the application does not hold the message.
         """
         with self._lock:
             partition = self._partitions.get(number)
@@ -222,7 +224,7 @@ class Buffer(Incoming):
                 return 0
             attempts = partition.count_attempt(offset)
             if limit and attempts >= limit:
-                place[0].state[place[1]] = HANDED  # its last owner sees to it
+                place[0].state[place[1]] = HANDED  # the caller makes it a dead letter
             else:
                 self._push_retry(partition, offset, envelope, time.monotonic())
             return attempts
@@ -234,19 +236,19 @@ class Buffer(Incoming):
         self._filled.notify_all()
 
     def position(self, partition: Partition) -> int | None:
-        """Up to where a partition is finished."""
+        """The lowest unfinished offset of a partition."""
         with self._lock:
             return partition.position
 
     def of(self, number: int) -> Partition | None:
-        """A partition that is ours."""
+        """An assigned partition, or None."""
         with self._lock:
             return self._partitions.get(number)
 
     def position_behind(self, partition: Partition, offset: int) -> int | None:
-        """The position once a message is finished.
+        """The partition's position after this message is finished.
 
-        None: it is not the first that is unfinished, or its partition is not ours any more.
+        None: it is not the first unfinished message, or the partition was revoked.
         """
         with self._lock:
             if not partition.owned:
@@ -259,18 +261,15 @@ class Buffer(Incoming):
                 return other
             return partition.next
 
-    # What there is
+    # Reading the state
 
     def peek(self, count: int) -> list[Any]:
-        """The next messages, in the order of `take`.
-
-        They stay where they are.
-        """
+        """The next messages in the order of `take`, without taking them."""
         with self._lock:
-            self._next_partition()  # what has become due
+            self._next_partition()  # makes partitions with due retries ready
             found: list[Any] = []
             now = time.monotonic()
-            # A turn is what is due of a partition and its first run; then it is the next one's.
+            # In its turn a partition hands over its due retries and its first run.
             turns = [
                 (p, sorted(r for r in p.retries if r[0] <= now), deque(p.waiting))
                 for p in self._ready
@@ -291,7 +290,7 @@ class Buffer(Incoming):
             return found[:count]
 
     def clear(self) -> list[Partition]:
-        """Finish everything that waits to be handed over; the partitions that had some."""
+        """Finish all waiting messages. Returns the partitions that had some."""
         with self._lock:
             changed = []
             for partition in self._partitions.values():
@@ -313,12 +312,12 @@ class Buffer(Incoming):
             return changed
 
     def partitions(self) -> list[Partition]:
-        """The partitions that are ours."""
+        """All assigned partitions."""
         with self._lock:
             return list(self._partitions.values())
 
     def positions(self) -> list[tuple[Partition, int]]:
-        """For each partition what may be stored, where it differs from what was stored last."""
+        """The new positions to store: partitions whose position differs from the stored one."""
         with self._lock:
             found = []
             for partition in self._partitions.values():
@@ -332,19 +331,19 @@ class Buffer(Incoming):
             return found
 
     def next_offsets(self) -> dict[int, tuple[int | None, int]]:
-        """Next offset to hand over (None: unknown), and how many come again, by partition."""
+        """By partition: the next offset to hand over (None: unknown), the number of retries."""
         with self._lock:
             return {p.number: (p.next_offset(), p.retrying()) for p in self._partitions.values()}
 
     def in_flight(self) -> int:
-        """How many messages the application has and has not finished."""
+        """The number of messages that the application holds and has not finished."""
         with self._lock:
             return sum(p.pending - p.buffered - p.retrying() for p in self._partitions.values())
 
     # The end
 
     def stop_leases(self, stop: threading.Event) -> None:
-        """Set `stop`, and ask the workers to end after their present messages."""
+        """Set `stop`, and let the workers end after their current messages."""
         with self._lock:
             stop.set()
             for partition in self._partitions.values():
@@ -357,7 +356,7 @@ class Buffer(Incoming):
         return self._closed
 
     def close(self) -> None:
-        """Nothing comes or is handed over any more: `take` and `lease` return None."""
+        """Refuse new messages and hand over none: `take` and `lease` return None from now on."""
         with self._lock:
             self._closed = True
             for partition in self._partitions.values():

@@ -1,9 +1,8 @@
-"""The receiving side of a queue for as long as one subscription lives.
+"""The receiving side of a queue during one subscription.
 
-The reader's thread brings batches in and does what only it may do (pausing, resuming, storing
-offsets); any other thread takes messages out and says what became of them. No lock is held while
-an application's code, a broker or librdkafka is waited for, but for one per partition during its
-own commit.
+The reader's thread adds batches. It alone pauses, resumes and stores offsets. Any other thread
+takes messages and reports their outcome. No lock is held while application code, a broker or
+librdkafka runs, except one per partition during its own commit.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ from ._unreadable import Unreadable
 _ROOM_S = 0.5
 # Delays of a message whose receiver raised, s.
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 10.0
-# Whoever gets these from a commit is no member any more, or not yet: the messages come again.
+# A commit fails with these codes if the consumer is not a member of the group at the moment. The
+# messages then come again.
 _REBALANCING = frozenset(
     (
         "ILLEGAL_GENERATION",
@@ -56,18 +56,18 @@ _REBALANCING = frozenset(
 
 @dataclass(frozen=True)
 class Settings:
-    """What the configuration says about receiving."""
+    """The configuration of the receiving side."""
 
     auto_commit: bool = True
     read_partitions: int = 1
     max_pending: int = 10_000
-    max_attempts: int = 0  # 0: any number
-    bury_unreadable: bool = False  # to the dead letter topic; else they are passed over
+    max_attempts: int = 0  # 0: no limit
+    bury_unreadable: bool = False  # send to the dead letter topic; else skip
     transactional: bool = False
 
 
 class Consuming:
-    """What a subscription brings, and what became of it.
+    """The messages of a subscription and their outcome.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ class Consuming:
     name : callable
         The queue's name, for logs.
     read : callable
-        Makes envelopes, or what is wrong, of a batch.
+        Converts a batch to a list of envelopes, with an EnvelopeError for each unreadable record.
     each : callable or None
         A subclass's on_message(topic, partition, message), which gets every message instead.
     dead_letters : callable
-        Gives the DeadLetters.
+        Returns the DeadLetters.
     measures : Measures
     """
 
@@ -109,25 +109,25 @@ class Consuming:
     # The reader's thread
 
     def assigned(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
-        """Partitions come."""
+        """Partitions were assigned."""
         self.buffer.assign(subscription, numbers)
         self._joined.set()
         self._measures.debug(None, "Queue %s reads partitions %s", self._name(), numbers)
 
     def revoked(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
-        """Partitions go: what is finished of them is committed, what waits is dropped."""
+        """Partitions are revoked: commit their finished messages, drop the waiting ones."""
         self._commit_last(self.buffer.revoke(subscription, numbers))
-        self._measures.debug(None, "Queue %s gave back partitions %s", self._name(), numbers)
+        self._measures.debug(None, "Queue %s: partitions %s were revoked", self._name(), numbers)
 
     def lost(self, subscription: KafkaSubscription, numbers: list[int]) -> None:
-        """Partitions are gone already."""
+        """Partitions were lost, and may already have other owners."""
         self.buffer.revoke(subscription, numbers)
-        if not self.buffer.partitions():  # out of the group, which assigns some when it is back
+        if not self.buffer.partitions():  # no member of the group, until the next assignment
             self._joined.clear()
         self._measures.warn(None, f"Queue {self._name()} lost partitions {numbers}")
 
     def seek(self, subscription: KafkaSubscription, number: int) -> None:
-        """A partition is read from somewhere else on: forget what was seen of it."""
+        """A partition was sought: drop its messages and progress."""
         self.buffer.forget(subscription, number)
 
     def closed(self) -> None:
@@ -136,7 +136,7 @@ class Consuming:
         self._unreadable.close()
 
     def poll(self, subscription: KafkaSubscription) -> None:
-        """What is to be done now and then."""
+        """Do the periodic work: store offsets, resume partitions, write gauges."""
         reader = reader_of(subscription)
         if reader is None:
             return
@@ -148,23 +148,23 @@ class Consuming:
         self._measures.gauges(self._gauges)
 
     def batch(self, subscription: KafkaSubscription, batch: MessageBatch) -> None:
-        """Messages come; the batch is released."""
+        """Take in a fetched batch and release it."""
         count = len(batch)
         if self._each is not None:
             for message in batch:
-                if self.buffer.is_closed():  # the rest is the next reader's
+                if self.buffer.is_closed():  # the next reader gets the rest
                     break
                 self._hand_to_subclass(subscription, message)
         else:
             try:
                 envelopes = self._read(batch)
-            except Exception:  # a bug of ours, or no memory
-                # Nothing of it may be passed over: it is fetched again.
+            except Exception:  # a bug in cykafka, or no memory
+                # Fetch the batch again, so that no message is skipped.
                 self._seek_back(subscription, batch)
                 raise
             healthy = EnvelopeError not in map(type, envelopes)
             numbers, view = batch.partitions, batch.offsets
-            # The envelopes have copies: what was fetched is freed before anybody is waited for.
+            # The envelopes have copies, so the fetched data is freed before any wait.
             batch.release()
             for number, start, stop in _runs(numbers):
                 offsets = _offsets(view, start, stop)
@@ -186,9 +186,9 @@ class Consuming:
                 if not partition.buffered:
                     self._measures.warn(
                         None,
-                        f"Queue {self._name()}: {partition.pending} messages of partition "
-                        f"{partition.number} are neither completed nor abandoned, so no more are "
-                        "read (options.max_pending)",
+                        f"Queue {self._name()}, partition {partition.number}: reading is paused, "
+                        f"because {partition.pending} received messages are neither completed nor "
+                        "abandoned (options.max_pending)",
                     )
 
     def _seek_back(self, subscription: KafkaSubscription, batch: MessageBatch) -> None:
@@ -206,23 +206,27 @@ class Consuming:
         self.buffer.look_back(subscription, number, offset)
         try:
             self._each(str(message.topic()), number, message)
-        except Exception as error:  # the subclass's: the message failed, others go on
-            if self.buffer.is_closed():  # it may be why; skip() does nothing now
+        except Exception as error:  # raised by the subclass: this message failed
+            if self.buffer.is_closed():  # perhaps the reason; skip() does nothing now
                 return
-            self._measures.fail(None, error, f"on_message of queue {self._name()} failed")
+            self._measures.fail(
+                None,
+                error,
+                f"Queue {self._name()}, partition {number}, offset {offset}: on_message failed",
+            )
             taken = self.buffer.skip(subscription, number, offset, finished=False)
-            if taken is None:  # it is in the local queue
+            if taken is None:  # the message is in the local queue
                 self._measures.failed()
             else:
                 told = f"on_message raised {type(error).__name__}: {error}"
                 self._unreadable.add(taken, EnvelopeError(told, message))
             return
-        # Unless it called on_message of the base class, it has dealt with the message; without
-        # autocommit it says when.
+        # If the subclass did not call on_message of the base class, it handled the message itself.
+        # Without autocommit the application completes the message.
         self.buffer.skip(subscription, number, offset, finished=self.settings.auto_commit)
 
     def put(self, number: int, offset: int | None, envelope: Any) -> None:
-        """One message, by on_message of the base class."""
+        """Add one message from on_message of the base class."""
         if offset is None:
             offset = self.buffer.next_offsets().get(number, (0, 0))[0] or 0
         self.buffer.add(self.subscription, number, (offset,), [envelope])
@@ -234,7 +238,7 @@ class Consuming:
         offsets: Sequence[int],
         envelopes: list[Any],
     ) -> None:
-        """Messages some of which could not be read: those are held back."""
+        """Add messages, and hold back the unreadable ones among them."""
         start = 0
         for index, envelope in enumerate(envelopes):
             if type(envelope) is EnvelopeError:
@@ -260,7 +264,7 @@ class Consuming:
             }
             try:
                 reader.store({partition.number: position for partition, position in positions})
-                if back:  # librdkafka commits what is stored only if it is higher than before
+                if back:  # librdkafka commits a stored offset only if it is higher than before
                     reader.commit(back)
                     for partition, _ in positions:
                         partition.went_back = False
@@ -270,7 +274,7 @@ class Consuming:
                 self._measures.debug(None, "Storing offsets failed: %s", error)
 
     def _pass_over(self, messages: Sequence[Taken]) -> None:
-        """Messages of a partition are finished that were never handed over."""
+        """Finish messages of one partition that were never handed over."""
         for taken in messages:
             self.buffer.finish(taken)
         if not self.settings.auto_commit:
@@ -279,7 +283,7 @@ class Consuming:
     # Commits
 
     def _commit_last(self, partitions: list[Partition]) -> None:
-        """Commit what is finished of partitions that go."""
+        """Commit the finished messages of revoked partitions."""
         reader = self.reader
         if reader is None:
             return
@@ -287,8 +291,9 @@ class Consuming:
         with contextlib.ExitStack() as turns:
             these = []
             for partition in partitions:
-                # A commit or transaction on its way would take this one back, or the other way
-                # round. What takes too long has no answer from the brokers either.
+                # Wait for a running commit or transaction of the partition: otherwise the lower of
+                # the two offsets could win. If it does not end in time, this commit would not
+                # get an answer either.
                 left = deadline - time.monotonic()
                 mine = partition.committing.wait(left, reader.is_awaited_by)
                 if mine:
@@ -308,7 +313,7 @@ class Consuming:
                 if position != partition.stored and self.settings.auto_commit:
                     stored[partition.number] = position
         try:
-            if stored:  # or librdkafka would commit what it knows
+            if stored:  # otherwise librdkafka would commit the previously stored offset
                 reader.store(stored)
             if offsets:
                 reader.commit(offsets)
@@ -322,7 +327,7 @@ class Consuming:
                 self._measures.fail(None, error, text)
 
     def _commit(self, partition: Partition) -> None:
-        """Commit what is finished of a partition, unless that is committed already."""
+        """Commit the position of a partition, unless it is already committed."""
         reader = self.reader
         if reader is None:
             return
@@ -336,7 +341,7 @@ class Consuming:
                 if partition.owned and error.code not in _REBALANCING:
                     raise
                 self._measures.debug(
-                    None, "Partition %s is on its way: not committed (%s)", partition.number, error
+                    None, "Partition %s is reassigned: no commit (%s)", partition.number, error
                 )
             else:
                 partition.committed = position
@@ -344,27 +349,27 @@ class Consuming:
     # The application's threads
 
     def take(self, timeout: float) -> Any:
-        """The next envelope, waited for up to `timeout` s; None: there is none."""
+        """Take the next envelope; wait for it up to `timeout` s. None: no message came."""
         taken = self.buffer.take(timeout)
         return None if taken is None else taken.envelope
 
     def complete(self, message: Message) -> None:
-        """A message is finished."""
+        """Finish a message."""
         number, offset = _place(message)
         partition = self.buffer.settle(number, offset) if self._is_ours(message) else None
         if partition is None:
             self._measures.debug(
-                None, "Complete: offset %s of partition %s is not in hand", offset, number
+                None, "complete: partition %s, offset %s is not in progress", number, offset
             )
         elif not self.settings.auto_commit:
             self._commit(partition)
 
     def _is_ours(self, message: Message) -> bool:
-        """Whether it is of this topic: other queues' messages have the same offsets."""
+        """Whether the message is from this topic; other topics have the same offsets."""
         return self.subscription is None or message.topic() in (None, self.subscription.topic)
 
     def abandon(self, message: Message, envelope: Any) -> None:
-        """A message comes again, at once; as a dead letter, if it was its last attempt."""
+        """Hand over a message again at once. After its last attempt it becomes a dead letter."""
         number, offset = _place(message)
         limit = self.settings.max_attempts
         attempts = 0
@@ -372,7 +377,7 @@ class Consuming:
             attempts = self.buffer.abandon(number, offset, envelope, limit)
         if not attempts:
             self._measures.debug(
-                None, "Abandon: offset %s of partition %s is not in hand", offset, number
+                None, "abandon: partition %s, offset %s is not in progress", number, offset
             )
         elif limit and attempts >= limit:
             self.bury(message, f"abandoned {attempts} times", attempts)
@@ -380,7 +385,7 @@ class Consuming:
             self._measures.warn(None, f"{told}: a dead letter, abandoned {attempts} times")
 
     def failed(self, lease: Lease, index: int, envelope: Any, error: Exception) -> None:
-        """The receiver raised."""
+        """The receiver raised an exception: retry the message or make it a dead letter."""
         self._measures.failed()
         number, offset = lease.partition.number, lease.run.offsets[lease.start + index]
         told = f"Queue {self._name()}, partition {number}, offset {offset}"
@@ -396,9 +401,9 @@ class Consuming:
                 self.bury(message, f"{type(error).__name__}: {error}", attempts)
                 self._measures.warn(context, f"{told}: a dead letter after {attempts} attempts")
                 return
-            except Exception as raised:  # whatever it is, listening goes on
+            except Exception as raised:  # any error: listening continues
                 self._measures.fail(
-                    context, raised, f"{told}: moving it to the dead letters failed"
+                    context, raised, f"{told}: cannot move it to the dead letter topic"
                 )
         delay = min(_LAST_DELAY_S, _FIRST_DELAY_S * 2 ** min(attempts - 1, 20))
         self.buffer.retry(lease, index, envelope, delay)
@@ -408,7 +413,10 @@ class Consuming:
         number, offset = _place(message)
         if not self._is_ours(message):
             raise BadRequestException(
-                None, "NO_REFERENCE", f"the message is one of topic {message.topic()}"
+                None,
+                "NO_REFERENCE",
+                f"queue {self._name()}: the message is one of topic {message.topic()}, not of the "
+                "queue's topic",
             )
         if attempts is None:
             attempts = self.buffer.attempts(number, offset) + 1
@@ -423,7 +431,7 @@ class Consuming:
         partition = self.buffer.of(number)
         if not self.settings.transactional or reader is None or partition is None:
             return False
-        with partition.committing:  # or a commit on its way would take the transaction's back
+        with partition.committing:  # otherwise a running commit could overwrite the transaction's
             position = self.buffer.position_behind(partition, offset)
             if position is None:
                 return False
@@ -434,7 +442,7 @@ class Consuming:
         return True
 
     def clear(self) -> None:
-        """What waits is finished."""
+        """Finish all waiting messages."""
         for partition in self.buffer.clear():
             if not self.settings.auto_commit:
                 self._commit(partition)
@@ -442,14 +450,14 @@ class Consuming:
     # Numbers
 
     def count(self) -> int:
-        """How many messages are left: up to the high watermarks, of those not handed over yet."""
+        """The number of messages up to the high watermarks that were not handed over yet."""
         reader = self.reader
         if reader is None:
             return 0
         return count_assigned(reader, self.buffer) if self._joined.is_set() else count_all(reader)
 
     def _gauges(self) -> tuple[int | None, int]:
-        """Lag, as far as the last fetches told it, and messages in flight."""
+        """Lag, from the high watermarks of the last fetches, and messages in flight."""
         lag = None
         subscription = self.subscription
         consumer = subscription.handler if subscription is not None else None
@@ -458,14 +466,16 @@ class Consuming:
         return lag, self.buffer.in_flight()
 
     def last_gauges(self) -> None:
-        """Gauges as they are at the end."""
+        """Write the final gauges."""
         self._measures.gauges(lambda: (None, 0), now=True)
 
 
 def _place(message: Message) -> tuple[int, int]:
     number, offset = message.partition(), message.offset()
     if number is None or offset is None:
-        raise BadRequestException(None, "NO_REFERENCE", "the message was not received by a queue")
+        raise BadRequestException(
+            None, "NO_REFERENCE", "the message has no partition or offset: no queue received it"
+        )
     return number, offset
 
 
@@ -475,13 +485,13 @@ def _reference(envelope: Any) -> Message | None:
 
 
 def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Runs of one partition: its number, the start and the end of each run."""
+    """The runs of neighbors of one partition in a batch: partition, start and end of each run."""
     numbers = partitions.tolist()
     if numbers.count(numbers[0]) == len(numbers):
         yield numbers[0], 0, len(numbers)
         return
     start = 0
-    # All of it in C: a batch may be of as many partitions as it has messages, or of two.
+    # This loop runs in C, because every message of a batch may be of another partition.
     changes = compress(range(1, len(numbers)), map(ne, numbers, numbers[1:]))
     for stop in (*changes, len(numbers)):
         yield numbers[start], start, stop
@@ -489,7 +499,7 @@ def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def _offsets(view: memoryview, start: int, stop: int) -> Sequence[int]:
-    """The offsets of neighbors: a range if they are dense, as they almost always are."""
+    """The offsets of neighbors; a range if they have no gaps, which is the usual case."""
     first, last = view[start], view[stop - 1]
     if last - first == stop - 1 - start:
         return range(first, last + 1)

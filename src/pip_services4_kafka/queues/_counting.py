@@ -1,4 +1,4 @@
-"""How many messages are left for a queue, by the brokers or by what the last fetches told."""
+"""The number of messages left for a queue, from the brokers or from the last fetches."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from cykafka import Consumer, KafkaException, TopicPartition
 from ..connect._reader import Reader
 from ._buffer import Buffer
 
-# How long the brokers may take to tell it, s.
+# The time limit for the brokers' answers, s.
 _COUNT_S = 10.0
 
 
 def count_assigned(reader: Reader, buffer: Buffer) -> int:
-    """What is left in the assigned partitions: up to the high watermarks, and not handed over."""
+    """Count the messages of assigned partitions that were not handed over yet."""
     marks = reader.watermarks(_COUNT_S)
     places = buffer.next_offsets()
     committed: Mapping[int, int] | None = None
     total = 0
     for number, (low, high) in marks.items():
         offset, again = places.get(number, (None, 0))
-        if offset is None:  # nothing has come yet
+        if offset is None:  # no message was fetched yet
             if committed is None:
                 committed = reader.committed(_COUNT_S)
             offset = committed.get(number, low)
@@ -30,12 +30,12 @@ def count_assigned(reader: Reader, buffer: Buffer) -> int:
 
 
 def count_all(reader: Reader) -> int:
-    """What the group has left in all partitions, as long as it has not assigned any.
+    """Count uncommitted messages of all partitions, for a queue without an assignment.
 
     Raises
     ------
     KafkaException
-        The brokers do not answer for one of them.
+        The brokers do not answer for a partition.
     """
     consumer, topic = reader.consumer, str(reader.subscription.topic)
     known = consumer.list_topics(topic, timeout=_COUNT_S).topics[topic]
@@ -54,7 +54,7 @@ def count_all(reader: Reader) -> int:
 
 
 def known_lag(consumer: Consumer, topic: str, buffer: Buffer) -> int | None:
-    """What is left as far as the last fetches told it; None: they told nothing."""
+    """The lag according to the last fetches; None if there were none."""
     lag = None
     for number, (offset, again) in buffer.next_offsets().items():
         _, high = consumer.get_watermark_offsets(TopicPartition(topic, number), cached=True)

@@ -1,4 +1,4 @@
-"""Messages nobody can handle: to the dead letter topic, with where they come from and why."""
+"""The dead letter topic: failed messages, with their origin and their error."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DeadLetters:
     connection : KafkaConnection
     topic : str
     ensure : callable
-        Creates a topic that is missing.
+        Creates a topic if it is missing.
     not_opened : callable
-        The exception for who comes when the queue is closed.
+        Makes the exception for calls on a closed queue.
     """
 
     def __init__(
@@ -39,7 +39,8 @@ class DeadLetters:
         self.topic = topic
         self._ensure = ensure
         self._not_opened = not_opened
-        # One transaction at a time; reentrant: a signal handler may close the queue in its thread.
+        # One transaction at a time. Reentrant, because a signal handler in the same thread may
+        # close the queue.
         self._lock = threading.RLock()
         self._exists = False
         self._producer: Producer | None = None
@@ -51,40 +52,40 @@ class DeadLetters:
             self._exists = True
 
     def send(self, message: Message, error: str, attempts: int) -> None:
-        """Send a message, and return when all replicas have it.
+        """Send a message, and return when all in-sync replicas have stored it.
 
         Parameters
         ----------
         message : Message
-            As it was consumed: key, value and headers are sent unchanged.
+            The consumed message. Its key, value and headers are sent unchanged.
         error : str
-            What was wrong with it.
+            The reason of the failure.
         attempts : int
-            How many attempts to handle it failed.
+            The number of failed attempts.
         """
         self._prepare()
         producer = self._connection._publisher(-1)
         began = time.monotonic()
         try:
             delivery = self._publish(producer, message, error, attempts)
-        except RuntimeError as raised:  # the connection is being closed
-            told = f"topic {self.topic}: moving a dead letter"
+        except RuntimeError as raised:  # another thread closes the connection
+            told = f"topic {self.topic}: cannot send a dead letter"
             raise typed(raised, told, topic=self.topic) from raised
         self._connection._settle(delivery, self.topic, began)
 
     def send_and_commit(
         self, message: Message, error: str, attempts: int, position: int, group: bytes
     ) -> None:
-        """Send a message and commit `position` for its partition: both or nothing.
+        """Send a message and commit `position` for its partition, in one transaction.
 
         Parameters
         ----------
         message, error, attempts
-            As of `send`.
+            See `send`.
         position : int
             The offset of the next message to read.
         group : bytes
-            What the consumer's consumer_group_metadata() gave.
+            The result of the consumer's consumer_group_metadata().
         """
         self._prepare()
         timeout = self._connection._request_timeout / 1000
@@ -104,17 +105,17 @@ class DeadLetters:
                         raise
                 except (KafkaException, RuntimeError, TimeoutError) as raised:
                     raise typed(
-                        raised, f"topic {self.topic}: moving a dead letter", topic=self.topic
+                        raised, f"topic {self.topic}: cannot send a dead letter", topic=self.topic
                     ) from raised
         finally:
-            if self._closed:  # close() has left the producer to this thread
+            if self._closed:  # close() left the producer to this thread
                 self.close()
 
     def _abort(self, producer: Producer, timeout: float) -> None:
         try:
             producer.abort_transaction(timeout)
         except (KafkaException, RuntimeError):
-            self._drop()  # fatal: the next transaction begins with another producer
+            self._drop()  # a fatal error: the next transaction uses a new producer
 
     def _transactional(self, timeout: float) -> Producer:
         if self._closed:
@@ -145,7 +146,9 @@ class DeadLetters:
         except KafkaException as raised:
             if isinstance(raised, DeliveryError) or kafka_error(raised) is None:
                 raise
-            raise typed(raised, f"topic {self.topic}: publish", topic=self.topic) from raised
+            raise typed(
+                raised, f"topic {self.topic}: publish failed", topic=self.topic
+            ) from raised
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None
@@ -153,8 +156,8 @@ class DeadLetters:
             producer.close()
 
     def close(self) -> None:
-        """Close the producer for transactions; of one at work, when that is through."""
-        self._closed = True  # who was on the way to a transaction makes no other one
+        """Close the transactional producer. If a transaction runs, its thread closes it later."""
+        self._closed = True  # no thread begins another transaction
         if self._lock.acquire(blocking=False):
             try:
                 self._drop()

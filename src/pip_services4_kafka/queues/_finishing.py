@@ -1,4 +1,4 @@
-"""How an application tells a queue what became of a message."""
+"""The calls by which an application finishes a message: complete, abandon, dead letter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._sending import Sending
 
 
 class Finishing(Sending):
-    """The part of a KafkaMessageQueue by which messages end."""
+    """The part of a KafkaMessageQueue that finishes messages."""
 
     def complete(
         self,
@@ -24,18 +24,17 @@ class Finishing(Sending):
         envelop: MessageEnvelope | None = None,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Tell that a message is finished: it does not come again.
+        """Mark a message as finished, so that it does not come again.
 
-        Without autocommit this commits the offset up to which all messages of the partition are
-        finished, if it has moved, and waits for that. A message whose partition is another
-        member's now is passed over.
+        Without autocommit this commits the partition's first unfinished offset, if it has moved,
+        and waits for the commit. Does nothing if another member owns the partition now.
 
         Parameters
         ----------
         context : IContext or str, optional
-            May be left out: ``complete(message)``.
+            May be omitted: ``complete(message)``.
         message : MessageEnvelope
-            As it was received. Also called ``envelop``.
+            A received message. Also accepted as ``envelop``.
 
         Raises
         ------
@@ -55,22 +54,23 @@ class Finishing(Sending):
         envelop: MessageEnvelope | None = None,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Give a message back: it alone comes again, next, to this queue.
+        """Return a message to this queue, which hands it over again next.
 
-        So with autocommit too: until it is finished, nothing from it on counts as finished. With
-        ``options.max_attempts`` it becomes a dead letter the last time.
+        Later messages do not come again. Until the message is finished, the queue commits no
+        offset after it, with autocommit too. With ``options.max_attempts`` the last attempt makes
+        it a dead letter.
 
         Parameters
         ----------
         context : IContext or str, optional
-            May be left out: ``abandon(message)``.
+            May be omitted: ``abandon(message)``.
         message : MessageEnvelope
-            As it was received. Also called ``envelop``.
+            A received message. Also accepted as ``envelop``.
 
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPENED; as of :meth:`move_to_dead_letter`.
+            InvalidStateException NOT_OPENED; the exceptions of :meth:`move_to_dead_letter`.
         """
         envelope, reference = self.__received("abandon", context, message or envelop)
         consuming = self._inbox.in_hand()
@@ -87,23 +87,25 @@ class Finishing(Sending):
     ) -> None:
         """Send a message to the dead letter topic and complete it.
 
-        Its key, value and headers stay; headers ``dlq_topic``, ``dlq_partition``, ``dlq_offset``,
-        ``dlq_error`` and ``dlq_attempts`` are added. With ``options.transactional`` both happen or
-        none, if all messages of the partition before it are finished; else it may be sent twice,
-        if the process dies in between.
+        The dead letter keeps key, value and headers, and gets the headers ``dlq_topic``,
+        ``dlq_partition``, ``dlq_offset``, ``dlq_error`` and ``dlq_attempts``. With
+        ``options.transactional``, and if all earlier messages of the partition are finished, one
+        transaction contains both steps. Otherwise the message may be sent twice if the process
+        dies between them.
 
         Parameters
         ----------
         context : IContext or str, optional
-            May be left out: ``move_to_dead_letter(message)``.
+            May be omitted: ``move_to_dead_letter(message)``.
         message : MessageEnvelope
-            As it was received. Also called ``envelop``.
+            A received message. Also accepted as ``envelop``.
 
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPENED; BadRequestException NO_REFERENCE: it was not received
-            by a queue; ConnectionException and others: it could not be sent, and is not completed.
+            InvalidStateException NOT_OPENED; BadRequestException NO_REFERENCE: this queue did not
+            receive the message; ConnectionException and others: sending failed, and the message is
+            not completed.
         """
         _, reference = self.__received("move_to_dead_letter", context, message or envelop)
         consuming = self._inbox.in_hand()
@@ -111,12 +113,14 @@ class Finishing(Sending):
             raise BadRequestException(
                 None,
                 "NO_REFERENCE",
-                "move_to_dead_letter: the message was not received by this queue",
+                f"move_to_dead_letter: queue {self.get_name()} did not receive this message",
             )
         consuming.bury(reference, "moved by the application")
 
     def renew_lock(self, message: MessageEnvelope | None = None, lock_timeout: int = 0) -> None:
-        """Do nothing: Kafka has no locks. A message is its receiver's as long as its partition is.
+        """Do nothing, because Kafka has no locks on messages.
+
+        A receiver owns its message while its queue owns the partition.
 
         Parameters
         ----------
@@ -129,9 +133,10 @@ class Finishing(Sending):
         self, call: str, context: Any, message: MessageEnvelope | None
     ) -> tuple[MessageEnvelope, Message | None]:
         envelope = context if message is None else message
-        if self._inbox.in_hand() is None:  # close() waits for receivers, which say this now
+        if self._inbox.in_hand() is None:  # receivers may finish messages during close()
             self._check_open(None if message is None else to_context(context))
         if not isinstance(envelope, MessageEnvelope):
-            raise BadRequestException(None, "NO_MESSAGE", f"{call}: there is no message")
+            told = f"{call}: expected a MessageEnvelope, got {type(envelope).__name__}"
+            raise BadRequestException(None, "NO_MESSAGE", told)
         reference = envelope.get_reference()
         return envelope, reference if isinstance(reference, Message) else None

@@ -1,6 +1,6 @@
-"""What a queue has open for receiving: a subscription at most, those who listen, the dead letters.
+"""The open parts of a queue's receiving side: at most one subscription, listeners, dead letters.
 
-Its lock is held while a consumer is made, never while a receiver runs or a thread is joined.
+The lock is held while a consumer is created, never while a receiver runs or a thread is joined.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ._measures import Measures
 
 
 class Inbox:
-    """The receiving side of a queue through its lives.
+    """The receiving side of a queue. It lives as long as the queue, through open() and close().
 
     Parameters
     ----------
     queue : KafkaMessageQueue
-        The listener of subscriptions, and what receivers get.
+        The listener of subscriptions, and the receivers' second argument.
     measures : Measures
     """
 
@@ -40,13 +40,13 @@ class Inbox:
         self._parting: KafkaConnection | None = None  # while close() waits for receivers
         self._dead_letter_topic = ""
         self._consuming: Consuming | None = None
-        self._ending: Consuming | None = None  # while it is being closed
-        self._known: list[Consuming] = []  # those whose reader may still call
+        self._ending: Consuming | None = None  # during close()
+        self._known: list[Consuming] = []  # their readers may still call
         self._dead_letters: DeadLetters | None = None
         self._listenings: list[Listening] = []
 
     def open(self, connection: KafkaConnection, dead_letter_topic: str) -> None:
-        """Nothing is received yet."""
+        """Set the connection. This does not subscribe."""
         with self._lock:
             self._connection = connection
             self._dead_letter_topic = dead_letter_topic
@@ -54,7 +54,7 @@ class Inbox:
     # Subscriptions
 
     def subscribe(self, topic: str, group: str | None, options: dict[str, Any]) -> None:
-        """Subscribe, unless that was done.
+        """Subscribe, unless there is a subscription.
 
         Raises
         ------
@@ -72,7 +72,10 @@ class Inbox:
     def _adopt(self, subscription: KafkaSubscription) -> Consuming | None:
         consuming = self._consuming or self._queue._new_consuming()
         if consuming.subscription is not None:
-            text = f"Queue {self._queue.get_name()} receives from its first subscription only"
+            text = (
+                f"Queue {self._queue.get_name()} receives from its first subscription only, and "
+                f"ignores the one to topic {subscription.topic}"
+            )
             self._measures.warn(None, text)
             return None
         consuming.subscription, consuming.reader = subscription, reader_of(subscription)
@@ -86,20 +89,20 @@ class Inbox:
         return consuming is not None and consuming.reader is not None
 
     def consuming(self) -> Consuming | None:
-        """What receives now."""
+        """The current Consuming, or None."""
         return self._consuming
 
     def in_hand(self) -> Consuming | None:
-        """What has the messages that receivers are at: also while close() waits for them."""
+        """The Consuming with the messages of running receivers, also while close() waits."""
         return self._consuming or self._ending
 
     def receiving(self) -> Consuming:
-        """What receives now; made if it is missing, for a subclass that subscribes on its own.
+        """The current Consuming; creates one for a subclass that subscribes by itself.
 
         Raises
         ------
         InvalidStateException
-            NOT_OPENED: the queue has been closed meanwhile.
+            NOT_OPENED: the queue was closed meanwhile.
         """
         with self._lock:
             if self._connection is None:
@@ -109,20 +112,20 @@ class Inbox:
             return self._consuming
 
     def of(self, subscription: KafkaSubscription) -> Consuming | None:
-        """What receives from a subscription, also from one that is being ended."""
+        """The Consuming of a subscription, also while the subscription ends."""
         for consuming in list(self._known):
             if consuming.subscription is subscription:
                 return consuming
         return None
 
     def begun(self, subscription: KafkaSubscription) -> None:
-        """A subscription reads: one of subscribe(), or of a subclass that has its own way."""
-        with self._lock:  # subscribe() may be at work
+        """A subscription started, by subscribe() or by a subclass."""
+        with self._lock:  # subscribe() may be running
             if self._connection is not None and self.of(subscription) is None:
                 self._adopt(subscription)
 
     def ended(self, subscription: KafkaSubscription) -> bool:
-        """The reader of a subscription has ended; True: nobody asked it to."""
+        """The reader of a subscription has ended. True: this queue did not request that."""
         with self._lock:
             consuming = self.of(subscription)
             if consuming is None:
@@ -137,7 +140,7 @@ class Inbox:
     # Listening
 
     def listening(self, consuming: Consuming, receiver: Any) -> Listening:
-        """Begin to listen; its `run` is to be called, or its `end`."""
+        """Create a Listening. The caller calls its `run`, or its `end` instead."""
         listening = Listening(
             consuming.buffer,
             self._queue,
@@ -158,12 +161,12 @@ class Inbox:
                 self._queue._receiver = None
 
     def end_listening(self) -> None:
-        """End all listening, and wait for receivers at work unless this is one."""
+        """End all listening and wait for running receivers, unless the caller is one of them."""
         with self._lock:
             listenings = list(self._listenings)
         for listening in listenings:
             listening.stop()
-        # A receiver that waited for another's would wait for ever if that did the same.
+        # Two receivers that waited for each other would never return.
         if not any(listening.is_mine() for listening in listenings):
             for listening in listenings:
                 listening.wait()
@@ -171,7 +174,7 @@ class Inbox:
     # Dead letters
 
     def dead_letters(self) -> DeadLetters:
-        """The dead letter topic; of receivers at work, also while close() waits for them."""
+        """The dead letter topic. Running receivers can use it while close() waits for them."""
         with self._lock:
             connection = self._connection or self._parting
             if connection is None:
@@ -191,24 +194,27 @@ class Inbox:
     # The end
 
     def close(self) -> None:
-        """End everything; what is finished is committed. Does nothing the second time."""
+        """End listening and the subscription; commit finished messages. Idempotent."""
         with self._lock:
             if self._consuming is not None:
-                # Before on_message knows of it: what it refuses then does not count as seen.
+                # First of all: messages that the buffer refuses from now on count as not seen.
                 self._consuming.buffer.close()
             connection, self._connection = self._connection, None
             consuming, self._consuming = self._consuming, None
             self._ending, self._parting = consuming, connection
             listenings = list(self._listenings)
-        # Also if somebody has closed the connection before: they are at work all the same.
+        # Wait for the receivers even if the connection is already closed.
         timeout = connection._request_timeout / 1000 if connection is not None else 0
         deadline = time.monotonic() + timeout
         try:
             for listening in listenings:
                 if not listening.wait(max(0, deadline - time.monotonic())):
-                    told = f"Queue {self._queue.get_name()} is closed while a receiver is at work"
+                    told = (
+                        f"Queue {self._queue.get_name()}: close() did not wait longer than "
+                        f"{timeout:g} s for a receiver, which is still running"
+                    )
                     self._measures.warn(None, told)
-        finally:  # the wait may be interrupted; a reader that went on would keep its partitions
+        finally:  # even if the wait was interrupted: a running reader would keep its partitions
             try:
                 self._end(consuming, connection)
             finally:
@@ -219,7 +225,7 @@ class Inbox:
                     dead_letters.close()
 
     def _end(self, consuming: Consuming | None, connection: KafkaConnection | None) -> None:
-        # A subclass may have subscribed on its own.
+        # A subclass may have subscribed by itself.
         if connection is not None:
             for each in list(connection._subscriptions):
                 if (listener := each.listener) is self._queue and listener is not None:

@@ -1,4 +1,4 @@
-"""How partitions and their messages come into the local queue, and how partitions go."""
+"""The input side of the local queue: assigned and revoked partitions, and fetched messages."""
 
 from __future__ import annotations
 
@@ -13,28 +13,25 @@ from ._room import Room
 
 
 class Incoming(Room):
-    """The side of a local queue on which the reader's thread is.
+    """The side of a local queue that the reader's thread uses.
 
     Parameters
     ----------
     max_pending : int
     finish_on_take : bool
-        Messages are finished when they are handed over.
+        Hand-over finishes a message.
     """
 
     def __init__(self, max_pending: int, finish_on_take: bool) -> None:
         super().__init__(max_pending)
         self._finish_on_take = finish_on_take
-        self._filled = threading.Condition(self._lock)  # there may be something to hand over
-        self._ready: deque[Partition] = deque()  # those with something to hand over now
+        self._filled = threading.Condition(self._lock)  # a message may be ready
+        self._ready: deque[Partition] = deque()  # partitions with messages to hand over now
 
     # Partitions
 
     def assign(self, subscription: Any, numbers: Iterable[int]) -> None:
-        """These partitions are ours from now on.
-
-        What an earlier assignment left of them is dropped.
-        """
+        """Add assigned partitions. Drops their messages from an earlier assignment."""
         with self._lock:
             for number in numbers:
                 old = self._partitions.get(number)
@@ -43,7 +40,7 @@ class Incoming(Room):
                 self._partitions[number] = Partition(number, subscription, self._max_pending)
 
     def forget(self, subscription: Any, number: int) -> None:
-        """A partition is read from somewhere else on; it stays ours, and paused if it is."""
+        """Reset a partition after a seek. It stays assigned, and paused if it was."""
         with self._lock:
             old = self._partitions.get(number)
             if old is not None and old.subscription is subscription:
@@ -58,18 +55,18 @@ class Incoming(Room):
         return new
 
     def _known(self, subscription: Any, number: int, offset: int) -> Partition | None:
-        """The partition of a message that comes; None: it is not ours, or nothing counts now."""
+        """The partition of a fetched message. None: not assigned, or the buffer is closed."""
         partition = self._partitions.get(number)
         if self._closed or partition is None or partition.subscription is not subscription:
             return None
         position = partition.position
         if position is None or offset > position or offset == partition.next:
             return partition
-        # Behind all that is unfinished: the topic was made anew, or its log was cut off.
+        # An offset below all unfinished ones: the topic was recreated or its log truncated.
         return self._begin_anew(partition)
 
     def revoke(self, subscription: Any, numbers: Iterable[int] | None = None) -> list[Partition]:
-        """These (None: all) are no longer ours: drop what waits; their positions stay readable."""
+        """Remove partitions (None: all) and drop their messages. Their positions stay readable."""
         with self._lock:
             gone = []
             for number in list(self._partitions) if numbers is None else numbers:
@@ -99,13 +96,13 @@ class Incoming(Room):
     def add(
         self, subscription: Any, number: int, offsets: Sequence[int], envelopes: list[Any]
     ) -> None:
-        """Messages that were fetched, all of one partition."""
+        """Add fetched messages of one partition."""
         with self._lock:
-            if self._closed:  # nothing that comes now, or later, counts as seen
+            if self._closed:  # these messages count as not seen
                 return
             partition = self._known(subscription, number, offsets[0])
             if partition is None:
-                # By on_message: nobody has assigned it.
+                # A message from on_message; its partition is not assigned.
                 partition = self._partitions[number] = Partition(
                     number, subscription, self._max_pending
                 )
@@ -117,14 +114,14 @@ class Incoming(Room):
                 self._filled.notify_all()
 
     def look_back(self, subscription: Any, number: int, offset: int) -> None:
-        """A message comes that `add` or `skip` will tell of."""
+        """Check the offset of a message before the `add` or `skip` for it."""
         with self._lock:
             self._known(subscription, number, offset)
 
     def skip(self, subscription: Any, number: int, offset: int, *, finished: bool) -> Taken | None:
-        """A message that a subclass has dealt with, unless it is in the local queue already.
+        """Record a message that a subclass handled, unless it is in the local queue already.
 
-        When it is not finished it counts as handed over, and is returned.
+        If it is not finished, it counts as handed over and is returned.
         """
         with self._lock:
             partition = self._partitions.get(number)
@@ -141,7 +138,7 @@ class Incoming(Room):
             return Taken(partition, run, 0, None)
 
     def hold(self, subscription: Any, number: int, offset: int) -> Taken | None:
-        """A message that is not handed over but not finished either (it could not be read)."""
+        """Record an unreadable message: it is never handed over, but not finished yet."""
         with self._lock:
             partition = self._known(subscription, number, offset)
             if partition is None:
@@ -164,7 +161,7 @@ class Incoming(Room):
                 self._ready.append(partition)
 
     def _note_progress(self, lease: Lease, begun: int | None = None) -> None:
-        """Finish what the worker has got through (with autocommit; else the receiver says so)."""
+        """With autocommit, finish the messages of a lease that the worker has handled."""
         begun = max(0, lease.begun() - 1) if begun is None else begun
         if begun and self._finish_on_take:
             partition, start = lease.partition, lease.start

@@ -1,4 +1,4 @@
-"""The configuration of a queue, and how it is opened and closed."""
+"""Configuration, opening and closing of a queue."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ DEFAULT_GROUP = "default"
 
 
 class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
-    """What a KafkaMessageQueue is before it sends or receives anything."""
+    """The part of a KafkaMessageQueue that configures, opens and closes it."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(
             name, MessagingCapabilities(True, True, True, True, True, False, True, True, True)
         )
-        # CompositeCounters has one list for all instances.
+        # CompositeCounters shares one list between all instances.
         self._counters._counters = []
         self._name: str | None = name
         self._config: ConfigParams | None = None
@@ -75,16 +75,16 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         self._codec = EnvelopeCodec(KafkaMessageEnvelope)
         self._measures = Measures(self.get_name, self._counters, self._logger)
         self._inbox = Inbox(self, self._measures)
-        # Guards opening; held neither while receivers run nor while threads are joined.
+        # Protects open(). Never held while receivers run or threads are joined.
         self.__lock = threading.RLock()
         self._active: KafkaConnection | None = None  # the connection since open()
         self.__closing = Closing()
-        self.__idle: list[str] = []  # warnings of keys that have no effect on a shared connection
+        self.__idle: list[str] = []  # warnings of keys without effect on a shared connection
 
     # -- configuration
 
     def configure(self, config: ConfigParams) -> None:
-        """Take the configuration; what it does not mention stays as it is.
+        """Take the configuration. Options that it does not contain keep their values.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         )
         self._name = name_in(config, self._name)
         with self.__lock:
-            if self._local_connection and self._active is None:  # made by an earlier configuration
+            if self._local_connection and self._active is None:  # has an earlier configuration
                 self._connection = None
 
     def set_references(self, references: IReferences) -> None:
@@ -160,7 +160,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         return connection
 
     def unset_references(self) -> None:
-        """Let go of the connection; an open queue is still to be closed."""
+        """Drop the reference to the connection. An open queue must still be closed."""
         self._connection = None
 
     # -- life
@@ -175,7 +175,9 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         return self._opened
 
     def open(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """Connect, and create the topic if it is missing. Opening again does nothing.
+        """Connect, and create the topic if it is missing. Does nothing if the queue is open.
+
+        If another thread is closing the queue, this waits for the end of that close().
 
         Parameters
         ----------
@@ -184,16 +186,12 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         Raises
         ------
         ConnectionException
-            CONNECT_FAILED, with its cause; nothing stays open.
+            CONNECT_FAILED, with its cause. The queue stays closed.
         ConfigException
-            The connection is not configured rightly; NO_TOPIC: the queue has neither topic nor
+            The configuration of the connection is wrong; NO_TOPIC: the queue has neither topic nor
             name.
         InvalidStateException
-            NOT_OPENED: this thread is closing it at this moment, as when a signal handler calls.
-
-        Notes
-        -----
-        Called while another thread closes the queue, it waits for that first.
+            NOT_OPENED: the same thread runs close(), for example if a signal handler calls this.
         """
         known = to_context(context or correlation_id)
         while not self.__open(known):
@@ -202,7 +200,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             self.__closing.wait()
 
     def __open(self, known: IContext | None) -> bool:
-        """Open the queue, unless it is being closed."""
+        """Open the queue; False if close() is running."""
         with self.__lock:
             if self._opened:
                 return True
@@ -227,8 +225,8 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             raise ConnectionException(
                 trace_id_of(context),
                 "CONNECT_FAILED",
-                "the shared connection to Kafka is not open: open it before its queues; in a "
-                "container's configuration it stands before them",
+                f"queue {self.get_name()}: the shared connection to Kafka is not open: open it "
+                "before its queues; in a container's configuration, put it before them",
             )
         for warning in (*self._extra.warnings, *self.__idle):
             self._measures.warn(context, f"Queue {self.get_name()}: {warning}")
@@ -237,7 +235,10 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         if not self._from_beginning:
             refused = begin_at_the_end(connection, topic, self._group_id or DEFAULT_GROUP)
             if refused is not None:
-                text = f"group {self._group_id} may begin at the beginning: {refused.str()}"
+                text = (
+                    f"cannot commit the start of group {self._group_id}, which may start at the "
+                    f"first message: {refused.str()}"
+                )
                 self._measures.warn(context, f"Queue {self.get_name()}: {text}")
         self._inbox.open(connection, self._extra.dead_letter_topic or f"{topic}.dlq")
         self._active = connection
@@ -246,9 +247,9 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             self._subscribe(context)
 
     def close(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """End listening and receiving, and commit what is finished. Closing again does nothing.
+        """End listening and receiving, and commit finished messages. Idempotent.
 
-        Waits for receivers at work, up to ``request_timeout``, unless one of them calls it.
+        Waits up to ``request_timeout`` for running receivers, unless one of them is the caller.
 
         Parameters
         ----------
@@ -257,7 +258,8 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
         Raises
         ------
         InvalidStateException
-            NO_CONNECTION: its references were unset before; the queue is closed all the same.
+            NO_CONNECTION: ``unset_references()`` was called before. The queue is closed
+            nevertheless.
         """
         known = to_context(context or correlation_id)
         with self.__lock:
@@ -273,11 +275,11 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
             self.__closing.end()
         if missing:
             raise InvalidStateException(
-                trace_id_of(known), "NO_CONNECTION", "Kafka connection is missing"
+                trace_id_of(known), "NO_CONNECTION", _missing_connection(self.get_name())
             )
 
     def __close_down(self, context: IContext | None, connection: KafkaConnection | None) -> None:
-        """Undo what open() and later calls did, as far as it was done."""
+        """Undo open() and later calls; open() may have failed half-way."""
         self._opened = self._subscribed = False
         self._active = None
         try:
@@ -289,7 +291,8 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
     def _open_connection(self) -> KafkaConnection:
         connection = self._connection
         if connection is None:
-            raise InvalidStateException(None, "NO_CONNECTION", "Kafka connection is missing")
+            told = _missing_connection(self.get_name())
+            raise InvalidStateException(None, "NO_CONNECTION", told)
         return connection
 
     # -- for the class that sends and receives
@@ -307,7 +310,7 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
     def _subscribe(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
         raise NotImplementedError
 
-    # -- the connection calls these, in its reader's thread
+    # -- called by the connection, in its reader's thread
 
     def _on_batch(self, subscription: KafkaSubscription, batch: MessageBatch) -> None:
         consuming = self._inbox.of(subscription)
@@ -345,11 +348,15 @@ class QueueLife(MessageQueue, IUnreferenceable, IOpenable):
 
     def _on_closed(self, subscription: KafkaSubscription) -> None:
         if self._inbox.ended(subscription):
-            self._subscribed = False  # somebody else closed the connection
+            self._subscribed = False  # another component closed the connection
+
+
+def _missing_connection(name: str) -> str:
+    return f"queue {name} has no connection: its references were unset"
 
 
 def _says_why(error: Exception) -> bool:
-    """Whether open() may raise it as it is."""
+    """Whether open() raises the error unchanged."""
     if isinstance(error, ConnectionException):
         return bool(error.code == "CONNECT_FAILED")
     return isinstance(error, ConfigException)
@@ -357,12 +364,12 @@ def _says_why(error: Exception) -> bool:
 
 def _not_opened(context: IContext | None, error: Exception) -> ApplicationException:
     exception = ConnectionException(
-        trace_id_of(context), "CONNECT_FAILED", f"the queue could not be opened: {error}"
+        trace_id_of(context), "CONNECT_FAILED", f"cannot open the queue: {error}"
     )
     return with_cause(exception, error)
 
 
 def is_overridden(queue: object, owner: type, name: str) -> bool:
-    """Whether a subclass of `owner`, or the object itself, has a method of its own."""
+    """Whether a subclass of `owner`, or the instance itself, overrides a method."""
     method = getattr(queue, name)
     return getattr(method, "__func__", method) is not owner.__dict__[name]

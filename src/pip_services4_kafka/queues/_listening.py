@@ -1,9 +1,9 @@
-"""One call of listen() or begin_listen(): messages to a receiver, in one thread or several.
+"""One call of listen() or begin_listen(): messages to a receiver, in one or more threads.
 
-A worker leases a slice of one partition's messages, so their order is kept, and hands them over in
-the tightest loop there is. How large a slice may be follows from how long the last ones took: what
-a receiver has returned from is known to others at any time, but a partition's other messages wait
-for the slice.
+A worker leases a slice of one partition's messages, which keeps their order, and hands them over
+in a tight loop. The duration of the last slices sets the size of the next one, because a
+partition's other messages wait for the slice. Other threads can see the worker's progress at any
+time.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Any
 from ._buffer import Buffer
 from ._partition import Lease
 
-# A slice takes about this long, s; and its largest size.
+# The intended duration of a slice, s, and its largest size.
 _SLICE_S = 0.05
 _SLICE_MAX = 10_000
 
-# What is done about an exception: the lease, the place in it, the envelope, the exception.
+# The arguments of the failure callback: lease, index in the lease, envelope, exception.
 Failure = Callable[[Lease, int, Any, Exception], None]
 
 
 class Listening:
-    """Hands messages of a buffer to a receiver until it is stopped or the buffer is closed.
+    """Hands messages of a buffer to a receiver, until stop() or until the buffer closes.
 
     Parameters
     ----------
     buffer : Buffer
     queue : IMessageQueue
-        The second argument of the receiver.
+        The receiver's second argument.
     receiver : IMessageReceiver
     workers : int
-        How many partitions at a time.
+        The number of partitions handled at a time.
     failure : callable
-        What to do about an exception of the receiver; a message is neither finished nor given back
-        then.
+        Called with each exception of the receiver. The message is then neither finished nor
+        returned to the buffer.
     ended : callable
-        Called with this, when no receiver is at work any more.
+        Called with this object when no receiver runs any more.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Listening:
         self._raised: BaseException | None = None
 
     def run(self) -> None:
-        """Hand over messages in this thread (and others, for several partitions at a time)."""
+        """Hand over messages in this thread, and in others if there are several workers."""
         helpers = [
             threading.Thread(target=self._help, name=f"kafka-listener-{number}", daemon=True)
             for number in range(1, self._workers)
@@ -87,28 +87,28 @@ class Listening:
             raise self._raised
 
     def stop(self) -> None:
-        """End after the messages at work; what was not handed over stays in the buffer."""
+        """End after the current messages. The others stay in the buffer."""
         self._buffer.stop_leases(self._stop)
 
     def is_mine(self) -> bool:
-        """Whether this is a receiver's own thread."""
+        """Whether the calling thread runs the receiver."""
         return threading.current_thread() in self._threads
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no receiver is at work; at once if this is a receiver's own thread."""
-        if self._process != os.getpid():  # a fork has no other threads
+        """Wait until no receiver runs. Returns at once in a thread that runs the receiver."""
+        if self._process != os.getpid():  # a forked child has no other threads
             return True
         return self.is_mine() or self._done.wait(timeout)
 
     def end(self) -> None:
-        """It has run, or never will."""
+        """Mark this as ended, after `run` or without it."""
         self._ended(self)
         self._done.set()
 
     def _help(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # SystemExit of a receiver, say: it ends all of listen()
+        except BaseException as error:  # such as a receiver's SystemExit: ends all workers
             self._raised = error
             self.stop()
 
@@ -120,7 +120,7 @@ class Listening:
             try:
                 done = self._deliver(lease)
             except BaseException:
-                done = max(0, lease.begun() - 1)  # the one at work is not done
+                done = max(0, lease.begun() - 1)  # without the current message
                 raise
             finally:
                 self._buffer.release(lease, done)
@@ -131,7 +131,7 @@ class Listening:
                 limit = min(4 * limit, _SLICE_MAX)
 
     def _deliver(self, lease: Lease) -> int:
-        """Hand over a lease; how many messages of it are dealt with."""
+        """Hand over a lease. Returns the number of handled messages."""
         queue, envelopes = self._queue, lease.iterator
         receive = self._receiver.receive_message
         while True:
@@ -141,7 +141,7 @@ class Listening:
                     if lease.stopped:
                         break
                 return lease.begun()
-            except Exception as error:  # the receiver's: the message failed, others go on
+            except Exception as error:  # raised by the receiver: this message failed
                 index = lease.begun() - 1
                 self._failure(lease, index, lease.envelopes[index], error)
                 if lease.stopped:

@@ -1,4 +1,4 @@
-"""Counters, gauges and logs of a queue: once per batch, and never in the way of a message."""
+"""Counters, gauges and logs of a queue. They run once per batch and never stop a message."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ _GAUGES_S = 1.0
 
 
 class Measures:
-    """What a queue tells of itself. Counters and loggers that raise change nothing.
+    """Writes a queue's counters, gauges and log lines.
+
+    Exceptions of counters and loggers do not propagate.
 
     Parameters
     ----------
     name : callable
-        The queue's present name.
+        Returns the queue's current name.
     counters : CompositeCounters
     logger : CompositeLogger
     """
@@ -37,45 +39,45 @@ class Measures:
         self._counters = counters
         self._logger = logger
         self._loggers: list[ILogger] = []
-        self._lock = threading.RLock()  # signal handlers count, too
+        self._lock = threading.RLock()  # reentrant: signal handlers may count as well
         self._errors = 0
         self._written = 0.0
         self._told = False
 
     def set_references(self, references: IReferences) -> None:
-        """Find the loggers, which a CompositeLogger does not show."""
+        """Find the loggers; CompositeLogger does not expose them."""
         found = references.get_optional(Descriptor(None, "logger", None, None, None))
         self._loggers = [logger for logger in found or () if isinstance(logger, ILogger)]
 
     # Counters
 
     def sent(self, count: int) -> None:
-        """So many messages are stored."""
+        """Count sent messages."""
         self._increment("sent_messages", count)
 
     def received(self, count: int) -> None:
-        """So many messages came."""
+        """Count received messages."""
         self._increment("received_messages", count)
 
     def failed(self, count: int = 1) -> None:
-        """A receiver raised, or a message could not be read."""
+        """Count messages whose receiver raised, and unreadable messages."""
         with self._lock:
             self._errors += count
         self._increment("failed_messages", count)
 
     def dead(self, count: int = 1) -> None:
-        """So many messages were moved to the dead letter topic."""
+        """Count dead letters."""
         self._increment("dead_letter_messages", count)
 
     def error(self) -> None:
-        """The consumer met an error."""
+        """Count an error of the consumer."""
         with self._lock:
             self._errors += 1
 
     def gauges(self, values: Callable[[], tuple[int | None, int]], now: bool = False) -> None:
-        """Write lag, messages in flight and errors, once a second at most.
+        """Write the gauges lag, in_flight and errors, at most once a second.
 
-        `values` gives the first two.
+        `values` returns the first two.
         """
         moment = time.monotonic()
         if not now and moment - self._written < _GAUGES_S:
@@ -89,48 +91,49 @@ class Measures:
                 self._counters.last(f"queue.{self._name()}.lag", lag)
             self._counters.last(f"queue.{self._name()}.in_flight", in_flight)
             self._counters.last(f"queue.{self._name()}.errors", self._errors)
-        except Exception as error:  # counters are an application's, messages go on
+        except Exception as error:  # foreign code must not stop messages
             self._tell(error)
 
     def _increment(self, counter: str, count: int) -> None:
         try:
             self._counters.increment(f"queue.{self._name()}.{counter}", count)
-        except Exception as error:  # counters are an application's, messages go on
+        except Exception as error:  # foreign code must not stop messages
             self._tell(error)
 
     def _tell(self, error: Exception) -> None:
         if not self._told:
             self._told = True
             self.warn(
-                None, f"Counters of queue {self._name()} failed, which is told once: {error!r}"
+                None,
+                f"Counters of queue {self._name()} failed: {error!r} (logged only once)",
             )
 
     # Logs
 
     def traces(self, level: LogLevel = LogLevel.Debug) -> bool:
-        """Whether some logger wants lines of this level."""
+        """Whether a logger accepts lines of this level."""
         try:
             return any(logger.get_level() >= level for logger in self._loggers)
-        except Exception:  # loggers are an application's, messages go on
+        except Exception:  # foreign code must not stop messages
             return False
 
     def debug(self, context: IContext | None, text: str, *args: Any) -> None:
-        """A line for those who debug; the arguments are formatted only for them."""
+        """Log at debug level. Formats the arguments only if a logger accepts that level."""
         if self.traces():
             self._log(logging.DEBUG, context, None, text % args)
 
     def warn(self, context: IContext | None, text: str) -> None:
-        """A line about what somebody should look at."""
+        """Log a warning."""
         self._log(logging.WARNING, context, None, text)
 
     def fail(self, context: IContext | None, error: BaseException | None, text: str) -> None:
-        """A line about an error."""
+        """Log an error."""
         self._log(logging.ERROR, context, error, text)
 
     def _log(
         self, level: int, context: IContext | None, error: BaseException | None, text: str
     ) -> None:
-        # A logger formats its arguments with %: the text goes as an argument-free message.
+        # Loggers format with %: without arguments they leave a "%" in the text alone.
         try:
             if not self._loggers:
                 _python.log(level, "%s", text, exc_info=error)
@@ -142,5 +145,5 @@ class Measures:
                 self._logger.info(context, text)
             else:
                 self._logger.debug(context, text)
-        except Exception:  # there is nobody left to tell
+        except Exception:  # a logger's own exception cannot be logged there
             _python.debug("a logger raised", exc_info=True)

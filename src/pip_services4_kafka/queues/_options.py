@@ -1,4 +1,4 @@
-"""The part of a queue's configuration that no documented field shows."""
+"""The part of a queue's configuration without a documented field."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ MOST_WORKERS = 1000
 
 @dataclass
 class Options:
-    """Keys below ``options``, with their defaults.
-
-    `warnings` are what is to be logged when the queue is opened.
-    """
+    """Keys below ``options``, with their defaults. The queue logs `warnings` at open()."""
 
     max_pending: int = 10_000
     max_attempts: int = 0
@@ -32,11 +29,11 @@ class Options:
     def number(
         self, config: ConfigParams, key: str, default: int, low: int, high: int = MOST
     ) -> int:
-        """A whole number of a configuration; one out of bounds is warned of and not taken."""
+        """A whole number from the configuration; the default and a warning if it is invalid."""
         return number_of(config, key, default, low, high, self.warnings)
 
     def configure(self, config: ConfigParams) -> None:
-        """Take what is configured; the rest stays as it is.
+        """Take the options of a configuration. The other options keep their values.
 
         Raises
         ------
@@ -64,9 +61,9 @@ class Options:
 
 
 def name_in(config: ConfigParams, given: str | None) -> str | None:
-    """The name: of ``name`` or ``id``, else the topic, else as given, else the descriptor's.
+    """The name: the key ``name``, ``id`` or ``topic``, else `given`, else the descriptor's name.
 
-    A factory's queues have the factory's configuration, so its descriptor comes last.
+    The descriptor comes last, because a factory's queues get the factory's configuration.
     """
     for key in ("name", "id", "topic"):
         name: str | None = config.get_as_nullable_string(key)

@@ -1,4 +1,4 @@
-"""A partition in the local queue, and messages on their way out of it."""
+"""A partition of the local queue, and messages handed over from it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from ._progress import HANDED, RETRY, Progress, Run
 
-# How often a thread that waits for a turn looks whether that waits for it, s.
+# How often a thread in Turn.wait() checks whether the owner waits for that thread, s.
 _LOOK_S = 0.02
 
 
 class Turn:
-    """One commit at a time, so that none overtakes another; reentrant for signal handlers."""
+    """A lock that keeps the commits of a partition in order. Reentrant for signal handlers."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -32,8 +32,9 @@ class Turn:
         self._lock.release()
 
     def wait(self, timeout: float, waits_for_me: Callable[[int], bool]) -> bool | None:
-        """Enter within `timeout` s: True. None: it has not; False: whose turn it is (a thread's
-        ident) waits for this thread, so that it never would.
+        """Acquire the lock within `timeout` s. `waits_for_me` gets the ident of the owner thread.
+
+        True: acquired. None: timed out. False: the owner waits for this thread (a deadlock).
         """
         deadline = time.monotonic() + timeout
         while not self._lock.acquire(timeout=_LOOK_S):
@@ -47,36 +48,36 @@ class Turn:
 
 
 class Partition(Progress):
-    """An assigned partition: its progress, and what of it waits to be handed over."""
+    """An assigned partition: its progress and its waiting messages."""
 
     def __init__(self, number: int, subscription: Any, max_pending: int) -> None:
         super().__init__(max_pending)
         self.number = number
         self.subscription = subscription
-        self.owned = True  # False from the moment it is revoked
+        self.owned = True  # False after the revocation
         self.waiting: deque[Run] = deque()  # runs with messages never handed over
-        self.buffered = 0  # how many those are
+        self.buffered = 0  # the number of these messages
         self.retries: list[tuple[float, int, int, Any]] = []  # heap: when, order, offset, envelope
         self.lease: Lease | None = None
-        self.queued = False  # it is in Buffer._ready
+        self.queued = False  # whether it is in Buffer._ready
         self.paused = False
-        self.stored: int | None = None  # the position librdkafka was told last
-        self.went_back = False  # to before that, and the brokers may not know it
-        self.committed: int | None = None  # the position that need not be committed (again)
+        self.stored: int | None = None  # the position last stored with librdkafka
+        self.went_back = False  # the position is below `stored`, and may not be committed
+        self.committed: int | None = None  # this position needs no commit
         self.committing = Turn()
 
     def see(self, offsets: Sequence[int], envelopes: list[Any]) -> Run | None:
-        """As `add`; where it begins, nothing has to be committed."""
+        """Like `add`. The first offset seen needs no commit."""
         if self.committed is None:
             self.committed = offsets[0]
         return self.add(offsets, envelopes)
 
     def has_due(self) -> bool:
-        """Whether a message that was given back is to come now."""
+        """Whether a retry is due."""
         return bool(self.retries) and self.retries[0][0] <= time.monotonic()
 
     def pop_due(self) -> Taken | None:
-        """The next message that was given back and is due."""
+        """Take the next retry that is due."""
         while self.has_due():
             _, _, offset, envelope = heapq.heappop(self.retries)
             found = self.find(offset)
@@ -87,12 +88,12 @@ class Partition(Progress):
         return None
 
     def retrying(self) -> int:
-        """How many messages were given back and have not come again."""
+        """The number of messages that wait for a retry."""
         places = (self.find(offset) for _, _, offset, _ in self.retries)
         return sum(place is not None and place[0].state[place[1]] == RETRY for place in places)
 
     def next_offset(self) -> int | None:
-        """The next offset to hand over; None: nothing was seen."""
+        """The next offset to hand over; None if no message was seen."""
         lease = self.lease
         if lease is not None and not lease.retry:
             begun = lease.begun()
@@ -105,9 +106,9 @@ class Partition(Progress):
 
 
 class Lease:
-    """Messages that one worker hands over, in order.
+    """Messages that one worker hands over in order.
 
-    `stopped` asks it to end after the present one.
+    If `stopped` is set, the worker ends after the current message.
     """
 
     __slots__ = ("envelopes", "iterator", "partition", "retry", "run", "start", "stopped")
@@ -124,7 +125,7 @@ class Lease:
         self.stopped = False
 
     def begun(self) -> int:
-        """How many messages the worker has taken up; of these all but the last are done."""
+        """The number of messages that the worker has started; all but the last are done."""
         return len(self.envelopes) - length_hint(self.iterator)
 
 

@@ -1,10 +1,10 @@
-"""What became of a partition's messages, and up to where all of them are finished.
+"""The outcome of a partition's messages, and the lowest unfinished offset.
 
 A partition's messages come in runs: neighbors in one fetched batch. Whole ranges of a run are
-handed over and finished at once, so what happens per message is a byte in a bytearray, written by
-slices. Offsets have gaps (compaction, transactions), so a message is named by its run and its
-place in it; an offset is looked up only when an application gives a message back. Nothing here
-locks: the buffer does.
+handed over and finished at once, so the state of a message is a byte in a bytearray, written by
+slices. Offsets have gaps (compaction, transactions), so a run and a place in it identify a
+message. An offset is looked up only when an application finishes or abandons a message. The buffer
+does the locking.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 BUFFERED = 0  # seen, not handed over
 HANDED = 1  # the application has it
 FINISHED = 2
-RETRY = 3  # given back, waits to be handed over again
+RETRY = 3  # abandoned or failed, waits to be handed over again
 
 _HANDED = bytes([HANDED])
 _FINISHED = bytes([FINISHED])
-# How many finished messages' failed attempts are remembered, since they may be abandoned again.
+# How many finished messages keep their count of failed attempts. With autocommit a finished
+# message may be abandoned.
 KEPT_ATTEMPTS = 10_000
 
 
@@ -32,18 +33,18 @@ class Run:
     __slots__ = ("envelopes", "head", "left", "next", "offsets", "state")
 
     def __init__(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
-        self.offsets = offsets  # a range where they are dense
-        self.envelopes = envelopes  # None where a message has been handed over
+        self.offsets = offsets  # a range if they have no gaps
+        self.envelopes = envelopes  # None for a message that was handed over
         self.state = bytearray(len(offsets))
-        self.next = 0  # the first that was never handed over
-        self.head = 0  # the first that is not finished
-        self.left = len(offsets)  # how many are not finished
+        self.next = 0  # the place of the first message that was never handed over
+        self.head = 0  # the place of the first unfinished message
+        self.left = len(offsets)  # the number of unfinished messages
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def hand_over(self, count: int) -> list[Any]:
-        """The next `count` envelopes, at most; the run lets go of them."""
+        """Remove and return at most the next `count` envelopes."""
         start = self.next
         envelopes = self.envelopes[start : start + count]
         count = len(envelopes)
@@ -53,9 +54,9 @@ class Run:
         return envelopes
 
     def take_back(self, start: int, envelopes: list[Any]) -> bool:
-        """These were handed over last and not looked at after all.
+        """Take back the envelopes handed over last, which the worker did not start.
 
-        False: something has happened to them.
+        False: the state of one of them has changed, or others were handed over since.
         """
         stop = start + len(envelopes)
         if self.next != stop or self.state.count(_HANDED, start, stop) != len(envelopes):
@@ -67,27 +68,27 @@ class Run:
 
 
 class Progress:
-    """One partition while it is assigned: a window [position, next) of unfinished messages.
+    """The progress of an assigned partition: a window [position, next) of unfinished messages.
 
     Parameters
     ----------
     max_pending : int
-        How many messages may be unfinished, about.
+        The approximate maximum of unfinished messages.
     """
 
     def __init__(self, max_pending: int = 10_000) -> None:
         self.next: int | None = None  # the offset behind the last one seen
         self.pending = 0  # messages that are not finished
-        self.attempts: dict[int, int] = {}  # failed attempts by offset, of those that failed
-        # However many are unfinished, none of theirs is forgotten.
+        self.attempts: dict[int, int] = {}  # offset -> failed attempts (at least one)
+        # Large enough for the attempts of every unfinished message.
         self._kept_attempts = max_pending + KEPT_ATTEMPTS
-        self._runs: deque[Run] = deque()  # by offset; the first one has something unfinished
+        self._runs: deque[Run] = deque()  # by offset; the first one has an unfinished message
 
     @property
     def position(self) -> int | None:
-        """The lowest offset that is not finished, which is what may be committed.
+        """The lowest unfinished offset, which is the offset to commit.
 
-        None: nothing was seen.
+        None: no message was seen.
         """
         if self._runs:
             run = self._runs[0]
@@ -95,7 +96,7 @@ class Progress:
         return self.next
 
     def add(self, offsets: Sequence[int], envelopes: list[Any]) -> Run | None:
-        """Messages that were fetched; those behind `next` only (None when there are none)."""
+        """Add fetched messages, without those below `next`. None if no message remains."""
         if self.next is not None and offsets[0] < self.next:  # fetched again
             known = bisect_left(offsets, self.next)
             offsets, envelopes = offsets[known:], envelopes[known:]
@@ -108,10 +109,9 @@ class Progress:
         return run
 
     def find(self, offset: int) -> tuple[Run, int] | None:
-        """Where a message is, or None: it was never seen, or is finished and forgotten."""
+        """The run and place of a message. None: never seen, or finished and removed."""
         runs = self._runs
-        # Almost always one of the first runs; the runs in between matter when thousands are
-        # unfinished.
+        # A binary search, as there may be thousands of runs.
         low, high = 0, len(runs)
         while low < high:
             middle = (low + high) // 2
@@ -126,7 +126,7 @@ class Progress:
         return (run, index) if run.offsets[index] == offset else None
 
     def finish_handed(self, run: Run, start: int, stop: int) -> int:
-        """Finish what of a range was handed over and not given back; how many that were."""
+        """Finish the messages of a range that are in the state HANDED. Returns their number."""
         state = run.state
         count = state.count(_HANDED, start, stop)
         if count:
@@ -138,7 +138,7 @@ class Progress:
         return count
 
     def finish(self, run: Run, index: int) -> bool:
-        """Finish one message, whatever its state; False: it was finished before."""
+        """Finish one message in any state. False: it was already finished."""
         if run.state[index] == FINISHED:
             return False
         run.state[index] = FINISHED
@@ -163,10 +163,10 @@ class Progress:
                 run.head = head
 
     def give_back(self, offset: int, reopen: bool) -> tuple[Run, int] | None:
-        """A message that was handed over is to come again; None: it cannot, or does so anyway.
+        """Set a message that was handed over to RETRY. None: not possible, or not necessary.
 
-        With `reopen` a finished one may come again too: the position goes back to it. If it was
-        forgotten, it becomes a run of its own.
+        With `reopen` this also works for a finished message, and the position goes back to it. If
+        its run was removed, the message becomes a new run.
         """
         found = self.find(offset)
         if found is None:
@@ -185,7 +185,7 @@ class Progress:
         return run, index
 
     def _is_between(self, offset: int) -> bool:
-        """Whether an offset lies in a gap inside of a run, where no message ever was."""
+        """Whether an offset lies in a gap inside a run. Such an offset has no message."""
         return any(run.offsets[0] < offset < run.offsets[-1] for run in self._runs)
 
     def _reopen(self, offset: int) -> Run:
@@ -200,16 +200,16 @@ class Progress:
         return run
 
     def count_attempt(self, offset: int) -> int:
-        """One attempt more that failed; how many that makes."""
+        """Count a failed attempt of a message. Returns the number of its failed attempts."""
         attempts = self.attempts
         count = attempts.pop(offset, 0) + 1
-        if len(attempts) >= self._kept_attempts:  # of a message finished on hand-over, long ago
+        if len(attempts) >= self._kept_attempts:  # drop the oldest count
             attempts.pop(next(iter(attempts)))
         attempts[offset] = count
         return count
 
     def unfinished(self) -> Iterator[tuple[int, int]]:
-        """Offset and state of all messages that are not finished."""
+        """Offset and state of every unfinished message."""
         for run in self._runs:
             for offset, state in zip(run.offsets, run.state, strict=True):
                 if state != FINISHED:

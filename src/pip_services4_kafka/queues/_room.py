@@ -1,4 +1,4 @@
-"""How much of a partition may wait in the local queue, and when it is paused."""
+"""The capacity of the local queue for each partition, and when to pause a partition."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from ._partition import Partition
 
 
 class Room:
-    """The partitions of a local queue, and the room there is for them.
+    """The partitions of a local queue, and the room for their messages.
 
-    The reader's thread pauses and resumes, since only it knows what is on its way.
+    Only the reader's thread pauses and resumes, because it alone fetches.
 
     Parameters
     ----------
     max_pending : int
-        How many messages of a partition may be unfinished; as many may wait of all partitions.
+        The most unfinished messages of a partition, and the most waiting messages of all
+        partitions together.
     """
 
     def __init__(self, max_pending: int) -> None:
         self._max_pending = max_pending
-        # Reentrant: a signal handler may close the queue in the thread that holds it.
+        # Reentrant, because a signal handler may close the queue in the thread that holds it.
         self._lock = threading.RLock()
         self._drained = threading.Condition(self._lock)  # there may be room
         self._partitions: dict[int, Partition] = {}
@@ -39,16 +40,16 @@ class Room:
         return partition.buffered <= low and partition.pending <= self._max_pending - share + low
 
     def _note_room(self, partition: Partition) -> None:
-        """The reader waits for room, and there may be some now."""
+        """Wake the reader if it waits for room and this partition has some."""
         if self._room_wanted and self._has_room(partition, self._share()):
             self._room_wanted = False
             self._drained.notify_all()
 
     def wait_for_room(self, timeout: float) -> list[Partition]:
-        """Wait up to `timeout` s until no partition is full; those that still are, and are now
-        paused.
+        """Wait up to `timeout` s until no partition is full.
 
-        A pause throws away what librdkafka has fetched ahead, so a short wait is the better one.
+        Returns the partitions that are still full, marked as paused. The short wait avoids pauses,
+        because a pause drops the messages that librdkafka has fetched ahead.
         """
         deadline = time.monotonic() + timeout
         with self._lock:
@@ -69,7 +70,7 @@ class Room:
             return []
 
     def with_room(self) -> list[Partition]:
-        """Paused partitions that have room again, and are now resumed."""
+        """The paused partitions that have room again, marked as resumed."""
         with self._lock:
             share = self._share()
             found = [p for p in self._partitions.values() if p.paused and self._has_room(p, share)]

@@ -1,4 +1,4 @@
-"""How a queue sends."""
+"""The sending side of a queue."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Sending(QueueLife):
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
-        # A hook that a subclass overrides is called message by message; else whole batches are
-        # coded at once.
+        # Whole batches are encoded at once, unless a subclass overrides the hook for single
+        # messages.
         self.__sends_itself = is_overridden(self, Sending, "_from_message")
 
     def _from_message(self, message: MessageEnvelope | None) -> dict[str, Any] | None:
-        """An envelope as the dict that the connection publishes. For subclasses."""
+        """Convert an envelope to a dict for KafkaConnection.publish(). For subclasses."""
         return None if message is None else self._codec.to_record(message)
 
     def send(
@@ -39,24 +39,27 @@ class Sending(QueueLife):
         message: MessageEnvelope | None = None,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Send a message, and return when the brokers have it (``acks`` 0: when it is written).
+        """Send a message and wait until the brokers have stored it.
+
+        With ``acks`` 0, wait only until it is written to the socket.
 
         Parameters
         ----------
         context : IContext or str, optional
         envelop : MessageEnvelope
-            Also called ``message``.
+            Also accepted as ``message``.
 
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPENED; BadRequestException: it cannot be sent, or a
-            subclass's ``_from_message`` gave nothing;
-            ConnectionException and others: it was not stored within ``request_timeout``.
+            InvalidStateException NOT_OPENED; BadRequestException: the message cannot be sent, or
+            a subclass's ``_from_message`` returned no dict; ConnectionException and others: the
+            message was not stored within ``request_timeout``.
         """
         envelope = envelop if envelop is not None else message
         if envelope is None:
-            raise BadRequestException(None, "NO_MESSAGE", "send: there is no message")
+            told = f"send of queue {self.get_name()}: expected a MessageEnvelope, got None"
+            raise BadRequestException(None, "NO_MESSAGE", told)
         self.__send(to_context(context or correlation_id), (envelope,))
 
     def send_batch(
@@ -66,19 +69,19 @@ class Sending(QueueLife):
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Send messages in one go, and return when the brokers have all of them.
+        """Send messages as one batch and wait until the brokers have stored all of them.
 
         Parameters
         ----------
         context : IContext or str, optional
         envelopes : sequence of MessageEnvelope
-            Any number of them.
+            Any number of envelopes.
 
         Raises
         ------
         ApplicationException
-            As of :meth:`send`. The details ``failed`` and ``indices`` say how many were not stored
-            and which; the others are.
+            See :meth:`send`. The details ``failed`` (a count) and ``indices`` list the messages
+            that were not stored; the others are stored.
         """
         known = to_context(context or correlation_id)
         try:
@@ -114,7 +117,7 @@ class Sending(QueueLife):
                     timeout=connection._request_timeout / 1000,
                 )
             except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-                raise typed(error, f"topic {topic}: send", context, topic=topic) from error
+                raise typed(error, f"topic {topic}: send failed", context, topic=topic) from error
             connection._settle(delivery, topic, began, context)
         self._measures.sent(len(envelopes))
         self._measures.debug(context, "Sent %s messages via %s", len(envelopes), self)
@@ -139,19 +142,19 @@ class Sending(QueueLife):
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Send an object as JSON; bytes are sent as they are, a str as UTF-8.
+        """Send an object as JSON, bytes unchanged, or a str as UTF-8.
 
         Parameters
         ----------
         context : IContext or str, optional
-            Its trace id is the message's.
+            Its trace id becomes the message's.
         message_type : str, optional
         message : object
 
         Raises
         ------
         ApplicationException
-            As of :meth:`send`.
+            See :meth:`send`.
         """
         known = to_context(context or correlation_id)
         self.send(known, KafkaMessageEnvelope(known, message_type, message))

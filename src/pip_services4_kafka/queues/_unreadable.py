@@ -1,4 +1,4 @@
-"""Messages that are no envelopes: dead letters if there are any, else passed over, with a log."""
+"""Unreadable messages: they become dead letters if configured; otherwise the queue skips them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ._dead_letters import DeadLetters
 from ._measures import Measures
 from ._partition import Partition, Taken
 
-# Pauses after a dead letter that could not be sent, s.
+# The first and the longest pause after a dead letter could not be sent, s.
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 10.0
 
 
 class Unreadable:
-    """What could not be read and is not finished yet.
+    """The unreadable messages that are not finished yet.
 
     Parameters
     ----------
     name : callable
         The queue's name, for logs.
     dead_letters : callable or None
-        Gives the DeadLetters; None: messages are passed over.
+        Returns the DeadLetters. None: skip the messages.
     finish : callable
-        What is done with messages of one partition that are dealt with.
+        Finishes messages of one partition.
     measures : Measures
     """
 
@@ -47,15 +47,15 @@ class Unreadable:
         self._ending = threading.Event()
 
     def add(self, taken: Taken, error: EnvelopeError) -> None:
-        """A message that could not be read."""
+        """Add an unreadable message."""
         self._uncounted += 1
         self._waiting.append((taken, error))
 
     def settle(self) -> None:
-        """Deal with what there is, once per batch.
+        """Process the added messages. The reader's thread calls this once per batch.
 
-        The reader's thread calls it. Dead letters are sent by another one; what is passed over is
-        logged and, without autocommit, committed once per partition, which this waits for.
+        Another thread sends dead letters. Otherwise this logs and skips the messages and, without
+        autocommit, waits for one commit per partition.
         """
         if self._uncounted:
             self._measures.failed(self._uncounted)
@@ -71,7 +71,7 @@ class Unreadable:
             self._thread = threading.Thread(target=self._bury, name=name, daemon=True)
             try:
                 self._thread.start()
-            except BaseException:  # there are too many threads: the next settle() tries again
+            except BaseException:  # too many threads: the next settle() tries again
                 self._thread = None
                 raise
 
@@ -84,18 +84,19 @@ class Unreadable:
                 if taken.partition.owned and error.message is not None:
                     self._dead_letters().send(error.message, str(error), 1)
                     self._measures.dead()
-            except Exception as raised:  # whatever it is, it may be otherwise in a moment
-                self._measures.fail(None, raised, f"{self._told(taken)}: no dead letter was sent")
+            except Exception as raised:  # any error may be temporary
+                told = f"{self._told(taken)}: cannot send the dead letter; trying again"
+                self._measures.fail(None, raised, told)
                 self._ending.wait(delay)
                 delay = min(_LAST_DELAY_S, 2 * delay)
                 continue
             delay = _FIRST_DELAY_S
             self._waiting.popleft()
             self._end([(taken, error)])
-        self._thread = None  # what comes now is seen by the next settle()
+        self._thread = None  # the next settle() starts a thread for later messages
 
     def _end(self, messages: Iterable[tuple[Taken, EnvelopeError]]) -> None:
-        """These are dealt with."""
+        """Log and finish messages."""
         parts: dict[Partition, list[tuple[Taken, EnvelopeError]]] = {}
         for taken, error in messages:
             parts.setdefault(taken.partition, []).append((taken, error))
@@ -103,19 +104,19 @@ class Unreadable:
             (first, error), more = part[0], len(part) - 1
             told = f"{self._told(first)}: the message cannot be read: {error}"
             if more:
-                told += f" (and {more} more of this batch cannot)"
+                told += f" (nor can {more} others of this batch)"
             self._measures.fail(None, None, told)
             try:
                 self._finish([taken for taken, _ in part])
-            except Exception as raised:  # the next commit of the partition makes up for it
-                self._measures.fail(None, raised, f"{self._told(first)}: not committed")
+            except Exception as raised:  # the next commit of the partition includes this offset
+                self._measures.fail(None, raised, f"{self._told(first)}: the commit failed")
 
     def _told(self, taken: Taken) -> str:
         offset = taken.run.offsets[taken.place]
         return f"Queue {self._name()}, partition {taken.partition.number}, offset {offset}"
 
     def close(self) -> None:
-        """What is not dealt with comes again."""
+        """Stop sending dead letters. Unfinished messages come again."""
         self._ending.set()
         thread = self._thread
         if thread is not None:

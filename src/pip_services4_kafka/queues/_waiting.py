@@ -1,4 +1,4 @@
-"""What a queue's ``_messages`` is: for subclasses that were written for the published package."""
+"""The type of a queue's ``_messages``, for subclasses written for pip-services4-kafka."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cykafka import Message
 
 
 class Waiting(list[MessageEnvelope]):
-    """The messages that wait in the local queue, as they were a moment ago.
+    """A snapshot of the messages that wait in the local queue.
 
-    What is appended goes into the local queue; its reference must be the record, as
-    ``_to_message`` makes it. Whatever takes messages out raises: they would not count as handed
-    over.
+    Appending puts an envelope into the local queue. Its reference must be the record, as
+    ``_to_message`` sets it. Methods that remove messages raise AttributeError, because removed
+    messages would not count as handed over.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ class Waiting(list[MessageEnvelope]):
         record = envelope.get_reference()
         if not isinstance(record, Message) or record.partition() is None:
             raise AttributeError(
-                "_messages.append: the envelope's reference is no record that was received; use "
-                "what _to_message() gives"
+                "_messages.append: the envelope's reference is not a received record; append "
+                "envelopes that _to_message() returned"
             )
         self._put(int(record.partition() or 0), record.offset(), envelope)
         super().append(envelope)
@@ -54,7 +54,8 @@ class Waiting(list[MessageEnvelope]):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise AttributeError(
-            "_messages shows the local queue: take messages by receive(), drop them by clear()"
+            "_messages is a view of the local queue: take messages with receive(), drop them "
+            "with clear()"
         )
 
     pop = remove = insert = clear = sort = reverse = _refuse

@@ -237,7 +237,7 @@ def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
         }
     )
 
-    told = [text for level, text, _ in logger.lines if "is no key" in text]
+    told = [text for level, text, _ in logger.lines if "is not a key" in text]
     assert connection.is_open()
     assert len(told) == 4
     for meant in ("options.request_timeout", "credential.mechanism", "client_id"):
@@ -257,7 +257,7 @@ def test_without_loggers_of_pip_services_warnings_go_to_pythons(
     )
     connection.open(None)
 
-    (told,) = [each for each in caplog.records if "is no key" in each.message]
+    (told,) = [each for each in caplog.records if "is not a key" in each.message]
     assert (told.name, told.levelname) == ("cykafka", "WARNING")
     assert 'did you mean "options.request_timeout"' in told.message
 

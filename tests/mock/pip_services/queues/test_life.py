@@ -252,12 +252,13 @@ def test_numbers_that_are_none_are_warned_of_and_the_default_counts(
     queue = make_queue(
         read_partitions=1_000_000, options__max_pending="many", options__max_attempts=-1
     )
-    told = [text for _, text, _ in logger.lines if "is no number" in text]
+    told = [text for _, text, _ in logger.lines if "expected a number" in text]
     name = queue.get_name()
+    expected = "expected a number"
     assert told == [
-        f'Queue {name}: read_partitions: "1000000" is no number from 1 to 1000, 1 is used',
-        f'Queue {name}: options.max_pending: "many" is no number from 1 on, 10000 is used',
-        f'Queue {name}: options.max_attempts: "-1" is no number from 0 on, 0 is used',
+        f'Queue {name}: read_partitions: {expected} from 1 to 1000, got "1000000"; using 1',
+        f'Queue {name}: options.max_pending: {expected} of at least 1, got "many"; using 10000',
+        f'Queue {name}: options.max_attempts: {expected} of at least 0, got "-1"; using 0',
     ]
     settings = queue._new_consuming().settings
     assert (settings.read_partitions, settings.max_pending, settings.max_attempts) == (1, 10000, 0)

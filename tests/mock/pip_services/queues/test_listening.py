@@ -389,7 +389,7 @@ def test_an_exit_in_a_receiver_of_begin_listen_is_logged(
     queue = make_queue(kind, read_partitions=workers, **ONE)
     queue.send_batch(None, bodies(3))
     queue.begin_listen("123", make_receiver(then))
-    eventually(lambda: "listens no more: SystemExit: enough" in logger.all())
+    eventually(lambda: "stopped listening: SystemExit: enough" in logger.all())
     assert queue.get_name() in logger.all()
     eventually(lambda: queue._receiver is None)
     assert received(queue, 2) == ["1", "2"]
