@@ -183,10 +183,10 @@ def test_each_offset_is_archived_once_whatever_is_killed(
     assert midway, "no kill found some records archived and some not: the moments are wrong"
     for kind in spark_archives.KINDS:
         rest = spark_archives.config(bench.servers, topic, tmp_path, bench.java_options, kind)
-        given = {"topics": topic, "path": rest["path"], "checkpoint": rest["checkpoint"]}
+        given = {"topics": topic, "path": rest.path, "checkpoint": rest.checkpoint}
         summary = bench.run("archive", file_names=kind, **given)
         assert summary.outcome == "finished"
-        rows = bench.spark.read.parquet(rest["path"]).select("partition", "offset").collect()
+        rows = bench.spark.read.parquet(rest.path).select("partition", "offset").collect()
         found = Counter((row.partition, row.offset) for row in rows)
         assert found == expected, f"seed {SEED}, {kind}: {len(found)}, twice {twice(found)}"
     assert listed(tmp_path / "deterministic") == expected

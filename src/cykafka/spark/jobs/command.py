@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from cyclopts import App, Group, Parameter
 
 from cykafka import __version__
+from cykafka.internal import run_app
 from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config import JOBS, TABLES, Job, JobConfig, help_of
 from cykafka.spark.jobs.errors import ConfigError, explained
@@ -19,7 +20,7 @@ from cykafka.spark.jobs.fields import Metavar
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.report import Progress, Summary
 
-__all__ = ["app"]
+__all__ = ["app", "main"]
 
 PROG = "python -m cykafka.spark"
 
@@ -34,6 +35,22 @@ _EPILOGUE = (
 
 def _indented(text: str) -> str:
     return "".join(f"  {line}\n" for line in text.rstrip("\n").splitlines())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; those of the process if None.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 (the job failed), 2 (the configuration is wrong).
+    """
+    return run_app(__name__, argv, extra="spark")
 
 
 # -- options
