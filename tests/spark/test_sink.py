@@ -223,7 +223,7 @@ def test_a_topic_is_wanted(save: Any) -> None:
 
 
 def test_overwriting_is_refused(save: Any, topic: str, records: Any) -> None:
-    with pytest.raises(Exception, match='save mode "overwrite" cannot be had'):
+    with pytest.raises(Exception, match='save mode "overwrite" is not supported'):
         save([("x",)], "value string", mode="overwrite", topic=topic)
     assert records(topic, 0) == []
 
