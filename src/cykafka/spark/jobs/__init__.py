@@ -6,9 +6,9 @@
 - ``redrive``: a dead letter topic back to where its records came from
 - ``profile``: what topics hold, as tables and a chart
 
-From bottom to top: `keys` says what can be configured, `config` reads and `checks` judges it,
-`report` counts and prints, `log` keeps what Spark says, `session` starts Spark, `streams` watches
-over queries, whose source (`stopping`) can be told that there is no more; then a module for each
-job; `command` is the command line. Spark is imported only when a job runs: mistakes in a
-configuration are told at once.
+The modules from bottom to top: `keys` defines the keys, `config` reads a configuration and `checks`
+checks it. `report` counts and prints, `log` keeps Spark's log, `session` starts Spark. `streams`
+watches queries; their source, `stopping`, ends them on request. Then each job has a module, and
+`command` is the command line. Spark is imported only when a job runs, so that the command reports
+mistakes in a configuration at once.
 """
