@@ -116,7 +116,7 @@ def _hint(name: str) -> str:
     for each in _COLUMNS:
         if close and each.lower() == close[0]:
             return f"; did you mean {each}?"
-    return f", but {', '.join(_COLUMNS)}"
+    return f"; the columns are {', '.join(_COLUMNS)}"
 
 
 def _other(given: DataType, kind: DataType) -> str:

@@ -140,7 +140,7 @@ class _Task:
             self._while_nothing_comes()
         return batch
 
-    # -- what is assigned
+    # -- assignment
 
     def _know(self, ranges: Iterable[PartitionRange]) -> None:
         """Request the topics' metadata: assign() takes a second for a topic without it."""

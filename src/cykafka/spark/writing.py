@@ -146,7 +146,7 @@ def _publish(
         raise _unfit(options, batch, first, error) from error
 
 
-# -- what went wrong
+# -- errors
 
 
 def _failure(

@@ -21,7 +21,7 @@ __all__ = [
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
-# What pip_services4_kafka writes when it moves a message to its dead letters.
+# The headers that pip_services4_kafka adds to a dead letter.
 DEAD_LETTER = ("dlq_topic", "dlq_partition", "dlq_offset", "dlq_error", "dlq_attempts")
 # The job mirror adds the record's time. The dead letter itself has the time of sending: with an old
 # timestamp, the topic's retention could delete it before anybody sees it.
