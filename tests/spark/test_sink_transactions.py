@@ -266,7 +266,9 @@ def test_a_task_that_had_rows_and_has_none_now_is_refused(
     for kept in (True, False):
         if not kept:
             pool.close()
-        with pytest.raises(KafkaWriteError, match=r"had 2 record\(s\) .*; now the task has 0 record\(s\) of 0"):
+        with pytest.raises(
+            KafkaWriteError, match=r"had 2 record\(s\) .*; now the task has 0 record\(s\) of 0"
+        ):
             task([], 0, run="again")
     with pytest.raises(KafkaWriteError, match="now the task has 0"):
         task([], 0, run=None)

@@ -27,8 +27,9 @@ _REJECTED: dict[str, str] = {
     "value.deserializer": "values are read as bytes: decode them with Spark's functions",
     "key.serializer": "keys are written as they are: encode them with Spark's functions",
     "value.serializer": "values are written as they are: encode them with Spark's functions",
-    "partitioner.class": "use kafka.partitioner with one of librdkafka's partitioners (the default "
-    "murmur2_random chooses the same partitions as the JVM client), or the column partition",
+    "partitioner.class": "use kafka.partitioner with one of librdkafka's partitioners (the "
+    "default, murmur2_random, chooses the same partitions as the JVM client), or the column "
+    "partition",
     "partitioner.ignore.keys": "use kafka.partitioner=random",
     "transactional.id": "the sink chooses it: use the options transactional and "
     "transactionalIdPrefix",

@@ -38,8 +38,8 @@ _MAX_PARTITION = 2**31 - 1
 Partition: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = dict[Partition, int]
 
-# The key under which the end of a stream's first batch carries the start of that batch. It is not a
-# legal topic name. Other connectors fail to parse it and quote it, so its text says what to do.
+# The key under which the end of a stream's first batch carries the start of that batch. It is not
+# a legal topic name. Other connectors fail to parse it and quote it, so its text says what to do.
 START_KEY = "(the first batch began at; another reader can go on once a second batch is done)"
 
 

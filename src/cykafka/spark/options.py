@@ -1,7 +1,7 @@
 """The options of the source: checked once, then plain values.
 
-Names and rules are those of Spark's own Kafka connector. Errors spell an option as that connector's
-documentation does. This module uses neither Spark nor a broker.
+Names and rules are those of Spark's own Kafka connector. Errors spell an option as that
+connector's documentation does. This module uses neither Spark nor a broker.
 """
 
 from __future__ import annotations

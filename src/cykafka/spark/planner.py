@@ -192,8 +192,8 @@ class Planner:
         ----------
         partitions : iterable of (str, int)
         known : mapping of (str, int) to int, optional
-            Offsets up to which the partitions were read. The request is retried if a partition ends
-            before its offset, because the broker may not know the offset yet. The last answer
+            Offsets up to which the partitions were read. The request is retried if a partition
+            ends before its offset, because the broker may not know the offset yet. The last answer
             counts.
         """
         asked = [TopicPartition(*each) for each in partitions]
@@ -289,7 +289,7 @@ class Planner:
                 f"{times[each]} ms{more}; to begin behind its last record instead, set "
                 "startingOffsetsByTimestampStrategy to latest"
             )
-        # Records that arrived after the request for the ends are behind the ends: do not read them.
+        # Do not read records that arrived after the request for the ends.
         return {
             each: ends.latest[each] if at == OFFSET_END else min(at, ends.latest[each])
             for each, at in found.items()

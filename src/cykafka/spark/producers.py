@@ -16,7 +16,7 @@ from cykafka import KafkaError, KafkaException, Producer
 
 __all__ = ["Borrowed", "ProducerPool", "keeping", "take"]
 
-# Producers that stay open in a worker; each has a connection and a thread for every broker it uses.
+# Producers that stay open in a worker. Each has a connection and a thread for every broker.
 MAX_OPEN = 8
 # Timeout for the abort of a failed transaction, s.
 ABORT_S = 5.0

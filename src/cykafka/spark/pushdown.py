@@ -1,8 +1,8 @@
 """Filters of a batch on topics, partitions and offsets: they reduce the offsets that are read.
 
 Spark passes filters that compare one column with values; it applies all others itself. It need not
-apply the accepted filters again, because they hold exactly. The exception is scattered offsets that
-are read in one piece.
+apply the accepted filters again, because they hold exactly. The exception is scattered offsets
+that are read in one piece.
 """
 
 from __future__ import annotations

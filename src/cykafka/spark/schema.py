@@ -105,8 +105,8 @@ class Projection:
             if column.null_count:
                 row = column.is_null().index(True).as_py()
                 raise ValueError(
-                    f"schema: column {name} is NOT NULL, but it is null in row {row} of a batch of "
-                    f"{batch.num_rows}{_place(batch, row)}: remove NOT NULL from the schema"
+                    f"schema: column {name} is NOT NULL, but it is null in row {row} of a batch "
+                    f"of {batch.num_rows}{_place(batch, row)}: remove NOT NULL from the schema"
                 )
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow)
 

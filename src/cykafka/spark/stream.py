@@ -2,8 +2,8 @@
 
 Spark requests the start of the first batch more than once, and again if a crash interrupts that
 batch. With `startingOffsets=latest` the second answer could be behind the batch's end, and the
-records between would be lost silently. So the start is kept, the end of the first batch carries it,
-and a batch that begins behind its end is an error.
+records between would be lost silently. So the start is kept, the end of the first batch carries
+it, and a batch that begins behind its end is an error.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each task of a micro-batch is one transaction. Together with the records it commits a mark: an
 offset in a consumer group of the task, with the number of the batch and how much the task wrote.
-Spark repeats a batch if it does not know that all its tasks have ended. The mark exists if and only
-if the records do. So a task that finds the batch's mark writes nothing.
+Spark repeats a batch if it does not know that all its tasks have ended. The mark exists if and
+only if the records do. So a task that finds the batch's mark writes nothing.
 
 A task has the same transactional id in every run of the query. Its `init_transactions` fences the
 producers of earlier attempts before the mark is read. So no earlier attempt can commit a mark
@@ -254,7 +254,7 @@ def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark
                 return max(marks, key=lambda mark: mark.batch, default=None)
             except KafkaException as exception:
                 error = exception.args[0]
-                # Without access to the group, the request just times out; poll() returns the cause.
+                # Without access to the group the request times out; poll() returns the cause.
                 said = consumer.poll(0)
                 reason = None if said is None else said.error()
                 if reason is not None and reason.code() in _RIGHTS:

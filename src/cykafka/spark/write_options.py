@@ -224,8 +224,8 @@ def _columns(schema: StructType, topic: str | None) -> set[str]:
         meant = None if name in _COLUMNS or name in _READ_ONLY else _near_miss(name)
         if meant is not None:
             raise ValueError(
-                f'the column "{name}" cannot be written (did you mean "{meant}"?): rename it, drop '
-                f"it, or put it into value or headers. The sink writes {', '.join(_COLUMNS)}"
+                f'the column "{name}" cannot be written (did you mean "{meant}"?): rename it, '
+                f"drop it, or put it into value or headers. The sink writes {', '.join(_COLUMNS)}"
             )
     if "value" not in names:
         raise ValueError(f"the column value is missing; the columns are: {_told(names)}")

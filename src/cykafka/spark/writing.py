@@ -20,8 +20,8 @@ __all__ = ["KafkaWriteError", "Written", "write_batches", "write_task"]
 
 # Hints that follow librdkafka's error texts.
 _HINTS = {
-    KafkaError._UNKNOWN_TOPIC: "the topic does not exist, and the brokers did not create it",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist, and the brokers did not create it",
+    KafkaError._UNKNOWN_TOPIC: "the topic does not exist, and brokers did not create it",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist, and brokers did not create it",
     KafkaError._UNKNOWN_PARTITION: "the topic has no such partition",
     KafkaError.MSG_SIZE_TOO_LARGE: "larger than kafka.message.max.bytes or the brokers allow",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user may not write to the topic",

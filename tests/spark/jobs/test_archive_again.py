@@ -207,7 +207,9 @@ def test_a_batch_whose_files_are_not_all_there_is_not_committed(
 
     with monkeypatch.context() as patched:
         patched.setattr(Files, "_stage", lossy)
-        with pytest.raises(Exception, match="has 20 records, but only 15 of them are in the files"):
+        with pytest.raises(
+            Exception, match="has 20 records, but only 15 of them are in the files"
+        ):
             bench.run("archive", **keys)
     assert not parquet(places["path"])
 

@@ -299,7 +299,9 @@ def test_a_checkpoint_of_another_replay_is_refused(
     keys = {"checkpoint": str(tmp_path / "replayed"), **archive}
     bench.run("replay", to=other_topic, until_offset=1, **keys)
 
-    with pytest.raises(ConfigError, match='key "checkpoint": it belongs to a replay with until_offset'):
+    with pytest.raises(
+        ConfigError, match='key "checkpoint": it belongs to a replay with until_offset'
+    ):
         bench.run("replay", to=other_topic, until_offset=2, **keys)
 
     note = tmp_path / "replayed" / "replay.json"
@@ -312,7 +314,11 @@ def test_a_checkpoint_of_another_replay_is_refused(
 
 @pytest.mark.parametrize(
     ("files", "told"),
-    [(None, "the folder does not exist"), ({}, "no Parquet files"), ({"a": [1]}, "missing: key, ")],
+    [
+        (None, "the folder does not exist"),
+        ({}, "no Parquet files"),
+        ({"a": [1]}, "missing: key, "),
+    ],
 )
 def test_a_folder_that_is_no_archive_is_a_mistake(
     bench: Bench, tmp_path: Path, files: dict[str, Any] | None, told: str

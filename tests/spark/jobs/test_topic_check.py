@@ -112,7 +112,9 @@ def test_a_topic_that_brokers_hear_of_just_now_is_not_missed(
 def test_brokers_that_give_no_answer_are_named(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_check, "_REQUEST_S", 2.0)
 
-    with pytest.raises(RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: .*Connection refused"):
+    with pytest.raises(
+        RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: .*Connection refused"
+    ):
         check(job, "127.0.0.1:1", **({"to": "t"} if job == "replay" else {}))
 
 

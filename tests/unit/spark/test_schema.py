@@ -52,7 +52,9 @@ def test_batches_become_not_null() -> None:
 def test_null_in_a_column_that_is_not_null_is_an_error() -> None:
     given = pa.record_batch({"value": pa.array([b"x", None], pa.binary())})
 
-    with pytest.raises(ValueError, match="column value is NOT NULL, but it is null in row 1 of a b"):
+    with pytest.raises(
+        ValueError, match="column value is NOT NULL, but it is null in row 1 of a b"
+    ):
         Projection(VALUE).finish(given)
 
 

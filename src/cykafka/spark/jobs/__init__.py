@@ -6,9 +6,9 @@
 - ``redrive``: a dead letter topic back to where its records came from
 - ``profile``: what topics hold, as tables and a chart
 
-The modules from bottom to top: `keys` defines the keys, `config` reads a configuration and `checks`
-checks it. `report` counts and prints, `log` keeps Spark's log, `session` starts Spark. `streams`
-watches queries; their source, `stopping`, ends them on request. Then each job has a module, and
-`command` is the command line. Spark is imported only when a job runs, so that the command reports
-mistakes in a configuration at once.
+The modules from bottom to top: `keys` defines the keys, `config` reads a configuration and
+`checks` checks it. `report` counts and prints, `log` keeps Spark's log, `session` starts Spark.
+`streams` watches queries; their source, `stopping`, ends them on request. Then each job has a
+module, and `command` is the command line. Spark is imported only when a job runs, so that the
+command reports mistakes in a configuration at once.
 """

@@ -1,7 +1,7 @@
 """The owner of an archive: a note in its folder names the checkpoint and the form of the files.
 
-Spark's log in the folder knows micro-batches by number. So two checkpoints that write to one folder
-would lose records. Folders of two forms could not be read together.
+Spark's log in the folder knows micro-batches by number. So two checkpoints that write to one
+folder would lose records. Folders of two forms could not be read together.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["File", "Files", "Undone", "file_name", "undone"]
 
 # Spark, pyarrow and other readers skip files whose names begin with these characters, but names of
-# topics may. Such file names get a sign in front, which topic names, paths and patterns do not use.
+# topics may. Such file names get a sign in front, which has no meaning in topics, paths, patterns.
 _HIDDEN = ("_", ".")
 _SIGN = "+"
 _NAME = re.compile(
@@ -101,10 +101,10 @@ class Files:
     """Writes micro-batches as files with their offsets in their names.
 
     Spark writes a batch to a staging folder beside the archive, with a file for each partition and
-    date. When the batch is complete, the files are renamed into the archive. If a crash came before
-    a batch's commit, the repeated batch replaces the files of its first attempt. The checkpoint
-    says which batch that is and which offsets it has. No other batch replaces files. So readers
-    that list the folder see each offset once, and committed files stay.
+    date. When the batch is complete, the files are renamed into the archive. If a crash came
+    before a batch's commit, the repeated batch replaces the files of its first attempt. The
+    checkpoint says which batch that is and which offsets it has. No other batch replaces files. So
+    readers that list the folder see each offset once, and committed files stay.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The job ``mirror``: sends records from topic to topic, with an SQL transform and dead letters."""
+"""The job ``mirror``: sends records from topic to topic, with SQL transform and dead letters."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 # The headers that pip_services4_kafka adds to a dead letter.
 DEAD_LETTER = ("dlq_topic", "dlq_partition", "dlq_offset", "dlq_error", "dlq_attempts")
-# The job mirror adds the record's time. The dead letter itself has the time of sending: with an old
-# timestamp, the topic's retention could delete it before anybody sees it.
+# The job mirror adds the record's time. The dead letter itself has the time of sending: with an
+# old timestamp, the topic's retention could delete it before anybody sees it.
 DEAD_LETTER_TIME = "dlq_timestamp"
 
 

@@ -72,7 +72,7 @@ def _told(records: DataFrame) -> DataFrame:
 def _with_targets(run: Run, rows: DataFrame) -> DataFrame:
     """Add `_partitions`: the number of partitions of the record's original topic; null without it.
 
-    Records of deleted topics are then bad. Otherwise the sink would fail, again after each restart.
+    Records of deleted topics are bad. If they were sent, the sink would fail after each restart.
     """
     from pyspark.sql import functions as F
 

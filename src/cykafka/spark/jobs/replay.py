@@ -270,8 +270,8 @@ def _within(step: list[_Part]) -> Column:
     from pyspark.sql import functions as F
 
     places: dict[tuple[Any, ...], tuple[int, int]] = {}
-    # Each place makes the plan larger. If there are too many, combine the partitions of each topic,
-    # and then all topics.
+    # Each place makes the plan larger. If there are too many, combine the partitions of each
+    # topic, and then all topics.
     for names in (("topic", "partition"), ("topic",), ()):
         places = {}
         for part in step:

@@ -137,9 +137,9 @@ def _checkpoint(run: Run) -> str:
 class Tally:
     """Counts the records that a query has committed, from its progress reports.
 
-    A micro-batch reports once, after its commit. So if a crash cuts a micro-batch off, only the run
-    that repeats it counts it. Spark made the counts as the records passed (`counted`), so they need
-    no second pass. The offsets are those of the checkpoint, so they include offsets without
+    A micro-batch reports once, after its commit. So if a crash cuts a micro-batch off, only the
+    run that repeats it counts it. Spark made the counts as the records passed (`counted`), so they
+    need no second pass. The offsets are those of the checkpoint, so they include offsets without
     records.
     """
 
