@@ -200,7 +200,7 @@ def test_an_empty_frame_writes_nothing(spark: Any, save: Any, topic: str, record
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("key string", "there is no column value"),
+        ("key string", "the column value is missing"),
         ("value int", "the column value is of type int; expected string or binary"),
         ("value string, header string", 'did you mean "headers"'),
     ],
@@ -218,12 +218,12 @@ def test_other_columns_are_left_alone(save: Any, topic: str, records: Any) -> No
 
 
 def test_a_topic_is_wanted(save: Any) -> None:
-    with pytest.raises(Exception, match="no topic: give the option topic"):
+    with pytest.raises(Exception, match="no topic: set the option topic"):
         save([("x",)], "value string")
 
 
 def test_overwriting_is_refused(save: Any, topic: str, records: Any) -> None:
-    with pytest.raises(Exception, match='save mode "overwrite" cannot be had'):
+    with pytest.raises(Exception, match='save mode "overwrite" is not supported'):
         save([("x",)], "value string", mode="overwrite", topic=topic)
     assert records(topic, 0) == []
 

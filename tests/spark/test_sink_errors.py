@@ -182,7 +182,7 @@ def test_a_broker_that_is_gone_is_told_with_what_the_connection_says(task: Any) 
     assert "3 of the last 3 records" in told
     assert 'topic "any": ' in told
     assert "within kafka.delivery.timeout.ms" in told
-    assert "the connection's last error: " in told
+    assert "the connections' last error: " in told
     assert "127.0.0.1:1" in told
 
 

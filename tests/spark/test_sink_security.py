@@ -103,7 +103,7 @@ def test_who_may_not_write_is_told_the_topic(secured: KafkaCluster, own: str) ->
 def test_a_wrong_password_is_told_at_once_and_not_printed(secured: KafkaCluster, own: str) -> None:
     config = {**secured.client_config("sasl_plain", "alice"), "sasl.password": "hush-hush"}
 
-    with pytest.raises(KafkaWriteError, match="nothing can be written to Kafka") as info:
+    with pytest.raises(KafkaWriteError, match="cannot write to Kafka") as info:
         write(login(config, PLAIN), own)
 
     assert "_AUTHENTICATION" in str(info.value)

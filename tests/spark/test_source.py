@@ -124,8 +124,11 @@ def test_schema_is_a_projection(batch: Load, topic: str, producer: Any) -> None:
     ("schema", "expected"),
     [
         ("offsets bigint", "there is no column 'offsets'; did you mean offset?"),
-        ("offset int", "column offset is bigint, not int: cast it after it is read"),
-        ("value binary not null", "column value is not null, but row 1 of a batch of 2 has none"),
+        ("offset int", "column offset is bigint, not int: read it as bigint, then cast it"),
+        (
+            "value binary not null",
+            "column value is NOT NULL, but it is null in row 1 of a batch of 2",
+        ),
         (
             "headers array<struct<key string not null, value binary>>",
             "column headers has a NOT NULL inside",

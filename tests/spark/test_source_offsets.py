@@ -218,7 +218,7 @@ def test_aged_out_start_is_a_loss(batch: Load, pair: str, found: Any, delete_bef
 
 def test_end_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -> None:
     end = {"subscribe": pair, "endingOffsets": offsets(pair, 1, 12)}
-    with pytest.raises(PySparkException, match="offsets 10 to 11 are not there"):
+    with pytest.raises(PySparkException, match="offsets 10 to 11 do not exist"):
         batch(**end).collect()
     assert found(batch(failOnDataLoss="false", **end)) == [
         (0, 0),

@@ -315,7 +315,7 @@ def test_deleted_and_recreated_topics(
     delete_topic(f"{prefix}-b")
     cluster.create_topic(f"{prefix}-b", 1)
     fill(f"{prefix}-b", 2)
-    with pytest.raises(StreamingQueryException, match="deleted and made anew"):
+    with pytest.raises(StreamingQueryException, match="deleted and created again"):
         sink.run(stream(**options))
     assert sink.run(skipping) == []
     fill(f"{prefix}-b", 2)

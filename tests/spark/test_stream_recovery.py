@@ -171,7 +171,7 @@ def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
     if more:
         fill(single, more)
 
-    with pytest.raises(StreamingQueryException, match="planned by another connector") as caught:
+    with pytest.raises(StreamingQueryException, match="another connector planned") as caught:
         query.run(frame)
 
     assert f'{{"{single}": {{"0": 10}}}}' in str(caught.value)

@@ -1,8 +1,7 @@
 """Kafka in PySpark: a data source, a sink and ready-made jobs.
 
-``pip install cykafka[spark]`` is all that is needed: ``spark.read.format("cykafka")`` then finds
-the source by itself (through the module ``pyspark_cykafka``). Where Spark does not look for it,
-because the package came after the session, `register` makes it known.
+After ``pip install cykafka[spark]``, ``spark.read.format("cykafka")`` finds the source through the
+module ``pyspark_cykafka``. If the session is older than the installation, call `register`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("cykafka")`` known to a session that has not found it by itself.
+    """Register ``format("cykafka")`` with a session that did not find it by itself.
 
     Parameters
     ----------

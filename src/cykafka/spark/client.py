@@ -1,4 +1,4 @@
-"""`kafka.*` options, as written for the JVM connector or for librdkafka, and what they mean."""
+"""Translate `kafka.*` options, in the names of the JVM client or librdkafka, for librdkafka."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ __all__ = ["ClientConfig", "client_config"]
 
 _PREFIX = "kafka."
 
-# What nobody may set, and what to do instead.
+# Properties that no option may set, and what to do instead.
 _REJECTED: dict[str, str] = {
-    "auto.offset.reset": "use the options startingOffsets, which says where to begin, and "
-    "failOnDataLoss, which says what to do when offsets are gone",
-    "enable.auto.commit": "Spark's checkpoint has the offsets; the option commitGroup mirrors "
-    "them into a group",
-    "interceptor.classes": "there is no JVM client to run them",
+    "auto.offset.reset": "use the options startingOffsets (where to begin) and failOnDataLoss "
+    "(what to do if offsets are gone)",
+    "enable.auto.commit": "Spark's checkpoint has the offsets; the option commitGroup also writes "
+    "them to a consumer group",
+    "interceptor.classes": "cykafka has no JVM client to run them",
     "interceptors": "plugins set them, see kafka.plugin.library.paths",
-    "key.deserializer": "keys are read as bytes: decode them with functions of Spark",
-    "value.deserializer": "values are read as bytes: decode them with functions of Spark",
-    "key.serializer": "keys are written as they are: encode them with functions of Spark",
-    "value.serializer": "values are written as they are: encode them with functions of Spark",
-    "partitioner.class": "use kafka.partitioner with one of librdkafka's (murmur2_random, the "
-    "default, puts keys where the JVM client does), or the column partition",
+    "key.deserializer": "keys are read as bytes: decode them with Spark's functions",
+    "value.deserializer": "values are read as bytes: decode them with Spark's functions",
+    "key.serializer": "keys are written as they are: encode them with Spark's functions",
+    "value.serializer": "values are written as they are: encode them with Spark's functions",
+    "partitioner.class": "use kafka.partitioner with one of librdkafka's partitioners (the "
+    "default, murmur2_random, chooses the same partitions as the JVM client), or the column "
+    "partition",
     "partitioner.ignore.keys": "use kafka.partitioner=random",
-    "transactional.id": "the sink makes its own: use the options transactional and "
+    "transactional.id": "the sink chooses it: use the options transactional and "
     "transactionalIdPrefix",
     "transaction.two.phase.commit.enable": "librdkafka has no two-phase commit",
-    "config.providers": "there is no JVM client to ask them: give the values themselves",
-    "ssl.engine.factory.class": "there is no JVM client to load it: give files, by "
+    "config.providers": "cykafka has no JVM client to run them: give the values themselves",
+    "ssl.engine.factory.class": "cykafka has no JVM client to load it: give files with "
     "kafka.ssl.ca.location, .certificate.location and .key.location",
-    "sasl.login.class": "there is no JVM client to load it",
-    "sasl.login.callback.handler.class": "there is no JVM client to load it; for tokens use "
+    "sasl.login.class": "cykafka has no JVM client to load it",
+    "sasl.login.callback.handler.class": "cykafka has no JVM client to load it; for tokens use "
     "kafka.sasl.oauthbearer.method=oidc, .client.id, .client.secret and .token.endpoint.url",
-    "sasl.client.callback.handler.class": "there is no JVM client to load it",
-    "sasl.oauthbearer.jwt.retriever.class": "there is no JVM client to load it",
+    "sasl.client.callback.handler.class": "cykafka has no JVM client to load it",
+    "sasl.oauthbearer.jwt.retriever.class": "cykafka has no JVM client to load it",
     "bootstrap.controllers": "use kafka.bootstrap.servers",
     "enabled_events": "it is internal",
     "default_topic_conf": "it is internal",
 }
 
-# Tuning and reporting of the JVM client, whose loss changes no result.
+# The JVM client's properties for tuning and metrics. They are ignored: they change no results.
 _TUNING = """
     auto.include.jmx.reporter compression.gzip.level compression.lz4.level
     compression.zstd.level default.api.timeout.ms exclude.internal.topics
@@ -65,7 +66,7 @@ _TUNING = """
 """
 _ONLY_JVM = frozenset(_TUNING.split())
 
-# Java's oauthbearer properties for brokers and its own check of tokens.
+# Java's oauthbearer properties that concern brokers and the JVM client's own check of tokens.
 _ONLY_JVM_STARTS = tuple(
     f"sasl.oauthbearer.{part}."
     for part in ("jwks", "expected", "clock", "header", "jwt.validator", "scope.claim")
@@ -73,7 +74,7 @@ _ONLY_JVM_STARTS = tuple(
 
 
 def _buffer(value: str) -> str:
-    # -1 is the operating system's choice in Java, 0 is in librdkafka.
+    # The operating system's default is -1 in Java and 0 in librdkafka.
     return "0" if value.strip() == "-1" else value
 
 
@@ -85,7 +86,7 @@ def _socket_ms(value: str) -> str:
     return str(min(int(value), 300_000))
 
 
-# Java's name: librdkafka's, and the value there.
+# Java's name: librdkafka's name, and a function that converts the value.
 _RENAMED: dict[str, tuple[str, Callable[[str], str]]] = {
     "buffer.memory": ("queue.buffering.max.kbytes", _kbytes),
     "fetch.max.wait.ms": ("fetch.wait.max.ms", str),
@@ -94,8 +95,8 @@ _RENAMED: dict[str, tuple[str, Callable[[str], str]]] = {
     "send.buffer.bytes": ("socket.send.buffer.bytes", _buffer),
 }
 
-# Two names of one property of librdkafka: what is given by one must not meet a default by the
-# other.
+# Second names of librdkafka's properties. Options and defaults are stored under one name, so that
+# an option under either name replaces the default.
 _SAME = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
@@ -110,10 +111,10 @@ _SAME = {
 
 
 class ClientConfig(dict[str, str]):
-    """librdkafka's properties; a dict whose secrets are not printed.
+    """librdkafka's properties: a dict whose repr hides secrets.
 
-    Copies, and what ``|`` makes of it and other dicts, are such dicts as well; ``dict(config)``
-    and ``{**config}`` are not.
+    Copies and results of ``|`` are a ClientConfig, too; ``dict(config)`` and ``{**config}`` are
+    plain dicts, whose repr shows secrets.
     """
 
     def __repr__(self) -> str:
@@ -136,7 +137,7 @@ class ClientConfig(dict[str, str]):
 
 
 def _is_hidden(key: str) -> bool:
-    # Who logs in is no secret in an error, but often the half of a key.
+    # Errors may name the user, but the user is often one half of an API key.
     return is_secret(key) or key == "sasl.username"
 
 
@@ -146,36 +147,36 @@ def client_config(
     role: Literal["source", "sink", "admin"],
     defaults: Mapping[str, str] | None = None,
 ) -> ClientConfig:
-    """librdkafka's properties of Spark's options.
+    """Make librdkafka's properties from Spark's options.
 
     Parameters
     ----------
     options : mapping of str to str
-        All options of a query, as Spark gives them: keys in any case. Those that begin with
-        ``kafka.`` count; the rest of the key is a property of the JVM client or of librdkafka.
+        All options of a query, with keys in any case. Only those that begin with ``kafka.`` are
+        used. The rest of the key is a property of the JVM client or of librdkafka.
     role : {"source", "sink", "admin"}
-        What the client will be: a consumer, a producer, or neither (for metadata).
+        The kind of client: a consumer, a producer, or neither (for metadata).
     defaults : mapping of str to str, optional
-        librdkafka's properties where the options say nothing; they win over the role's own, which
-        give what the JVM client would do (``isolation.level=read_uncommitted`` of a source,
-        ``partitioner=murmur2_random`` and an idempotent producer of a sink).
+        librdkafka's properties for keys that the options lack. They win over the defaults of the
+        role, which are those of the JVM client (``isolation.level=read_uncommitted`` for a source,
+        ``partitioner=murmur2_random`` and an idempotent producer for a sink).
 
     Returns
     -------
     ClientConfig
-        A dict that does not print its secrets.
+        A dict whose repr hides secrets.
 
     Raises
     ------
     ValueError
-        No ``kafka.bootstrap.servers``, an unknown key, one that cannot be had here, a store of
-        keys only a JVM reads, or a JAAS entry that is none of PLAIN and SCRAM. It names the key,
-        and no value that may be secret.
+        ``kafka.bootstrap.servers`` is missing, a key is unknown or not supported, only a JVM can
+        read a key store, or a JAAS entry is for neither PLAIN nor SCRAM. The error names the key,
+        but no value that may be secret.
 
     Warns
     -----
     UserWarning
-        Tuning that only the JVM client has is left out; one warning names all of it.
+        Tuning properties that only the JVM client has are ignored. One warning names all of them.
     """
     given = {
         key.lower()[len(_PREFIX) :]: str(value)
@@ -188,16 +189,16 @@ def client_config(
             'option "kafka.bootstrap.servers" is missing: give the brokers as "host:port,..."'
         )
     if "@" in given["bootstrap.servers"]:
-        # librdkafka would quote it, and look for a host of that name until the records time out.
+        # librdkafka would log it, and try to resolve it as a host until the records time out.
         raise ValueError(
-            'option "kafka.bootstrap.servers" has an "@": user and password stand elsewhere, in '
-            "kafka.sasl.username and kafka.sasl.password"
+            'option "kafka.bootstrap.servers" has an "@": give user and password in the options '
+            "kafka.sasl.username and kafka.sasl.password instead"
         )
     given, dropped = _translated(given, role)
     if dropped:
         names = ", ".join(_PREFIX + key for key in sorted(dropped))
         warnings.warn(
-            f"only the JVM client has these options, they are ignored: {names}", stacklevel=2
+            f"only the JVM client has these options, so they are ignored: {names}", stacklevel=2
         )
     config = ClientConfig(_defaults(role, given))
     config.update({_SAME.get(key, key): value for key, value in (defaults or {}).items()})
@@ -206,7 +207,7 @@ def client_config(
 
 
 def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[str]]:
-    """librdkafka's properties, and the keys that were left out."""
+    """librdkafka's properties, and the keys that are ignored."""
     rest, config = security_properties(given)
     dropped = []
     convert: Callable[[str], str]
@@ -215,7 +216,7 @@ def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[
         if words is not None:
             raise ValueError(f"option {_PREFIX}{key} is not supported: {words}")
         if key == "request.timeout.ms" and role != "sink":
-            # A property of producers in librdkafka; what waits elsewhere is the socket.
+            # In librdkafka only producers have this property; other clients have a socket timeout.
             name, convert = "socket.timeout.ms", _socket_ms
         elif key in _RENAMED:
             name, convert = _RENAMED[key]
@@ -226,11 +227,11 @@ def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[
             name, convert = key, str
         else:
             raise ValueError(
-                f"option {_PREFIX}{key}: there is no such property of librdkafka or of Kafka's "
-                f"Java client{_near_miss(key)}"
+                f"option {_PREFIX}{key}: no such property in librdkafka or in Kafka's Java "
+                f"client{_near_miss(key)}"
             )
         if name != key and name in rest:
-            continue  # given in librdkafka's words, too
+            continue  # the option with librdkafka's name wins
         try:
             config[name] = convert(value)
         except ValueError:
@@ -239,7 +240,7 @@ def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[
 
 
 def _defaults(role: str, given: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM client does, where librdkafka's defaults are others."""
+    """The JVM client's defaults, where librdkafka's differ."""
     if role == "source":
         return {"isolation.level": "read_uncommitted"}
     if role != "sink":
@@ -251,7 +252,7 @@ def _defaults(role: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _may_be_idempotent(given: Mapping[str, str]) -> bool:
-    # As with the JVM client: acks, retries and max.in.flight turn it off, unless it is asked for.
+    # As with the JVM client, acks, retries and max.in.flight turn the default off.
     if given.get("acks", "all").strip().lower() not in ("all", "-1"):
         return False
     in_flight = given.get("max.in.flight.requests.per.connection", "5").strip()
@@ -264,7 +265,7 @@ _known: frozenset[str] = frozenset()
 
 
 def _properties() -> frozenset[str]:
-    """Those of librdkafka whose values are text."""
+    """librdkafka's properties that have text values."""
     global _known
     if not _known:
         _known = frozenset(
@@ -275,13 +276,13 @@ def _properties() -> frozenset[str]:
     return _known
 
 
-# Properties that are no text: objects, and what this package sets itself.
+# Properties that have no text value, or that this package sets itself.
 _NO_TEXT = ("builtin.features", "delivery.report.only.error", "log.queue", "msg_order_cmp",
             "opaque", "ssl_ca", "ssl_certificate", "ssl_key")  # fmt: skip
 
 
 def _near_miss(key: str) -> str:
-    # The plainest name first: of those that look alike, the one most people mean.
+    # Shortest name first: of similar names, it is most likely the intended one.
     known = sorted(_properties() | _RENAMED.keys() | _ONLY_JVM | _SAME.keys(), key=len)
     plain = {name.replace("_", "."): name for name in reversed(known)}
     close = difflib.get_close_matches(key.replace("_", ".").replace("-", "."), plain, 1, 0.75)

@@ -1,7 +1,7 @@
-"""Consumers of the source: questions to brokers, and handles that stay open from task to task.
+"""Consumers of the source: their requests to brokers, and handles that stay open between tasks.
 
-They never join a group. Spark keeps its Python workers, and their modules, for the tasks to come:
-a consumer that is given back in order is used again, one that saw an error is closed.
+They never join a group. Spark reuses its Python workers and their modules for later tasks. So a
+consumer stays open after a task that succeeded, and is closed after a task that failed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ T = TypeVar("T")
 
 # Consumers kept open in one worker; a query has one.
 KEPT = 2
-# How long the first slice of a wait for brokers is, s; the next ones are twice as long each.
+# How long the first slice of a wait for brokers is, s; each later slice is twice as long.
 FIRST_S = 1.5
-# Partitions whose ends are asked for at once: what librdkafka needs grows with their square.
+# Partitions in one request for watermarks: librdkafka's cost grows with the square of the number.
 AT_ONCE = 500
-# Of so many topics each is asked for by itself; of more all that the brokers have.
+# Up to so many topics get a metadata request each; for more topics, one request gets all topics.
 FEW = 8
 
-# What waiting does not heal, and what a wait in vain is called.
+# Errors that waiting does not cure, and the codes of a request without an answer.
 HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 
 
 def consumer_config(kafka: ClientConfig, group_id: str) -> ClientConfig:
-    """Properties of a consumer that reads ranges; what a user says of ``kafka.*`` wins."""
+    """Properties of a consumer that reads ranges, from the user's ``kafka.*`` options.
+
+    The user's ``group.id`` and ``fetch.wait.max.ms`` win over the defaults set here.
+    """
     config = ClientConfig(kafka)
     config.setdefault("group.id", group_id)
-    # An idle request holds up what comes next on its connection, such as the next task's.
+    # An idle fetch request delays later requests on its connection, such as the next task's.
     config.setdefault("fetch.wait.max.ms", "10")
     config.update(
         {
@@ -53,21 +56,21 @@ def consumer_config(kafka: ClientConfig, group_id: str) -> ClientConfig:
 
 
 class NoAnswerError(KafkaException):
-    """Nobody answered in all the time there was, or nobody ever will."""
+    """No broker answered within the timeout, or a login failed."""
 
 
 class OpenConsumer:
-    """A consumer, and what its connections complained of last.
+    """A consumer and the last error of its connections.
 
     Attributes
     ----------
     consumer : Consumer
     complaint : KafkaError or None
-        Of the connections, since brokers answered last.
+        The connections' last error since a broker last answered.
     known : dict of str to int
-        How many partitions the topics have that its metadata knows.
+        The number of partitions of each topic in the consumer's metadata.
     reading : bool
-        Partitions are assigned: only who reads them may serve it.
+        Partitions are assigned. Then only the task that reads them may poll the consumer.
     """
 
     def __init__(
@@ -79,35 +82,37 @@ class OpenConsumer:
         self.consumer = make({**config, "error_cb": self._complain})
 
     def _complain(self, error: KafkaError) -> None:
-        # That all brokers are down says less than why.
+        # "All brokers are down" must not replace the error that says why.
         if self.complaint is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.complaint = error
 
     def forget(self) -> None:
-        """Have it said and done with what was complained of so far; not while it reads."""
+        """Drop the connection errors so far. Not while partitions are assigned: it polls."""
         self.consumer.poll(0)
         self.complaint = None
 
     def hopeless(self) -> KafkaError | None:
-        """The complaint, if waiting does not heal it."""
+        """The complaint, if waiting does not cure it."""
         return self.complaint if self.complaint and self.complaint.code() in HOPELESS else None
 
     def ask(self, question: Callable[[float], T], timeout_s: float) -> T:
-        """What brokers answer, asked in slices of time, between which complaints are heard.
+        """Return the brokers' answer to a request that is repeated until its timeout.
+
+        Between two attempts it polls the consumer for connection errors.
 
         Parameters
         ----------
         question : callable
-            Is given the time there is, s.
+            Makes the request. Its argument is the timeout of the attempt, s.
         timeout_s : float
-            How long to wait for brokers altogether, s.
+            How long to wait for brokers in total, s.
 
         Raises
         ------
         NoAnswerError
-            The time is over, or a login failed. It has what the connections complained of.
+            The timeout is over, or a login failed. It has the connections' last error.
         KafkaException
-            Whatever else `question` raised.
+            Any other error that `question` raised.
         """
         if self.reading:
             return question(timeout_s)
@@ -122,7 +127,7 @@ class OpenConsumer:
                 error = exception.args[0]
                 if error.code() not in _NO_ANSWER or time.monotonic() < until - 0.05:
                     raise
-                # Once may be a broker that is just going; it is asked a second time.
+                # A broker that is just shutting down may cause one such error: try a second time.
                 hopeless = self.hopeless() if wait > FIRST_S else None
                 if hopeless is not None or until >= deadline:
                     raise NoAnswerError(self._explained(hopeless or error)) from None
@@ -139,14 +144,14 @@ class OpenConsumer:
         )
 
     def all_topics(self, timeout_s: float) -> dict[str, Any]:
-        """The metadata of all topics that the brokers show."""
+        """The metadata of all topics that the user may see."""
         topics: dict[str, Any] = self.ask(
             lambda wait: self.consumer.list_topics(timeout=wait), timeout_s
         ).topics
         return topics
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, Any]:
-        """The metadata of topics, those that brokers tell anything of."""
+        """The metadata of topics by name; topics without any metadata are left out."""
         found: dict[str, Any] = {}
         if len(names) > FEW:
             found = self.all_topics(timeout_s)
@@ -163,19 +168,22 @@ class OpenConsumer:
     def watermarks(
         self, asked: Sequence[TopicPartition], timeout_s: float
     ) -> Iterator[tuple[TopicPartition, Watermarks]]:
-        """Where partitions begin and end; those that nobody tells have an error."""
+        """Where partitions begin and end. A partition without an answer has an error."""
         for first in range(0, len(asked), AT_ONCE):
             part = list(asked[first : first + AT_ONCE])
             yield from self.ask(partial(self.consumer.watermarks, part), timeout_s).items()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these, and no others."""
+        """Read these partitions instead of the assigned ones."""
         self.unassign()
         self.reading = True
         self.consumer.assign(partitions)
 
     def unassign(self) -> None:
-        """Give up what is assigned; librdkafka would keep what is paused so for the next task."""
+        """End the assignment.
+
+        Resume the partitions first: librdkafka would keep them paused for the next task.
+        """
         if self.reading:
             self.consumer.resume(self.consumer.assignment())
             self.consumer.unassign()
@@ -185,21 +193,21 @@ class OpenConsumer:
         self.consumer.close()
 
 
-# -- those that stay open
+# -- open consumers
 
 _kept: OrderedDict[tuple[int, frozenset[tuple[str, str]]], OpenConsumer] = OrderedDict()
 
 
 @contextmanager
 def borrowed(config: ClientConfig) -> Iterator[OpenConsumer]:
-    """A consumer of this configuration, which nobody else has meanwhile."""
-    # A forked child cannot use the handles it inherits, nor close them.
+    """Lend a consumer of this configuration to one task at a time."""
+    # A forked child can neither use nor close the handles it inherits.
     key = (os.getpid(), frozenset(config.items()))
     mine = _kept.pop(key, None) or OpenConsumer(config)
     in_order = False
     try:
         mine.forget()
-        with suppress(GeneratorExit):  # nobody wants the rest
+        with suppress(GeneratorExit):  # Spark wants no more rows
             yield mine
         mine.unassign()
         in_order = True
@@ -217,7 +225,7 @@ def borrowed(config: ClientConfig) -> Iterator[OpenConsumer]:
 
 
 def close_consumers() -> None:
-    """Close what this process keeps open."""
+    """Close the consumers that this process keeps open."""
     while _kept:
         (pid, _), old = _kept.popitem()
         if pid == os.getpid():

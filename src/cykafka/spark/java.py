@@ -1,4 +1,4 @@
-"""The Java that PySpark runs on: the machine's, or else how to get one."""
+"""Find a Java for PySpark on this machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 __all__ = ["OLDEST", "JavaError", "find_java", "java_version"]
 
-# What Spark 4 wants at least.
+# The oldest version that Spark 4 supports.
 OLDEST = 17
-# What it is tried with: of several Javas one of these, or else the oldest that is new enough.
+# The versions that Spark is tested with. They are preferred; else the oldest sufficient one.
 _TRIED = (17, 21)
 
 _TIMEOUT_S = 60
-# Where packages put their Javas, apart from PATH; `*` is one of several.
+# Glob patterns of the folders into which packages install Java.
 _PLACES = (
     "/usr/lib/jvm/*",
     "/usr/java/*",
@@ -32,7 +32,7 @@ _PLACES = (
     "~/.jdks/*",
 )
 _HOW = f"""\
-Get one, and point JAVA_HOME to it if it is not found by itself:
+Install one, and set JAVA_HOME to its folder if cykafka does not find it:
   Debian, Ubuntu   sudo apt-get install openjdk-{OLDEST}-jre-headless   (or default-jre-headless)
   Fedora, RHEL     sudo dnf install java-21-openjdk-headless
   Alpine           sudo apk add openjdk{OLDEST}-jre-headless
@@ -41,19 +41,24 @@ Get one, and point JAVA_HOME to it if it is not found by itself:
 
 
 class JavaError(RuntimeError):
-    """There is no Java that Spark runs on; the message tells how to get one."""
+    """This machine has no Java that Spark supports. The message says how to install one."""
 
 
 def find_java() -> Path:
-    """The home of a Java that is new enough for Spark, for JAVA_HOME.
+    """The home of a Java that is new enough for Spark: a value for JAVA_HOME.
 
-    JAVA_HOME's if it is; else, of the one on PATH and those in the usual places, the first that
-    Spark is tried with (17 and 21); else the one on PATH, or the oldest of the others.
+    The first of these that exists:
+
+    1. JAVA_HOME, if its version is 17 or newer,
+    2. the Java on PATH, if its version is 17 to 21,
+    3. Java 17, else 21, in the usual folders,
+    4. a newer Java on PATH,
+    5. the oldest newer Java in the usual folders.
 
     Raises
     ------
     JavaError
-        There is none. The message tells what was found, and how to get one.
+        There is none. The message says what was found, and how to install one.
     """
     seen: dict[Path, str] = {}
     too_new = None
@@ -64,7 +69,7 @@ def find_java() -> Path:
                 return home
             too_new = home
         elif home is not None:
-            what = "no Java that runs" if version is None else f"Java {version}"
+            what = "no working Java" if version is None else f"Java {version}"
             seen.setdefault(home, f"{name}: {home}, {what}")
     found = [(version, home) for home in _usual() if (version := java_version(home)) is not None]
     fit = [(version not in _TRIED, version, home) for version, home in found if version >= OLDEST]
@@ -74,7 +79,7 @@ def find_java() -> Path:
         return too_new
     for version, home in found:
         seen.setdefault(home, f"{home}, Java {version}")
-    told = "; ".join(seen.values()) or "none at all"
+    told = "; ".join(seen.values()) or "none"
     raise JavaError(f"Spark needs Java {OLDEST} or newer. Found: {told}.\n{_HOW}")
 
 
@@ -82,7 +87,7 @@ def _nearest() -> Iterator[tuple[str, Path | None]]:
     if chosen := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(chosen)
     java = shutil.which("java")
-    # A link to the one in use, most often: its home is where it really is.
+    # It is usually a link to the selected version: resolve it to find the home.
     yield "PATH", Path(java).resolve().parent.parent if java else None
 
 
@@ -95,7 +100,7 @@ def _usual() -> list[Path]:
 
 
 def java_version(home: Path) -> int | None:
-    """The major version of the Java there; None: there is none that runs."""
+    """The major version of the Java in this folder; None if it has no working Java."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -104,7 +109,7 @@ def java_version(home: Path) -> int | None:
     except OSError:
         release = ""
     number = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if number is None:  # not every package brings that file
+    if number is None:  # some packages lack that file
         try:
             done = subprocess.run(
                 [java, "-version"],

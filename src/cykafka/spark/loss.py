@@ -1,4 +1,4 @@
-"""Records that are not there any more, in the words of the driver and of the executors."""
+"""Data loss: the error that driver and executors raise for records that no longer exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cykafka import KafkaError
 
 __all__ = ["ADVICE", "GONE", "DataLossError"]
 
-# What brokers and librdkafka say of topics and partitions that they do not know.
+# The errors of topics and partitions that brokers or librdkafka do not know.
 GONE = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
@@ -15,10 +15,10 @@ GONE = (
 )
 
 ADVICE = (
-    "If these records may be missed, set the option failOnDataLoss to false; if not, let the "
-    "topic keep its records for longer (retention.ms, retention.bytes) than the query falls behind"
+    "To continue without these records, set the option failOnDataLoss to false. To prevent such a "
+    "loss, raise the topic's retention (retention.ms, retention.bytes) above the query's lag"
 )
 
 
 class DataLossError(RuntimeError):
-    """Records that were to be read are not there any more."""
+    """Records of the requested offsets no longer exist."""

@@ -1,7 +1,7 @@
-"""Offsets and what is reckoned with them: their JSON, the rate limit, how ranges become tasks.
+"""Offsets: their JSON, the rate limit, and how ranges become tasks.
 
-Nothing here knows Spark or a broker. The JSON and the arithmetic are those of Spark's own Kafka
-connector, so that checkpoints can be handed over and the same options cut the same batches.
+This module uses neither Spark nor a broker. The JSON and the arithmetic are those of Spark's own
+Kafka connector. So both can use the same checkpoint, and the same options make the same batches.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LATEST = -1
 _MAX = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
 
-# A topic and the number of a partition, and an offset (or time) of each.
+# A topic with the number of a partition; and the offset (or time) of each partition.
 Partition: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = dict[Partition, int]
 
-# The key under which the end of a stream's first batch carries the start of that batch. It is no
-# legal name of a topic, and says what to do to those whose parser stumbles over it.
+# The key under which the end of a stream's first batch carries the start of that batch. It is not
+# a legal topic name. Other connectors fail to parse it and quote it, so its text says what to do.
 START_KEY = "(the first batch began at; another reader can go on once a second batch is done)"
 
 
@@ -54,7 +54,7 @@ class PartitionRange:
 
     @property
     def size(self) -> int:
-        """How many offsets there are; none if it ends before it begins."""
+        """The number of offsets; 0 if the range ends before it begins."""
         return max(self.end - self.start, 0)
 
     def __str__(self) -> str:
@@ -73,21 +73,21 @@ def format_offsets(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]
 
 
 def parse_offsets(value: object, what: str, *, lowest: int = EARLIEST) -> Offsets:
-    """The offsets (or times) in an object or text of JSON.
+    """Parse offsets (or times) from JSON, as an object or as a text.
 
     Parameters
     ----------
     value : object
-        What ``format_offsets`` gives, or its JSON.
+        A result of ``format_offsets``, or its JSON.
     what : str
-        The option that it is from, or whatever errors shall name.
+        The name of the option or value, for errors.
     lowest : int
-        The least number that makes sense: -2 is the earliest offset, -1 the latest.
+        The lowest valid number: -2 means the earliest offset, -1 the latest.
 
     Raises
     ------
     ValueError
-        It is of another form.
+        The value has another form.
     """
     expected = 'expected JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
     topics = _object(value, what, expected)
@@ -150,34 +150,34 @@ def _partition(text: str) -> int:
 
 
 def with_start(end: Mapping[Partition, int], start: Mapping[Partition, int]) -> dict[str, Any]:
-    """The JSON object of a first batch's end, in which its start is written down, too."""
+    """The JSON object of a first batch's end, with the batch's start."""
     return {**format_offsets(end), START_KEY: format_offsets(start)}
 
 
 def take_start(value: Mapping[str, Any]) -> tuple[dict[str, Any], Offsets | None]:
-    """A stream's offset without the start of the first batch, and that start if it has one."""
+    """A stream's offset without the start of the first batch; and that start, or None."""
     rest = dict(value)
     start = rest.pop(START_KEY, None)
     return rest, None if start is None else parse_offsets(start, "the stream's first offset")
 
 
-# -- how much of it
+# -- rate limit and tasks
 
 
 def rate_limit(
     limit: int, start: Mapping[Partition, int], end: Mapping[Partition, int]
 ) -> Offsets:
-    """Ends that leave about `limit` offsets, of each partition in proportion to what it has.
+    """Lower the ends so that a batch has about `limit` offsets.
 
-    As Spark's: a partition with little gets at least one, so the sum may be more than the limit
-    by as many as there are partitions.
+    Each partition gets a share in proportion to its offsets, but at least one, as in Spark's own
+    connector. So the sum may exceed the limit by up to the number of partitions.
 
     Parameters
     ----------
     limit : int
-        Offsets of a batch.
+        The number of offsets in a batch.
     start, end : mapping of (str, int) to int
-        Partitions without a start are read to their end.
+        Partitions without a start keep their end.
     """
     sizes = {
         each: end[each] - start[each] for each in end if each in start and end[each] > start[each]
@@ -192,7 +192,7 @@ def rate_limit(
 
 
 def divide(whole: PartitionRange, parts: int) -> list[PartitionRange]:
-    """A range cut into so many, whose sizes differ by one at most; the last are the larger."""
+    """Cut a range into so many parts. Sizes differ by at most one; the last parts are larger."""
     pieces = []
     start = whole.start
     for part in range(parts):
@@ -207,16 +207,16 @@ def split(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[PartitionRange]:
-    """Cut ranges as ``maxRecordsPerPartition`` and ``minPartitions`` say, the large ones more.
+    """Cut ranges as ``maxRecordsPerPartition`` and ``minPartitions`` say; large ones into more.
 
     Parameters
     ----------
     ranges : iterable of PartitionRange
-        Those without offsets are left out.
+        Empty ranges are left out.
     min_partitions : int, optional
-        How many there shall be at least; about so many come of it.
+        The target number of ranges; the result has about so many.
     max_records : int, optional
-        The most offsets that one may have.
+        The most offsets in one range.
     """
     pieces = [each for each in ranges if each.size]
     if max_records is not None:
@@ -224,7 +224,7 @@ def split(
     if min_partitions is None or min_partitions <= len(pieces):
         return pieces
     total = sum(each.size for each in pieces)
-    # Those too small to be cut keep a place each; the others share what places are left.
+    # Ranges that are too small to cut take one place each; the others share the remaining places.
     whole = {each for each in pieces if _share(each.size, total, min_partitions) == 1}
     places = max(min_partitions - len(whole), 1)
     rest = total - sum(each.size for each in whole)
@@ -244,20 +244,20 @@ def pack(
     per_task: int,
     min_tasks: int | None = None,
 ) -> list[tuple[PartitionRange, ...]]:
-    """Small ranges put together, for a task costs more than some thousand records.
+    """Combine small ranges into tasks, because a task costs more than some thousand records.
 
     Parameters
     ----------
     ranges : iterable of PartitionRange
     per_task : int
-        Offsets that several ranges of one task have together at most.
+        The most offsets in a task of several ranges.
     min_tasks : int, optional
-        Fewer tasks than that are only made of fewer ranges.
+        The least number of tasks, unless there are fewer ranges.
 
     Returns
     -------
     list of tuple of PartitionRange
-        One tuple for each task, in which a partition is but once.
+        One tuple for each task. No task has two ranges of the same partition.
     """
     ranges = [each for each in ranges if each.size]
     if min_tasks is not None:

@@ -1,7 +1,7 @@
-"""The options of the source, as Spark hands them over: checked once, then plain values.
+"""The options of the source: checked once, then plain values.
 
-Names and rules are those of Spark's own Kafka connector; every error names the option as it is
-written in its documentation. Nothing here knows Spark or a broker.
+Names and rules are those of Spark's own Kafka connector. Errors spell an option as that
+connector's documentation does. This module uses neither Spark nor a broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Bound", "ReadOptions", "Topics"]
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
 
-# As documentation writes them; Spark hands them over in lower case.
+# In the spelling of the documentation; Spark passes the names in lower case.
 _READ = (
     "assign",
     "subscribe",
@@ -55,7 +55,7 @@ _READ = (
 )
 _BY_LOWER = {name.lower(): name for name in _READ}
 
-# Those of Spark and of other sources that are near to ours and none of our business.
+# Options of Spark and of other sources that look like a misspelled option of ours.
 _SPARKS = frozenset(("path", "paths", "checkpointlocation", "topic", "queryname", "outputmode"))
 
 _STRATEGIES = ("assign", "subscribe", "subscribePattern")
@@ -75,7 +75,7 @@ _UNITS_MS = {
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is read: by partitions, by names, or by a pattern that fits whole names."""
+    """The topics to read: partitions, names, or a pattern that must match the whole name."""
 
     kind: Literal["assign", "subscribe", "subscribePattern"]
     names: tuple[str, ...] = ()
@@ -94,8 +94,8 @@ class Topics:
 class Bound:
     """Where reading starts or ends.
 
-    ``kind`` is "earliest", "latest", "offsets" (``each`` has -2 and -1 for those), "timestamp" or
-    "timestamps" (ms, of each partition).
+    ``kind`` is "earliest", "latest", "offsets" (in ``each``, -2 means earliest and -1 latest),
+    "timestamp" (ms) or "timestamps" (ms for each partition, in ``each``).
     """
 
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
@@ -106,7 +106,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a user asks of the source; see docs/spark.md."""
+    """The checked options of a read; docs/spark.md describes them."""
 
     topics: Topics
     kafka: ClientConfig
@@ -133,13 +133,13 @@ class ReadOptions:
         Parameters
         ----------
         options : mapping of str to str
-            As Spark gives them: keys in lower case, Spark's own among them.
+            All options that Spark passes, including its own.
         mode : {"batch", "stream"}
 
         Raises
         ------
         ValueError
-            The option at fault, what was expected, and what to do.
+            An option is wrong. The error names it, what was expected, and what to do.
         """
         given = {key.lower(): value for key, value in options.items() if value is not None}
         _check_names(given, mode)
@@ -154,7 +154,7 @@ class ReadOptions:
             raise ValueError(
                 f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
             )
-        reader.flag("includeHeaders", False)  # the schema's business
+        reader.flag("includeHeaders", False)  # only checked here: the schema uses it
         strategy = reader.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"))
         return cls(
             topics=topics,
@@ -178,7 +178,7 @@ class ReadOptions:
 
 
 class _Reader:
-    """Values by the names that documentation has; errors name them so."""
+    """Options by their documented names, which errors use, too."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given
@@ -244,17 +244,17 @@ def _check_names(given: Mapping[str, str], mode: Mode) -> None:
             continue
         close = difflib.get_close_matches(key, _BY_LOWER, n=1, cutoff=0.9)
         if close:
-            raise ValueError(f"option {key}: there is none; did you mean {_BY_LOWER[close[0]]}?")
+            raise ValueError(f"option {key} is unknown; did you mean {_BY_LOWER[close[0]]}?")
     if mode == "stream":
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
             if name.lower() in given:
                 raise ValueError(
-                    f"option {name}: a stream has no end; leave it out, or read a batch"
+                    f"option {name}: a stream has no end; remove the option, or read a batch"
                 )
         if given.get("pushdown", "").strip().lower() == "true":
-            raise ValueError("option pushdown: filters are pushed down in batches only")
+            raise ValueError("option pushdown is for batches only: remove it from the stream")
     elif "commitgroup" in given:
-        raise ValueError("option commitGroup: only a stream mirrors its offsets into a group")
+        raise ValueError("option commitGroup is for streams only: remove it from the batch")
 
 
 def _topics(reader: _Reader) -> Topics:
@@ -275,13 +275,13 @@ def _topics(reader: _Reader) -> Topics:
 def _names(value: str) -> tuple[str, ...]:
     names = [name.strip() for name in value.split(",")]
     if not any(names):
-        raise ValueError("expected names of topics, separated by commas")
+        raise ValueError("expected topic names, separated by commas")
     return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _pattern(value: str) -> str:
     if not value:
-        raise ValueError("expected a pattern of names of topics")
+        raise ValueError("expected a pattern of topic names")
     try:
         re.compile(value)
     except re.error as error:
@@ -290,7 +290,7 @@ def _pattern(value: str) -> str:
 
 
 def _bound(reader: _Reader, side: Literal["starting", "ending"], default: int) -> Bound:
-    """The first of the three forms that is given."""
+    """Where reading starts or ends, by the first of the three options that is given."""
     name = f"{side}Timestamp"
     if reader.has(name):
         return Bound("timestamp", name, timestamp=reader.number(name, 0))
@@ -321,5 +321,5 @@ def _check_batch(start: Bound, end: Bound) -> None:
             raise ValueError(
                 f"option {bound.option}: a batch cannot "
                 f"{'start at the latest' if kind == 'latest' else 'end at the earliest'} "
-                f"offset{of}: nothing would be read"
+                f"offset{of}: it would have no records"
             )

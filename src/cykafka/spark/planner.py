@@ -1,4 +1,4 @@
-"""On the driver: which partitions there are, where they begin and end, what a read reads."""
+"""On the driver: find the partitions, their first and last offsets, and the ranges to read."""
 
 from __future__ import annotations
 
@@ -33,28 +33,29 @@ Narrow: TypeAlias = Callable[[PartitionRange], list[PartitionRange]]
 
 _log = logging.getLogger("cykafka.spark")
 
-# Ranges of several partitions share a task up to so many offsets: a task costs more than these.
+# Ranges of several partitions share a task up to so many offsets: a task costs more than reading
+# them.
 PER_TASK = 1_000
-# How long to wait for brokers that do not answer, s.
+# Timeout for brokers that do not answer, s.
 REQUEST_S = 60.0
-# How long to wait at least before what has been there is looked for again, s: a broker that has
-# just started knows little.
+# Shortest pause, s, before a known partition that is missing is looked for again: a broker that
+# has just started lacks metadata.
 KNOWN_AGAIN_S = 0.5
 
-# Made by brokers for themselves; a pattern does not mean them.
+# Topics that brokers make for themselves. A pattern never matches them.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Where partitions begin, and end now."""
+    """The earliest and latest offsets of partitions at the time of the request."""
 
     earliest: Offsets
     latest: Offsets
 
 
 class Planner:
-    """Asks the brokers, by one client that is made when it is first wanted and stays."""
+    """Requests partitions and offsets from the brokers, with one client made on first use."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -64,7 +65,7 @@ class Planner:
         return {"options": self.options, "_open": None}
 
     def close(self) -> None:
-        """Close the client; the next question makes another."""
+        """Close the client. The next request makes a new one."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -77,7 +78,10 @@ class Planner:
         return self._open
 
     def _retried(self, ask: Callable[[bool], T]) -> T:
-        """What `ask` gives, as often as fetchOffset.numRetries says; it is told the last time."""
+        """The result of `ask`, retried fetchOffset.numRetries times.
+
+        The argument of `ask` says whether this is the last attempt.
+        """
         attempt, waited = 0, 0.0
         while True:
             last = attempt >= self.options.retries
@@ -85,7 +89,7 @@ class Planner:
             try:
                 return ask(last)
             except NoAnswerError:
-                raise  # it was waited for long enough
+                raise  # the request has already waited for REQUEST_S
             except KafkaException:
                 if last:
                     raise
@@ -104,12 +108,12 @@ class Planner:
     # -- partitions
 
     def partitions(self, known: Iterable[Partition] = ()) -> list[Partition]:
-        """What the options mean, now, sorted.
+        """The partitions that the options select now, sorted.
 
         Parameters
         ----------
         known : iterable of (str, int), optional
-            Partitions that have been there: they are gone only if brokers say so again and again.
+            Partitions that existed before. If one is missing, the request is retried first.
         """
         before = {each for each in known if self._means(each)}
         return self._retried(lambda last: self._find(before, last))
@@ -133,12 +137,12 @@ class Planner:
             found = [each for each in topics.partitions if each in there]
         lost = known - set(found)
         if lost and not last:
-            raise _Unsettled(f"{_list(sorted(lost))} are not there", known=True)
+            raise _Unsettled(f"{_list(sorted(lost))} do not exist any more", known=True)
         for name in missing:
             _log.warning("topic %s does not exist (any more); failOnDataLoss is false", name)
         if topics.kind == "assign" and len(found) < len(topics.partitions):
             absent = [each for each in topics.partitions if each not in there]
-            _log.warning("option assign: there is no %s", _list(absent))
+            _log.warning("option assign: these partitions do not exist: %s", _list(absent))
         return found
 
     def _matching(self, known: Set[Partition]) -> list[Partition]:
@@ -149,14 +153,14 @@ class Planner:
             if name in _INTERNAL or not pattern.fullmatch(name):
                 continue
             if topic.error is not None and name in before and topic.error.code() not in GONE:
-                raise _named(name, topic.error)  # it looks as if it had no partitions
+                raise _named(name, topic.error)  # with an error, it has no partitions here
             found.extend((name, number) for number in topic.partitions)
         return sorted(found)
 
     def _of_topics(
         self, names: Sequence[str], known: Set[Partition]
     ) -> tuple[list[Partition], list[str]]:
-        """Partitions of topics, and the topics that are not there."""
+        """The partitions of topics, and the topics that do not exist."""
         found: list[Partition] = []
         missing = []
         topics = self.brokers.topics(names, REQUEST_S)
@@ -172,7 +176,7 @@ class Planner:
         if missing and self.options.fail_on_data_loss:
             raise _Unsettled(
                 f"option {self.options.topics.kind}: topic {missing[0]} does not exist (any "
-                "more). Create it; or set failOnDataLoss to false, to read it once it is there",
+                "more). Create it; or set failOnDataLoss to false to read it once it exists",
                 known=any(topic == missing[0] for topic, _ in known),
             )
         return sorted(found), missing
@@ -182,14 +186,15 @@ class Planner:
     def ends(
         self, partitions: Iterable[Partition], known: Mapping[Partition, int] | None = None
     ) -> Ends:
-        """Where partitions begin and end.
+        """The first and last offsets of partitions.
 
         Parameters
         ----------
         partitions : iterable of (str, int)
         known : mapping of (str, int) to int, optional
-            Offsets that have been there: an end before them is asked for again, since a broker may
-            not know of them yet. If it stays it is given out.
+            Offsets up to which the partitions were read. The request is retried if a partition
+            ends before its offset, because the broker may not know the offset yet. The last answer
+            counts.
         """
         asked = [TopicPartition(*each) for each in partitions]
         before = known or {}
@@ -211,33 +216,33 @@ class Planner:
             self._unknown(failed)
         elif (failed or behind) and not last:
             again = behind or any((each.topic, each.partition) in known for each in failed)
-            # Brokers restart; their partitions have no leaders meanwhile.
+            # Brokers may be restarting; meanwhile their partitions have no leaders.
             coming = any(
                 each.error is not None and each.error.code() not in GONE for each in failed
             )
             raise _Unsettled(
-                "partitions end before where they ended", known=again or coming, coming=coming
+                "partitions end before their last known end", known=again or coming, coming=coming
             )
         return ends
 
     def _unknown(self, failed: Sequence[TopicPartition]) -> None:
-        """Partitions whose ends nobody told: a loss only if they are gone."""
+        """Handle partitions without an answer: a data loss if they do not exist, else an error."""
         what = ", ".join(f"{each.topic} [{each.partition}]: {each.error}" for each in failed[:5])
         more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
-        what = f"the offsets of these partitions are not to be had: {what}{more}"
+        what = f"cannot get the offsets of these partitions: {what}{more}"
         if all(each.error is not None and each.error.code() in GONE for each in failed):
             self.lose(what)
         else:
-            raise RuntimeError(f"{what}. Do they have leaders, and are these up?")
+            raise RuntimeError(f"{what}. Check that they have leaders, and that these are up")
 
     def lose(self, what: str) -> None:
-        """Raise, or warn, as failOnDataLoss says."""
+        """Raise DataLossError; with failOnDataLoss=false, log a warning instead."""
         if self.options.fail_on_data_loss:
             raise DataLossError(f"{what}. {ADVICE}")
         _log.warning("%s; failOnDataLoss is false", what)
 
     def resolve(self, bound: Bound, ends: Ends) -> Offsets:
-        """The offsets that an option means, of the partitions whose ends are given."""
+        """The offsets that an option selects in the partitions of `ends`."""
         partitions = ends.latest.keys()
         if bound.kind == "earliest":
             return {each: ends.earliest[each] for each in partitions}
@@ -264,7 +269,7 @@ class Planner:
         extra = sorted(bound.each.keys() - read)
         if missing or (extra and self.options.fail_on_data_loss):
             raise ValueError(
-                f"option {bound.option}: expected all partitions that are read and no others"
+                f"option {bound.option}: expected exactly the partitions that are read"
                 + (f"; missing: {_list(missing)}" if missing else "")
                 + (f"; not read: {_list(extra)}" if extra else "")
             )
@@ -281,10 +286,10 @@ class Planner:
             more = f" (nor do {len(late) - 1} more partitions)" if len(late) > 1 else ""
             raise ValueError(
                 f"option {bound.option}: {each[0]} [{each[1]}] has no record at or after "
-                f"{times[each]} ms{more}; set startingOffsetsByTimestampStrategy to latest, to "
-                "begin behind the last record then"
+                f"{times[each]} ms{more}; to begin behind its last record instead, set "
+                "startingOffsetsByTimestampStrategy to latest"
             )
-        # Records that came since the ends were asked for are behind them, like those to come.
+        # Do not read records that arrived after the request for the ends.
         return {
             each: ends.latest[each] if at == OFFSET_END else min(at, ends.latest[each])
             for each, at in found.items()
@@ -302,12 +307,12 @@ class Planner:
     # -- ranges
 
     def batch_ranges(self, narrow: Narrow | None = None) -> list[PartitionRange]:
-        """What a batch reads; a range that ends before it begins is empty.
+        """The ranges that a batch reads. A range that ends before it begins is left out.
 
         Parameters
         ----------
         narrow : callable, optional
-            The parts of a range that are wanted at all. What it leaves out may be gone.
+            Returns the parts of a range to read. Lost offsets outside these parts are no loss.
         """
         ends = self.ends(self.partitions())
         start = self.resolve(self.options.start, ends)
@@ -336,21 +341,21 @@ class Planner:
             )
         if part.end > high:
             self.lose(
-                f"{_name(each)}: offsets {max(part.start, high)} to {part.end - 1} are not "
-                f"there: the partition ends at {high}"
+                f"{_name(each)}: offsets {max(part.start, high)} to {part.end - 1} do not exist: "
+                f"the partition ends at {high}"
             )
         return PartitionRange(*each, max(part.start, low), min(part.end, high))
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[PartitionRange]:
-        """What a batch of a stream reads; partitions that are new, from their beginning."""
+        """The ranges that a batch of a stream reads; new partitions from their beginning."""
         gone = sorted(start.keys() - end.keys())
         if gone:
-            self.lose(f"{_list(gone)} are gone. Some records may have been missed")
+            self.lose(f"{_list(gone)} are gone. The stream may have missed some records")
         new = sorted(end.keys() - start.keys())
         begins = self.ends(new).earliest
         for each in new:
             if each not in begins:
-                self.lose(f"where the new partition {_name(each)} begins is not to be had")
+                self.lose(f"cannot get the first offset of the new partition {_name(each)}")
             elif begins[each]:
                 self.lose(f"the new partition {_name(each)} begins at {begins[each]} instead of 0")
         ranges = []
@@ -366,23 +371,23 @@ class Planner:
     def _backwards(self, each: Partition, first: int, end: int) -> None:
         self.lose(
             f"{_name(each)}: the batch would begin at {first} and end at {end}. Either the topic "
-            "was deleted and made anew, or the query was given a start behind the partition's end"
+            "was deleted and created again, or the query's start is behind the partition's end"
         )
 
 
 def tasks_of(
     ranges: Sequence[PartitionRange], options: ReadOptions
 ) -> list[tuple[PartitionRange, ...]]:
-    """The ranges of each task: cut, and small ones put together, as the options say."""
+    """The ranges of each task: large ranges are cut and small ones combined, by the options."""
     pieces = split(ranges, options.min_partitions, options.max_records)
     per_task = PER_TASK if options.max_records is None else min(PER_TASK, options.max_records)
     return pack(pieces, per_task, options.min_partitions)
 
 
 class GroupMirror:
-    """Writes a stream's positions into a group, where tools that watch lag look for them.
+    """Commits a stream's offsets to a consumer group, for tools that monitor lag.
 
-    Nothing is read from it, so what fails is a warning.
+    The stream never reads the group, so a failure is only a warning.
     """
 
     def __init__(self, kafka: ClientConfig, group_id: str) -> None:
@@ -395,11 +400,11 @@ class GroupMirror:
         return {"config": self.config, "_consumer": None, "_done": {}}
 
     def commit(self, offsets: Offsets) -> None:
-        """Have the positions written, without waiting for it; those that are new."""
+        """Commit the offsets that have changed, asynchronously."""
         try:
             if self._consumer is None:
                 self._consumer = Consumer({**self.config, "on_commit": self._committed})
-            self._consumer.poll(0)  # what became of the last ones
+            self._consumer.poll(0)  # serves the callbacks of the last commits
             new = [
                 TopicPartition(*each, at)
                 for each, at in offsets.items()
@@ -419,22 +424,23 @@ class GroupMirror:
     def _failed(self, error: object) -> None:
         self._done = {}
         _log.warning(
-            "option commitGroup: the positions could not be written into group %s: %s",
+            "option commitGroup: cannot commit the stream's offsets to group %s: %s",
             self.config["group.id"],
             error,
         )
 
     def close(self) -> None:
-        """Wait for what is on its way, and close."""
+        """Wait for commits in flight, and close."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
 
 class _Unsettled(Exception):
-    """An answer that may be another one soon.
+    """An answer that may soon change, so the request is retried.
 
-    `known`: it was, before. `coming`: brokers say so, and are waited for as if they were away.
+    `known`: the missing partitions or offsets existed before. `coming`: partitions have no leaders
+    now; up to REQUEST_S of waiting for them does not count as retries.
     """
 
     def __init__(self, what: str, *, known: bool, coming: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Producers that stay open in a worker from task to task.
 
-Spark keeps its Python workers, and their modules, for the tasks to come; connecting and asking for
-metadata anew would cost each of them some 10 ms and more. Whoever borrows a producer has it alone.
-It goes back when all went well, and is closed when anything went wrong: the next task begins anew.
+Spark reuses its Python workers and their modules for later tasks. Each new producer would cost a
+task 10 ms or more for connections and metadata. One task at a time borrows a producer. After a
+success the producer returns to the pool; after an error it is closed.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from cykafka import KafkaError, KafkaException, Producer
 
 __all__ = ["Borrowed", "ProducerPool", "keeping", "take"]
 
-# As many stay open in a worker; each has a connection and a thread for every broker it talks to.
+# Producers that stay open in a worker. Each has a connection and a thread for every broker.
 MAX_OPEN = 8
-# How long a transaction that has failed is tried to be aborted, s.
+# Timeout for the abort of a failed transaction, s.
 ABORT_S = 5.0
 
 
 class Borrowed:
-    """A producer, and what its connections complained of last.
+    """A producer and the last error of its connections.
 
     Attributes
     ----------
     producer : Producer
     complaint : KafkaError or None
-        Of the connections, during this task.
+        The connections' last error during this task.
     notes : object
-        What whoever borrows it wants to know the next time; None at first.
+        Anything that the borrower keeps for the next one; None at first.
     spent : bool
-        It is to be closed, though all went well.
+        Close the producer after this task, even after a success.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -44,24 +44,25 @@ class Borrowed:
         self.producer = Producer({**config, "error_cb": self._complain})
 
     def _complain(self, error: KafkaError) -> None:
-        # That all brokers are down says less than why.
+        # "All brokers are down" must not replace the error that says why.
         if self.complaint is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.complaint = error
-        # The JVM client gives up at once, too: waiting would end in a timeout that tells less.
+        # Fail at once, like the JVM client: a later timeout would not name the cause.
         if self._armed and error.code() == KafkaError._AUTHENTICATION:
             raise KafkaException(error)
 
     def arm(self) -> None:
-        """Forget what was said between two tasks; from now on it counts."""
+        """Drop the errors since the last task. Later errors belong to this task."""
         self._armed = False
         self.producer.poll(0)
         self.complaint = None
         self._armed = True
 
     def discard(self, wait: bool = True) -> None:
-        """Close it without waiting for what is in flight.
+        """Purge the records in flight and close the producer.
 
-        With a transaction open that cannot be aborted even this takes its time: do not wait then.
+        If a transaction is open and cannot be aborted, `close` takes long. With ``wait=False`` it
+        runs in a thread.
         """
         self._armed = False
         self.producer.purge()
@@ -81,14 +82,14 @@ class ProducerPool:
         self._open: list[tuple[frozenset[tuple[str, str]], Borrowed]] = []
 
     def take(self, config: Mapping[str, str]) -> Borrowed:
-        """A producer, which nobody else has until it was given back."""
+        """Lend a producer of this configuration; end the loan with `keeping`."""
         borrowed = self._take(frozenset(config.items())) or Borrowed(config)
         borrowed.arm()
         return borrowed
 
     @contextmanager
     def keeping(self, config: Mapping[str, str], borrowed: Borrowed) -> Iterator[None]:
-        """Take it back when the block is over; one whose block raised is closed."""
+        """Take the producer back after the block. If the block raises, close the producer."""
         try:
             yield
         except BaseException:
@@ -101,7 +102,7 @@ class ProducerPool:
             old.discard()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the producers in the pool."""
         with self._lock:
             self._forget_the_parents()
             left, self._open = self._open, []
@@ -127,21 +128,21 @@ class ProducerPool:
         return [each for _, each in old]
 
     def _forget_the_parents(self) -> None:
-        # A forked child cannot use the handles it inherits, nor close them.
+        # A forked child can neither use nor close the handles it inherits.
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._open = []
 
 
 def _abort(borrowed: Borrowed, config: Mapping[str, str]) -> bool:
-    """End the transaction of a task that failed; False if that takes too long."""
+    """Abort the transaction of a failed task. False: it may still be open."""
     if "transactional.id" not in config:
         return True
     try:
         borrowed.producer.abort_transaction(ABORT_S)
     except KafkaException as exception:
         error = exception.args[0]
-        # None was begun, or a younger producer has ended it.
+        # No transaction was begun, or a newer producer has ended it.
         return bool(error.fatal() or error.code() == KafkaError._STATE)
     return True
 

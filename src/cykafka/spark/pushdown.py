@@ -1,8 +1,8 @@
-"""Filters of a batch that decide which offsets are read at all: partitions, offsets and topics.
+"""Filters of a batch on topics, partitions and offsets: they reduce the offsets that are read.
 
-What is taken over holds exactly, and Spark need not look at these rows again; only where scattered
-offsets are read in one piece it does. Filters that are mere conjunctions of columns with values
-arrive here; all else stays Spark's.
+Spark passes filters that compare one column with values; it applies all others itself. It need not
+apply the accepted filters again, because they hold exactly. The exception is scattered offsets
+that are read in one piece.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _MIN, _MAX = -(2**63), 2**63
 _TYPES: Mapping[str, type] = {"topic": str, "partition": int, "offset": int}
 
 
-# Offsets that are this near to each other are read in one piece: a task costs more than what lies
-# between.
+# Offsets at most this far apart are read in one piece: a further task would cost more than the
+# records between them.
 NEAR = 10_000
-# So many pieces at most; of more, what lies between is read, too.
+# If there were more pieces than this, one piece covers all of them.
 PIECES = 64
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of one filter on one column: one of some values, or within bounds.
+    """The condition of one filter: a column has one of some values, or is within bounds.
 
     Attributes
     ----------
     column : {"topic", "partition", "offset"}
     values : frozenset, optional
-        Of topics and partitions; without values the bounds apply.
+        Topics or partitions. Without values the bounds apply.
     bounds : tuple of (int, int)
-        First, and one after the last; in order, and disjoint.
+        The first number and one after the last, of each interval; in order and disjoint.
     exact : bool
-        Whether the filter is true for everything within. If not, Spark must filter again.
+        Whether the filter is true for all records within. If not, Spark must filter again.
     """
 
     column: str
@@ -85,7 +85,7 @@ def narrow(conditions: Iterable[Condition], whole: PartitionRange) -> list[Parti
 
 
 def _among(offsets: Iterable[int]) -> Condition:
-    """The ranges that contain these offsets."""
+    """A condition with intervals that contain these offsets."""
     pieces: list[list[int]] = []
     exact = True
     for at in sorted(set(offsets)):
@@ -101,13 +101,13 @@ def _among(offsets: Iterable[int]) -> Condition:
 
 
 def condition_of(each: Filter) -> Condition | None:
-    """The condition that a filter is, or None: it is none of ours."""
+    """The condition of a filter; None if the source cannot apply it."""
     path: tuple[str, ...] = getattr(each, "attribute", ())
     if len(path) != 1 or path[0] not in _TYPES:
         return None
     column = path[0]
     if isinstance(each, IsNotNull):
-        return ALL  # no record lacks one
+        return ALL  # every record has a topic, a partition and an offset
     value: Any = getattr(each, "value", None)
     values: tuple[Any, ...] = tuple(value) if isinstance(each, In) else (value,)
     if not all(isinstance(at, _TYPES[column]) and not isinstance(at, bool) for at in values):

@@ -1,4 +1,4 @@
-"""Which options nobody wants to find in a log: of Kafka's clients, Spark and file systems."""
+"""Which options of Kafka clients, Spark and file systems are secrets, to hide them in logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 __all__ = ["REDACTED", "is_secret"]
 
-# For Python and for Java: `spark.redaction.regex`, which looks for it in values, too.
+# A pattern for Python and for Java's `spark.redaction.regex`, which Spark also matches to values.
 REDACTED = (
     "(?i)secret|password|passphrase|passwd|token|credential|jaas|signature|access[._-]?key"
     "|account[._-]?key|private[._-]?key|api[._-]?key|keystore[.]key|key[.]pem|[._]sas([._]|$)"
@@ -16,7 +16,7 @@ _SECRET = re.compile(REDACTED)
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of an option, a property or an entry is nobody's business.
+    """Whether the value of an option, a property or an entry is secret.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Columns of the source: what Spark is told of them, and what Arrow's batches are like."""
+"""The source's columns: their types in Spark and in Arrow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def source_schema(include_headers: bool) -> StructType:
     Parameters
     ----------
     include_headers : bool
-        With the column ``headers``, too.
+        Whether to add the column ``headers``.
     """
     return StructType(
         [
@@ -69,13 +69,13 @@ class Projection:
     Parameters
     ----------
     schema : StructType
-        The source's own, or what a user gave to ``.schema()``: some of the columns, in any order,
-        of their types; ``not null`` is checked as records are read.
+        The source's own schema, or the user's from ``.schema()``: some of the columns with their
+        types, in any order. ``NOT NULL`` is checked as records are read.
 
     Raises
     ------
     ValueError
-        There is no such column, or it is of another type. It names the column.
+        A column does not exist, has another type, or is there twice. The error names the column.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -97,7 +97,7 @@ class Projection:
         self.not_null = tuple(field.name for field in fields if not field.nullable)
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What the schema says, of a batch whose columns are nullable."""
+        """Check the schema's NOT NULL columns in a batch, and return it with that schema."""
         if not self.not_null:
             return batch
         for name in self.not_null:
@@ -105,8 +105,8 @@ class Projection:
             if column.null_count:
                 row = column.is_null().index(True).as_py()
                 raise ValueError(
-                    f"schema: column {name} is not null, but row {row} of a batch of "
-                    f"{batch.num_rows} has none: leave the NOT NULL out{_place(batch, row)}"
+                    f"schema: column {name} is NOT NULL, but it is null in row {row} of a batch "
+                    f"of {batch.num_rows}{_place(batch, row)}: remove NOT NULL from the schema"
                 )
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow)
 
@@ -116,13 +116,16 @@ def _hint(name: str) -> str:
     for each in _COLUMNS:
         if close and each.lower() == close[0]:
             return f"; did you mean {each}?"
-    return f", but {', '.join(_COLUMNS)}"
+    return f"; the columns are {', '.join(_COLUMNS)}"
 
 
 def _other(given: DataType, kind: DataType) -> str:
     if given.simpleString() == kind.simpleString():
-        return f"has a NOT NULL inside: write {kind.simpleString()}"
-    return f"is {kind.simpleString()}, not {given.simpleString()}: cast it after it is read"
+        return f"has a NOT NULL inside its type: write {kind.simpleString()}"
+    return (
+        f"is {kind.simpleString()}, not {given.simpleString()}: read it as "
+        f"{kind.simpleString()}, then cast it"
+    )
 
 
 def _place(batch: pa.RecordBatch, row: int) -> str:

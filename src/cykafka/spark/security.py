@@ -1,4 +1,4 @@
-"""TLS and SASL as the JVM client is told of them -> librdkafka's properties."""
+"""Translate the JVM client's properties for TLS and SASL into librdkafka's."""
 
 from __future__ import annotations
 
@@ -28,13 +28,18 @@ _TO_PEM = {
 
 
 def security_properties(given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What is left of the properties without those of the JVM client for TLS and SASL, and
-    librdkafka's in their place.
+    """Take the JVM client's TLS and SASL properties out of `given` and translate them.
+
+    Returns
+    -------
+    tuple of (dict, dict)
+        The remaining properties, and librdkafka's properties for those that were taken out.
 
     Raises
     ------
     ValueError
-        What librdkafka cannot read, or contradicts itself. It names keys, never secrets.
+        librdkafka cannot read a value, or properties contradict each other. The error names keys,
+        never secrets.
     """
     rest = dict(given)
     config: dict[str, str] = {}
@@ -62,20 +67,22 @@ def _sasl(text: str, rest: dict[str, str]) -> dict[str, str]:
         raise ValueError(f"option {_JAAS}: the login module {name} is not supported; {words}")
     for key in ("sasl.username", "sasl.password"):
         if key in rest:
-            raise ValueError(f"option kafka.{key} is given, and {_JAAS} as well: give one of them")
+            raise ValueError(f"option kafka.{key} is given, and so is {_JAAS}: give one of them")
     mechanism = rest.pop("sasl.mechanism", "PLAIN" if kind == "PLAIN" else "").strip().upper()
     if not mechanism:
         raise ValueError(
-            f"option kafka.sasl.mechanism is missing: {_JAAS} has the ScramLoginModule, which is "
-            "for SCRAM-SHA-256 or SCRAM-SHA-512"
+            f"option kafka.sasl.mechanism is missing: {_JAAS} has the ScramLoginModule, so give "
+            "SCRAM-SHA-256 or SCRAM-SHA-512"
         )
     if mechanism.partition("-")[0] != kind:
         raise ValueError(
-            f"option {_JAAS}: its login module is for {kind}, and kafka.sasl.mechanism is "
+            f"option {_JAAS}: its login module is for {kind}, but kafka.sasl.mechanism is "
             f"{mechanism}"
         )
     if options.get("tokenauth", "false").lower() == "true":
-        raise ValueError(f"option {_JAAS}: librdkafka knows no delegation tokens (tokenauth)")
+        raise ValueError(
+            f"option {_JAAS}: librdkafka does not support delegation tokens (tokenauth)"
+        )
     config = {"sasl.mechanism": mechanism}
     for key in ("username", "password"):
         if key not in options:
@@ -84,12 +91,12 @@ def _sasl(text: str, rest: dict[str, str]) -> dict[str, str]:
     return config
 
 
-# What librdkafka makes tokens of that nobody signs.
+# The fields from which librdkafka makes unsecured (unsigned) tokens.
 _TOKEN_PARTS = ("principalClaimName", "principal", "scopeClaimName", "scope", "lifeSeconds")
 
 
 def _check_unsecured_token(rest: dict[str, str]) -> None:
-    """librdkafka would repeat what it cannot read, in an error of the connection."""
+    """Check the fields of an unsecured token: librdkafka's error would quote a wrong one."""
     key = "sasl.oauthbearer.config"
     if rest.get("sasl.oauthbearer.method", "default").strip().lower() != "default":
         return
@@ -100,9 +107,9 @@ def _check_unsecured_token(rest: dict[str, str]) -> None:
         )
         if not good or (name == "lifeSeconds" and not re.fullmatch("0*[1-9][0-9]{0,8}", value)):
             raise ValueError(
-                f"option kafka.{key}: part {number} is no name=value without quotes, with a space "
-                f"between two of them, where the names are {', '.join(_TOKEN_PARTS)} (a number of "
-                "seconds) and extension_NAME"
+                f"option kafka.{key}: part {number} is malformed; expected name=value pairs "
+                f"without quotes, separated by spaces, with the names {', '.join(_TOKEN_PARTS)} "
+                "(a whole number) and extension_NAME"
             )
 
 
@@ -130,7 +137,7 @@ def _jaas_entry(text: str) -> tuple[str, dict[str, str]]:
             raise _malformed('options are written as name="value"')
         options[key] = take(f"the value of {key}", signs=False)
     if take("", last=True):
-        raise _malformed("there is more than one entry in it, or something behind the ;")
+        raise _malformed("it has more than one entry, or text after the ;")
     return module, options
 
 
@@ -141,8 +148,10 @@ def _taker(text: str) -> Callable[..., str]:
         nonlocal place
         while place < len(text):
             match = _TOKENS.match(text, place)
-            if match is None:  # what stands there may be a secret
-                raise _malformed('a value in quotes that does not end, or a sign but "=" and ";"')
+            if match is None:  # do not quote the text: it may be a secret
+                raise _malformed(
+                    'it has a value in quotes that does not end, or a sign other than "=" and ";"'
+                )
             place = match.end()
             kind = match.lastgroup
             if kind == "space":
@@ -212,8 +221,11 @@ def _keystore(rest: dict[str, str], config: dict[str, str]) -> None:
     _one_of(location, chain or key, "keystore", "certificate.chain and .key")
     if location is None and (chain is None or key is None):
         missing = "key" if key is None else "certificate.chain"
-        raise ValueError(f"option kafka.ssl.keystore.{missing} is missing: the other one is given")
-    # One file has both, and librdkafka passes over what it does not look for.
+        raise ValueError(
+            f"option kafka.ssl.keystore.{missing} is missing: certificate.chain and key need each "
+            "other"
+        )
+    # One PEM file has both certificates and key; librdkafka skips the part that it does not need.
     _put(config, rest, "ssl.certificate.location", location)
     _put(config, rest, "ssl.key.location", location)
     _put(config, rest, "ssl.certificate.pem", chain)
@@ -223,7 +235,7 @@ def _keystore(rest: dict[str, str], config: dict[str, str]) -> None:
 def _store_type(rest: dict[str, str], store: str, texts: tuple[str, ...]) -> str | None:
     kind = rest.pop(f"ssl.{store}.type", None)
     if kind is None and any(f"ssl.{store}.{text}" in rest for text in texts):
-        return "PEM"  # nothing else is text
+        return "PEM"  # the only type that is given as text
     return kind if kind is None else kind.strip().upper()
 
 

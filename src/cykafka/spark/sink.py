@@ -29,8 +29,11 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream: at least once, for a batch that is tried again is
-    written again."""
+    """Writes the micro-batches of a stream.
+
+    Delivery is at least once, because Spark may repeat a batch; with transactions a repeated batch
+    is not written again.
+    """
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -49,12 +52,12 @@ def batch_writer(
     Raises
     ------
     ValueError
-        The save mode is overwrite, or see `write_options`.
+        The save mode is overwrite; or see `write_options`.
     """
     if overwrite:
         raise ValueError(
-            'the save mode "overwrite" cannot be had: records of a topic are never replaced; use '
-            '.mode("append")'
+            'the save mode "overwrite" is not supported, because records of a topic cannot be '
+            'replaced; use .mode("append")'
         )
     return KafkaBatchWriter(write_options(options, schema, stream=False))
 
@@ -64,8 +67,8 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """The writer of a stream.
 
-    In the output mode complete (`overwrite`) the whole result is written again with every batch,
-    as by the JVM connector.
+    In the output mode complete (`overwrite`), each batch writes the whole result again, as with
+    the JVM connector.
 
     Raises
     ------

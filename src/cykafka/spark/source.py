@@ -1,7 +1,7 @@
-"""The data source ``cykafka``: what Spark asks for readers and writers.
+"""The data source ``cykafka``, from which Spark gets readers and writers.
 
-Readers are pickled to the executors, so they hold values and no handles: clients are made where
-they are wanted (`planner` on the driver, `worker` on the executors).
+Spark pickles readers to the executors, so they hold values and no handles. `planner` makes the
+clients on the driver, `worker` those on the executors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "Kafka in PySpark wants pyspark 4.2 or newer, and pyarrow: pip install 'cykafka[spark]'"
+        "Kafka in PySpark needs pyspark 4.2 or newer, and pyarrow: pip install 'cykafka[spark]'"
     ) from error
 
 from cykafka.spark.offsets import PartitionRange
@@ -86,7 +86,7 @@ class TaskRanges(InputPartition):
 
 
 class _Reader:
-    """What batches and streams have in common: how a task reads."""
+    """The common part of batches and streams: how a task reads."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
@@ -94,7 +94,7 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges = partition.value
-        if not ranges:  # Spark has None read where nothing is to be read
+        if not ranges:  # if no partitions are planned, Spark reads a partition whose value is None
             return iter(())
         return read_ranges(ranges, self.options, self.projection.names, self.projection.finish)
 
@@ -103,7 +103,7 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """A read from offsets to offsets that are fixed when it is planned."""
+    """A batch read. Its start and end are fixed when it is planned."""
 
     def partitions(self) -> list[InputPartition]:
         planner = Planner(self.options)
@@ -113,14 +113,14 @@ class BatchReader(_Reader, DataSourceReader):
             planner.close()
 
     def ranges(self, planner: Planner) -> list[PartitionRange]:
-        """What is read, of all partitions."""
+        """The ranges to read."""
         return planner.batch_ranges()
 
 
 class PushdownReader(BatchReader):
-    """A batch read that takes filters of partitions, offsets and topics upon itself.
+    """A batch read that applies filters on partitions, offsets and topics itself.
 
-    Only with the option ``pushdown``: Spark refuses readers that could while its own
+    Only the option ``pushdown`` selects it: Spark refuses every reader with `pushFilters` while
     ``spark.sql.python.filterPushdown.enabled`` is false.
     """
 
@@ -145,7 +145,7 @@ class PushdownReader(BatchReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: Spark asks the one on the driver for offsets, and copies of it read."""
+    """A stream. The reader on the driver plans offsets; its copies on the executors read."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -155,7 +155,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.plan.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # One limit is all that Spark takes from Python; what it means is looked up in the options.
+        # Spark takes one limit from Python; `StreamPlan.latest` applies all limits of the options.
         if self.options.max_offsets is not None:
             return ReadMaxRows(self.options.max_offsets)
         if self.options.min_offsets is not None:
@@ -175,7 +175,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.tasks(self.plan.ranges(start, end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint has the offsets."""
+        """Do nothing: Spark's checkpoint has the offsets."""
 
     def stop(self) -> None:
         self.plan.close()

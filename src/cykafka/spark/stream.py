@@ -1,9 +1,9 @@
 """On the driver of a stream: the offsets of its batches.
 
-Spark asks for the first batch's start more than once, and again after a crash before that batch
-was done. Were the answer another one each time (`latest` moves), the batch would begin behind its
-own end, and what lies between be lost without a word. So the start is remembered, the end of the
-first batch carries it, and a batch that begins behind its end is an error.
+Spark requests the start of the first batch more than once, and again if a crash interrupts that
+batch. With `startingOffsets=latest` the second answer could be behind the batch's end, and the
+records between would be lost silently. So the start is kept, the end of the first batch carries
+it, and a batch that begins behind its end is an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHAT = "the stream's offset in the checkpoint"
 
 
 class StreamPlan:
-    """What one query knows of its offsets; pickled, it is as new."""
+    """The offsets of one query. Unpickling gives a plan in its initial state."""
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
@@ -52,26 +52,26 @@ class StreamPlan:
         return StreamPlan, (self.options, self._clock)
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query begins; the same however often it is asked."""
+        """The offsets at which a new query begins; the same in every call."""
         if self._initial is None:
-            # Frozen ends are all there is: a later `latest` would lie behind them.
+            # Prefer the frozen ends: a `latest` that is resolved later would lie behind them.
             ends = self._target or self.planner.ends(self.planner.partitions())
             self._initial = self.planner.resolve(self.options.start, ends)
         return format_offsets(self._initial)
 
     def freeze(self) -> None:
-        """From now on nothing is new (Trigger.AvailableNow)."""
+        """Read only up to the present ends of the partitions (Trigger.AvailableNow)."""
         self._target = self.planner.ends(self.planner.partitions())
 
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Where a batch from `start` on ends; `start` itself if there is nothing to do.
+        """The end of the batch that begins at `start`; `start` itself if there are no records.
 
         Parameters
         ----------
         start : mapping
             The end of the last batch, or the initial offset.
         limited : bool
-            Whether the limits of the options count.
+            Whether the limits of the options apply.
         """
         rest, carried = take_start(start)
         begin = parse_offsets(rest, _WHAT, lowest=0)
@@ -89,12 +89,13 @@ class StreamPlan:
         return format_offsets(end)
 
     def _ends(self, begin: Offsets) -> Ends:
-        """Where partitions end, those that are known since the last batch among them."""
+        """Where the partitions end, including those of the last batch (`begin`)."""
         target = self._target
         if target is None:
             return self.planner.ends(self.planner.partitions(begin), begin)
-        # It was frozen before Spark told where the stream is: an answer without a partition that
-        # was read may have been that of a broker that has just started.
+        # The ends were frozen before Spark gave the stream's position. If they lack a partition
+        # that was read, or end before its position, a broker that had just started may have
+        # answered: ask again.
         stale = {each for each, at in begin.items() if target.latest.get(each, -1) < at}
         if stale:
             found = stale.intersection(self.planner.partitions(begin))
@@ -107,7 +108,7 @@ class StreamPlan:
         froms = {**{each: earliest[each] for each in end if each in earliest}, **begin}
         waiting = sum(max(at - froms.get(each, at), 0) for each, at in end.items())
         least = self.options.min_offsets
-        # With AvailableNow nothing more comes: to wait would be to end with records left.
+        # With AvailableNow no more records arrive: a wait would end the query with records left.
         if least is not None and self._target is None:
             now = self._clock()
             due = self._last_batch is None or now - self._last_batch >= self.options.max_delay_s
@@ -119,11 +120,11 @@ class StreamPlan:
         return rate_limit(self.options.max_offsets, froms, end)
 
     def report(self) -> dict[str, Any] | None:
-        """The ends as they were last seen, for the query's progress."""
+        """The last known ends of the partitions, for the query's progress."""
         return None if self._latest is None else format_offsets(self._latest)
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[PartitionRange]:
-        """What the batch from `start` to `end` reads."""
+        """The ranges of the batch from `start` to `end`."""
         first, before = take_start(start)
         last, carried = take_start(end)
         begin = parse_offsets(first, _WHAT, lowest=0)
@@ -135,26 +136,28 @@ class StreamPlan:
         return self.planner.stream_ranges(begin, parse_offsets(last, _WHAT, lowest=0))
 
     def _check_start(self, begin: Offsets, end: Mapping[str, Any]) -> None:
-        """A first batch that another connector has planned: does it begin here?
+        """Check the start of an unfinished first batch that another connector planned.
 
-        Ours carries its start. Another one's began where the options said *then*: were that
-        `latest`, or a time, what came since would be passed over.
+        Our first batches carry their start. Another connector's began where the options pointed at
+        that time. With `latest` or a timestamp they point further on now, and the records between
+        would be lost.
         """
         if begin != self._initial:
-            return  # Spark has it from its log
+            return  # Spark read it from its log
         start = self.options.start
         moved = [
             each
             for each, at in begin.items()
-            # What is given as a number stays; nothing lies before 0.
+            # A start that the options give as a number has not moved, and no offset is before 0.
             if at > 0 and not (start.kind == "offsets" and start.each.get(each, -1) >= 0)
         ]
         if moved:
             self.planner.lose(
-                "the checkpoint has a first batch that is not done and was planned by another "
-                f"connector, up to {json.dumps(end)}. Where it began is not in there, and option "
-                f"{start.option} may mean another place by now. Let that connector end the batch, "
-                "or give its start as startingOffsets: it is in the checkpoint's sources/0/0"
+                "the checkpoint has an unfinished first batch, which another connector planned up "
+                f"to {json.dumps(end)}. The batch does not say where it begins, and option "
+                f"{start.option} may point further on by now. Finish the batch with that "
+                "connector, or set startingOffsets to its start, which is in the checkpoint's "
+                "sources/0/0"
             )
 
     def close(self) -> None:

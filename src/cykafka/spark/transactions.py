@@ -1,14 +1,15 @@
-"""Streams written in transactions: a micro-batch that is tried again is not written twice.
+"""Streams written in transactions: a micro-batch that Spark repeats is not written twice.
 
-Each task of a micro-batch is one transaction. With the records it commits, in a group of its own,
-a mark: the number of the batch, and how much it wrote. Spark tries a batch again when it does not
-know that all of its tasks have ended. The task's mark, which is there if and only if its records
-are, then tells that there is nothing left to write.
+Each task of a micro-batch is one transaction. Together with the records it commits a mark: an
+offset in a consumer group of the task, with the number of the batch and how much the task wrote.
+Spark repeats a batch if it does not know that all its tasks have ended. The mark exists if and
+only if the records do. So a task that finds the batch's mark writes nothing.
 
-The transactional id of a task is the same in every run of the query. So registering it fences what
-is left of an earlier attempt, before the mark is read, and no mark can appear behind our back.
+A task has the same transactional id in every run of the query. Its `init_transactions` fences the
+producers of earlier attempts before the mark is read. So no earlier attempt can commit a mark
+afterwards.
 
-Not atomic across tasks: readers see a task's records as soon as it has ended.
+A batch is not atomic across tasks: readers see a task's records as soon as the task has ended.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from cykafka.spark.writing import KafkaWriteError, Written, write_batches
 
 __all__ = ["Mark", "Place", "write_in_transaction"]
 
-# How long registering may take, and reading a mark, s.
+# Timeout of init_transactions, of the abort and of reading a mark, s.
 _WAIT_S = 60.0
 _PAUSE_S = 0.1
-# How long a request for a mark waits before it is seen whether there are any news, s.
+# Timeout of one request for a mark, s; between two of them the consumer is polled for errors.
 _ASK_S = 5.0
 _NOT_YET = (
     KafkaError._TIMED_OUT,
@@ -49,16 +50,16 @@ _FENCED = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
 )
-# What every client is configured with.
+# The properties that consumers and producers share begin with one of these.
 _SHARED = ("bootstrap.", "broker.", "client.", "debug", "enable.sasl", "enable.ssl", "https.",
            "log", "metadata.", "plugin.", "reconnect.", "retry.", "sasl.", "security.", "socket.",
            "ssl.", "topic.metadata.")  # fmt: skip
-# What the user lacks who is refused.
+# Authorization errors, and the rights that the user needs.
 _RIGHTS = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user needs Read on the topics as well as Write, "
-    "for the mark of a task is an offset of one of them",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user needs Read and Write on the topics, because "
+    "the mark of a task is an offset of one of them",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the user needs Read on the groups whose names begin "
-    "with transactionalIdPrefix, which have the marks of the tasks",
+    "with transactionalIdPrefix, because they hold the marks of the tasks",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs Write and Describe on the "
     "transactional ids that begin with transactionalIdPrefix",
 }
@@ -67,20 +68,20 @@ _SUM = 1 << 64
 
 @dataclass(frozen=True)
 class Mark:
-    """What a task has written, as its group remembers it."""
+    """How much a task wrote in its last batch, as committed in its group."""
 
     batch: int
     records: int
     bytes: int
-    sum: int | None  # of the records' hashes; None: it was written before there were any
-    topic: str  # whose partition 0 the mark is an offset of
+    sum: int | None  # of the records' hashes; None: an older version wrote the mark without it
+    topic: str  # the mark is an offset of partition 0 of this topic
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which task of which batch of which query this is.
+    """A task of a batch of a query.
 
-    `run` is what Spark calls the query from its start to its end; None: Spark does not tell.
+    `run` is Spark's id of the query from its start to its end; None: Spark does not give it.
     """
 
     query: str
@@ -91,7 +92,7 @@ class Place:
 
     @classmethod
     def here(cls) -> Place:
-        """As Spark's context of the task tells."""
+        """The current task, by Spark's TaskContext."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -99,25 +100,25 @@ class Place:
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if context is None or batch is None or query is None:
             raise KafkaWriteError(
-                "option transactional: Spark does not tell the number of the micro-batch here; "
-                "leave the option out"
+                "option transactional: Spark does not give the number of the micro-batch here; "
+                "remove the option"
             )
         run = context.getLocalProperty("spark.jobGroup.id")
         return cls(query, int(batch), context.partitionId(), run, context.attemptNumber())
 
     def name(self, prefix: str) -> str:
-        """The transactional id and the group of the task."""
+        """The name of both the task's transactional id and its group."""
         return f"{prefix}-{self.query}-{self.task}"
 
 
 def write_in_transaction(options: WriteOptions, batches: Iterable[RecordBatch]) -> Written:
-    """Write a task's records and its mark in one transaction, or nothing if the mark is there.
+    """Write a task's records and its mark in one transaction; nothing if the mark exists.
 
     Raises
     ------
     KafkaWriteError
-        Records failed, or another producer has taken over, or the batch is not the one that the
-        mark tells of.
+        Records failed, or another producer fenced this one, or the batch differs from the one that
+        the mark describes.
     """
     if options.transaction is None:
         raise ValueError("option transactional is not set")
@@ -154,14 +155,14 @@ def write_in_transaction(options: WriteOptions, batches: Iterable[RecordBatch]) 
     return Written(place.task, counted.records)
 
 
-# In which run of a query a task of this process had no rows last, by the task's name.
+# By the name of a task of this process: the last run of the query in which it had no rows.
 _had_nothing: dict[str, str] = {}
 
 
 def _check_nothing(config: ClientConfig, name: str, place: Place, topic: str | None) -> None:
-    """A task without rows: had it any when its batch was written before?
+    """Check that a task without rows had none in an earlier attempt of its batch, either.
 
-    Only the first batch of a run can be one that was begun before, so that is seen to once.
+    Only the first batch of a run may have been begun before, so one check in each run is enough.
     """
     if place.run is not None and place.attempt == 0 and _had_nothing.get(name) == place.run:
         return
@@ -184,14 +185,15 @@ def _check_nothing(config: ClientConfig, name: str, place: Place, topic: str | N
 def _begun(
     config: ClientConfig, name: str, place: Place, topic: str | None
 ) -> tuple[Borrowed, Mark | None]:
-    """A producer in a transaction; or in none, and the mark of a batch that is written already."""
+    """A producer in a transaction and None; or, if the batch is written already, one in no
+    transaction and the batch's mark."""
     borrowed = take(config)
     try:
         if isinstance(borrowed.notes, Mark):
             try:
                 return borrowed, _continued(borrowed, name, borrowed.notes, place)
             except KafkaException:
-                # Most likely another worker has had the task meanwhile, which fenced this one.
+                # Most likely another worker has run the task since then and fenced this producer.
                 borrowed.discard()
                 borrowed = take(config)
         borrowed.producer.init_transactions(_WAIT_S)
@@ -210,12 +212,13 @@ def _begun(
 
 
 def _continued(borrowed: Borrowed, name: str, last: Mark, place: Place) -> Mark | None:
-    """As _begun, with a producer that knows its last mark."""
+    """Like _begun, for a producer that knows its last mark."""
     if last.batch >= place.batch:
         return last
     borrowed.producer.begin_transaction()
-    # The brokers see only now whether it was fenced; and it must be known before the first record
-    # is asked for, for records come once. The mark of this batch replaces this one.
+    # Only the brokers know whether another producer fenced this one. Send the last mark again to
+    # learn it before the first record is read, because the records can be read only once. The
+    # mark of this batch replaces it.
     _send(borrowed, name, last)
     return None
 
@@ -233,15 +236,15 @@ def _send(borrowed: Borrowed, group: str, mark: Mark) -> None:
 
 
 def _shared(config: Mapping[str, str]) -> ClientConfig:
-    """What another client needs in order to reach the same brokers as the same user."""
+    """The properties with which another client reaches the same brokers as the same user."""
     return ClientConfig({key: config[key] for key in config if key.startswith(_SHARED)})
 
 
 def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark | None:
-    """The mark of the last batch that was committed; None: there is none."""
-    # A consumer, though it consumes nothing: librdkafka 2.14.2 crashes when an admin client asks
-    # and the group's coordinator is another broker by now. One that reads what is committed waits
-    # for offsets that are still being committed.
+    """The mark of the last committed batch; None if there is none."""
+    # Use a consumer, not an admin client: librdkafka 2.14.2 crashes when an admin client lists the
+    # offsets of a group whose coordinator has moved to another broker. With read_committed the
+    # brokers make the request wait for transactions that still commit offsets.
     asked = _shared(config) | {"group.id": group, "isolation.level": "read_committed"}
     deadline = time.monotonic() + _WAIT_S
     with Consumer(asked) as consumer:
@@ -251,7 +254,7 @@ def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark
                 return max(marks, key=lambda mark: mark.batch, default=None)
             except KafkaException as exception:
                 error = exception.args[0]
-                # Who may not see the group waits for its coordinator; polling alone tells why.
+                # Without access to the group the request times out; poll() returns the cause.
                 said = consumer.poll(0)
                 reason = None if said is None else said.error()
                 if reason is not None and reason.code() in _RIGHTS:
@@ -262,7 +265,7 @@ def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark
 
 
 def _marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]:
-    # With topics by the column, the mark is with the topic of the batch's first record.
+    # If a column has the topics, the mark is an offset of the topic of the batch's first record.
     topics = [topic] if topic is not None else list(consumer.list_topics(timeout=_WAIT_S).topics)
     found = consumer.committed([TopicPartition(name, 0) for name in topics], _ASK_S)
     for place in found:
@@ -284,38 +287,37 @@ def _mark(group: str, place: TopicPartition) -> Mark:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise KafkaWriteError(
-            f'the group "{group}" has offsets that this sink has not written: use another '
+            f'the group "{group}" has offsets that another program committed: use another '
             "transactionalIdPrefix"
         ) from None
 
 
 def _check_replay(place: Place, mark: Mark, now: Mark) -> None:
-    """Refuse to skip what is not what was written."""
+    """Raise if the batch's records differ from the records that its mark describes."""
     if (mark.records, mark.bytes) != (now.records, now.bytes):
-        found = f"now it has {now.records} of {now.bytes}"
+        found = f"now the task has {now.records} record(s) of {now.bytes} bytes"
     elif mark.sum not in (None, now.sum):
-        found = "now it has other ones of the same size"
+        found = "now the task has different records of the same total size"
     else:
         return
     raise KafkaWriteError(
         f"batch {place.batch} was written before, when task {place.task} had {mark.records} "
-        f"record(s) of {mark.bytes} bytes; {found}. It must be tried again with the same "
-        "partitioning, from the same offsets, and its rows must be the same when they are "
-        "computed again"
+        f"record(s) of {mark.bytes} bytes; {found}. A repeated batch must have the same "
+        "partitioning and the same offsets, and the query must compute the same rows again"
     )
 
 
 def _check_order(place: Place, mark: Mark | None) -> None:
     if mark is not None and mark.batch > place.batch:
         raise KafkaWriteError(
-            f"batch {place.batch} is to be written, and task {place.task} has written batch "
-            f"{mark.batch} already: the checkpoint is an old one; use another "
-            "transactionalIdPrefix to write its batches again"
+            f"cannot write batch {place.batch}: task {place.task} has already written batch "
+            f"{mark.batch}, so the checkpoint is an old one; to write its batches again, use "
+            "another transactionalIdPrefix"
         )
 
 
 class _Counted:
-    """The batches of a task as they go by: how many records and bytes, the first one's topic."""
+    """A task's batches, with the count, bytes and checksum of the records read so far."""
 
     def __init__(self, options: WriteOptions, batches: Iterable[RecordBatch]) -> None:
         self._columns = {
@@ -333,7 +335,7 @@ class _Counted:
         self.topic = ""
 
     def started(self) -> Iterator[RecordBatch] | None:
-        """The batches, the first of which was waited for; None: there are none."""
+        """Wait for the first batch and return all batches; None if there are none."""
         first = next(self._batches, None)
         if first is None:
             return None
@@ -341,7 +343,7 @@ class _Counted:
         return self._count(chain([first], self._batches))
 
     def mark(self, place: Place) -> Mark:
-        """What has gone by."""
+        """A mark with the totals so far."""
         return Mark(place.batch, self.records, self.bytes, self.sum, self.topic)
 
     def _count(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -354,15 +356,15 @@ class _Counted:
 
 
 def _late(config: Mapping[str, str], begun: float) -> str:
-    """Words about a transaction that took longer than the brokers allow; none if it did not."""
+    """A text about a transaction that took longer than the brokers allow; else empty."""
     limit_s = int(config["transaction.timeout.ms"]) / 1000
     spent_s = time.monotonic() - begun
     if spent_s < limit_s:
         return ""
     return (
-        f"the task took {spent_s:.0f} s, and brokers abort what takes longer than "
-        f"kafka.transaction.timeout.ms ({limit_s:g} s): set that higher, or make tasks smaller "
-        "(more partitions, or less in a micro-batch)"
+        f"the task took {spent_s:.0f} s, and brokers abort transactions after "
+        f"kafka.transaction.timeout.ms ({limit_s:g} s): raise that option, or make tasks smaller "
+        "(more partitions, or fewer records in a micro-batch)"
     )
 
 

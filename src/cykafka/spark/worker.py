@@ -1,8 +1,7 @@
-"""On the executors: ranges of offsets become Arrow record batches.
+"""On the executors: read ranges of offsets as Arrow record batches.
 
-A consumer is assigned the ranges of a task and never joins a group. It stays open in the worker
-process for the tasks to come (`consumers`). Rows are built in C; what is here happens once per
-batch.
+The consumer of a task is assigned the task's ranges and never joins a group. It stays open in the
+worker process for later tasks (`consumers`). C builds the rows; this module runs once per batch.
 """
 
 from __future__ import annotations
@@ -25,21 +24,22 @@ __all__ = ["read_ranges"]
 
 _log = logging.getLogger("cykafka.spark")
 
-# What one record batch holds at most: more gains nothing, less costs.
+# The most that one record batch holds. Larger batches are no faster, smaller ones are slower.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 12 * 1024 * 1024
 
-# How long nothing comes before the brokers are asked what is left of the partitions, s, and again.
+# After so long without records, s, the brokers are asked where the partitions begin and end; then
+# again after each LOOK_AGAIN_S.
 LOOK_AFTER_S = 2.0
 LOOK_AGAIN_S = 2.0
 WAIT_S = 0.5
 REQUEST_S = 30.0
-# A partition that errs again is assigned again only after a while, s, twice as long each time: to
-# assign throws away what was fetched ahead, of all partitions.
+# Backoff, s, before a partition that fails again is assigned again; it doubles each time. An
+# assign() drops the prefetched records of all partitions.
 AGAIN_S = 0.1
 AGAIN_MOST_S = 5.0
 
-# What waiting does not heal.
+# Errors that waiting does not cure.
 _LASTING = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
@@ -57,17 +57,17 @@ def read_ranges(
     columns: Sequence[str],
     finish: Callable[[pa.RecordBatch], pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges, all of them, or an error.
+    """Yield all records of the ranges, or raise an error.
 
     Parameters
     ----------
     ranges : sequence of PartitionRange
-        Of each partition one at most.
+        At most one range of each partition.
     options : ReadOptions
     columns : sequence of str
-        Of the source's, in the order that is wanted.
+        Columns of the source, in the order of the result.
     finish : callable
-        What makes the query's batch of one with nullable columns.
+        Turns a batch with nullable columns into a batch of the query's schema.
 
     Yields
     ------
@@ -77,11 +77,11 @@ def read_ranges(
     Raises
     ------
     DataLossError
-        With failOnDataLoss: offsets are not there. Without, they are skipped with a warning.
+        Offsets do not exist. With failOnDataLoss=false they are skipped with a warning.
     TimeoutError
-        Nothing came for ``kafkaConsumer.pollTimeoutMs``.
+        No record arrived for ``kafkaConsumer.pollTimeoutMs``.
     KafkaException
-        What waiting does not heal.
+        An error that waiting does not cure.
     """
     config = consumer_config(options.kafka, f"{options.group_id_prefix}-executor")
     with borrowed(config) as mine:
@@ -96,7 +96,7 @@ def read_ranges(
 
 
 class _Task:
-    """Ranges on their way from the broker."""
+    """The ranges of a task and how far they are read."""
 
     def __init__(
         self, mine: OpenConsumer, ranges: Sequence[PartitionRange], options: ReadOptions
@@ -109,7 +109,7 @@ class _Task:
         self.last_error: KafkaError | None = None
         self.suspects: set[tuple[str, int]] = set()
         self.before: dict[tuple[str, int], int] = {}
-        # When all is assigned anew, for whom, and how long the next error of each puts it off.
+        # When all ranges are assigned again, the partitions that need it, and the backoff of each.
         self.assign_at: float | None = None
         self.stopped: set[tuple[str, int]] = set()
         self.waits: dict[tuple[str, int], float] = {}
@@ -118,14 +118,14 @@ class _Task:
         self._assign()
 
     def moved(self) -> None:
-        """Something has come: from now on the time counts anew."""
+        """Restart the timeout, because records arrived."""
         now = time.monotonic()
         self.deadline = now + self.options.poll_timeout_s
         self.look_at = now + min(LOOK_AFTER_S, self.options.poll_timeout_s)
         self.suspects.clear()
 
     def next_batch(self) -> MessageBatch:
-        """The next records: none if errors came, or nothing did."""
+        """The next records; an empty batch after errors or a wait without records."""
         until = self.deadline if self.assign_at is None else min(self.deadline, self.assign_at)
         wait = max(min(WAIT_S, until - time.monotonic()), 0.0)
         batch = consume_ranges(self.consumer, self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
@@ -140,10 +140,10 @@ class _Task:
             self._while_nothing_comes()
         return batch
 
-    # -- what is assigned
+    # -- assignment
 
     def _know(self, ranges: Iterable[PartitionRange]) -> None:
-        """Have the metadata of the topics at hand: to assign an unknown one takes a second."""
+        """Request the topics' metadata: assign() takes a second for a topic without it."""
         most: dict[str, int] = {}
         for each in ranges:
             most[each.topic] = max(most.get(each.topic, 0), each.partition)
@@ -154,8 +154,7 @@ class _Task:
             known[topic] = _partitions(topic, found.get(topic)) or 0
 
     def _is_gone(self, at: Range) -> bool:
-        """Whether brokers say that there is no such partition; that they say nothing is another
-        matter."""
+        """Whether brokers say that the partition does not exist. No answer means False."""
         count = _partitions(
             at.topic, self.mine.topics([at.topic], self._request_s()).get(at.topic)
         )
@@ -172,7 +171,7 @@ class _Task:
         self.mine.assign([TopicPartition(at.topic, at.partition, at.next) for at in left])
 
     def _assign_again(self, at: Range) -> None:
-        """On behalf of a partition that has stopped with an error."""
+        """Schedule an assign() for a partition that has stopped with an error."""
         place = (at.topic, at.partition)
         if place in self.stopped:
             return
@@ -183,7 +182,7 @@ class _Task:
         self.assign_at = due if self.assign_at is None else min(self.assign_at, due)
 
     def _pause_done(self) -> None:
-        """No more of what is done; the last one ends with the assignment."""
+        """Pause the partitions whose ranges are read. The last one ends with the assignment."""
         if 0 < len(self.wanted) < self.running:
             self.running = len(self.wanted)
             left = {(at.topic, at.partition) for at in self.wanted.left()}
@@ -198,7 +197,7 @@ class _Task:
     # -- errors
 
     def _heed(self, message: Message) -> None:
-        """Raise, have it assigned again, or wait."""
+        """React to an error: raise it, schedule an assign(), or wait."""
         error = message.error()
         assert error is not None
         code = error.code()
@@ -232,8 +231,8 @@ class _Task:
         if low > at.next:
             self._lose(at, min(low, at.end), f"the partition begins at {low}")
         elif high < at.next:
-            # A position behind the end: the topic was made anew, or its log was cut. With an end
-            # that lies further on by now, what is there can be read.
+            # The position is behind the end: the topic was created again, or its log truncated.
+            # If the end has since passed the position, the range can be read.
             self._lose(at, at.end, f"the partition ends at {high}")
 
     def _ends(
@@ -247,7 +246,7 @@ class _Task:
         return found
 
     def _lose(self, at: Range, until: int, why: str) -> None:
-        """The offsets from `next` to before `until` cannot be had."""
+        """Raise or warn about the loss of the offsets from `next` to before `until`."""
         what = f"{at.topic} [{at.partition}]: offsets {at.next} to {until - 1} are gone: {why}"
         if self.options.fail_on_data_loss:
             raise DataLossError(f"{what}. {ADVICE}")
@@ -259,7 +258,7 @@ class _Task:
     def _while_nothing_comes(self) -> None:
         left = self.wanted.left()
         after = {(at.topic, at.partition): at.next for at in left}
-        if after != self.before:  # positions move where markers or aborted records are
+        if after != self.before:  # transaction markers and aborted records move positions, too
             self.before = after
             self.moved()
             return
@@ -274,7 +273,7 @@ class _Task:
             self._look(left)
 
     def _look(self, left: Sequence[Range]) -> None:
-        """Whether what is waited for can still come. Found twice, since leaders change."""
+        """Look for lost offsets. A loss must show twice in a row, because leaders change."""
         try:
             ends = self._ends(left)
         except KafkaException as error:
@@ -289,7 +288,7 @@ class _Task:
             elif low is not None and low > at.next:
                 why, until = f"the partition begins at {low}", min(low, at.end)
             elif high is not None and high < at.end and high <= max(at.next, at.eof):
-                # All that is there has come; what has not come yet may be late.
+                # All existing records have arrived.
                 why = f"the partition ends at {high}"
             if why is None:
                 continue
@@ -303,20 +302,20 @@ class _Task:
 
     def _silence(self, left: Sequence[Range]) -> str:
         at = left[0]
-        others = f", nor from {len(left) - 1} more partitions" if len(left) > 1 else ""
+        others = f", nor of {len(left) - 1} more partitions" if len(left) > 1 else ""
         ended = f" (the partition ended at {at.eof})" if at.eof >= 0 else ""
         error = self.last_error or self.mine.complaint
         last = f"; the last error was: {error}" if error is not None else ""
         return (
-            f"{at.topic} [{at.partition}]: nothing came from offset {at.next} on, of those up to "
-            f"{at.end - 1}, for {self.options.poll_timeout_s:g} s{ended}{others}{last}. Are the "
-            "brokers up and reachable from the executors? The time is the option "
-            "kafkaConsumer.pollTimeoutMs"
+            f"{at.topic} [{at.partition}]: no record of the offsets {at.next} to {at.end - 1} "
+            f"arrived within {self.options.poll_timeout_s:g} s{ended}{others}{last}. Check that "
+            "the brokers are up and reachable from the executors. The option "
+            "kafkaConsumer.pollTimeoutMs sets this timeout"
         )
 
 
 def _partitions(name: str, topic: Any) -> int | None:
-    """How many partitions a topic has, by its metadata; None if that is not known yet."""
+    """The number of a topic's partitions by its metadata; None if it is not known yet."""
     if topic is None:
         return 0
     if topic.error is None:

@@ -1,4 +1,4 @@
-"""What a writer was asked for: its options, and which columns it writes."""
+"""The options of a writer, and the columns that it writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from cykafka.spark.client import ClientConfig, client_config
 
 __all__ = ["TransactionOptions", "WriteOptions", "write_options"]
 
-# What the sources give and nobody can write: a DataFrame that was read is written back as it is.
+# The sources' columns that cannot be written. They are ignored, so that a DataFrame that was read
+# can be written back.
 _READ_ONLY = ("offset", "timestampType")
 _COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 _OPTIONS = (
@@ -34,18 +35,19 @@ _OPTIONS = (
 )
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-# As the JVM's producer; librdkafka would take 5 minutes.
+# The default of the JVM's producer; librdkafka's is 5 minutes.
 _DELIVERY_TIMEOUT_MS = 120_000
-# What a task's records may take while they wait: librdkafka's own default, 1 GiB, is more than
+# The most memory for a task's records in the queue. librdkafka's own default, 1 GiB, is more than
 # clusters leave to Python beside the JVM.
 _QUEUE_KBYTES = 65_536
-# How many of them wait or are in flight. What was made last is then still in the processor's cache
-# when it is sent and acknowledged: a third of the producer's time for records of 100 bytes.
+# The most records of a task in the queue or in flight. With so few, a record is still in the
+# processor's cache when it is sent and acknowledged. That saves a third of the producer's time for
+# records of 100 bytes.
 _QUEUE_RECORDS = 20_000
-# Who lets records linger for longer than this, ms, wants them to gather: librdkafka's default.
+# With a linger.ms above this, ms, records shall gather: then the queue has librdkafka's default.
 _LINGER_MS = 20.0
 _QUEUE_RECORDS_LINGERING = 100_000
-# How long a task may take: its records are read by nobody longer than this after a crash.
+# How long a task may take. After a crash, its open transaction can block readers for so long.
 _TRANSACTION_TIMEOUT_MS = 300_000
 
 
@@ -58,16 +60,16 @@ class TransactionOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How tasks write. Pickled to them; `config` does not print its secrets.
+    """How tasks write. It is pickled to them, and its repr hides secrets.
 
     Attributes
     ----------
     config : ClientConfig
-        librdkafka's, of the producers.
+        librdkafka's properties of the producers.
     topic : str or None
-        Of all records; None: the column ``topic`` has it.
+        The topic of all records. None: the column ``topic`` has it.
     key, partition, headers, timestamp : str or None
-        The columns; None: there is none, or it is not to be written.
+        The name of the column. None: the column does not exist or is not written.
     transaction : TransactionOptions or None
     """
 
@@ -86,16 +88,16 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     Parameters
     ----------
     options : mapping of str to str
-        Spark's; keys in any case.
+        Spark's options, with keys in any case.
     schema : pyspark.sql.types.StructType
-        Of what is written.
+        The schema of the rows to write.
     stream : bool
-        Whether it is a stream.
+        Whether the query is a stream.
 
     Raises
     ------
     ValueError
-        It names the option or the column at fault, and what was expected.
+        An option or a column is wrong. The error names it, and what was expected.
     """
     given = {key.lower(): value for key, value in options.items() if value is not None}
     _check_names(given)
@@ -114,7 +116,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
     timestamp = _flag(given, "includeTimestamp", False)
     if timestamp and "timestamp" not in columns:
-        raise ValueError("option includeTimestamp is true, and there is no column timestamp")
+        raise ValueError("option includeTimestamp is true, but there is no column timestamp")
     return WriteOptions(
         config,
         topic,
@@ -130,8 +132,8 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    # Spark's own options, and those of a source given to both, are among them: only what looks
-    # like one of ours is taken for a mistake.
+    # Spark's own options and those of the source may be among them. So only a name that is similar
+    # to one of our options is an error.
     known = {name.lower(): name for name in _OPTIONS}
     for key in given:
         if key in known or key.startswith("kafka."):
@@ -145,14 +147,14 @@ def _topic(given: Mapping[str, str]) -> str | None:
     topic = given.get("topic")
     if topic is not None and (not _TOPIC.fullmatch(topic) or topic in (".", "..")):
         raise ValueError(
-            f'option topic: "{topic}" is no name of a topic; expected up to 249 of the characters '
-            "a-z, A-Z, 0-9, '.', '_' and '-'"
+            f'option topic: "{topic}" is not a valid topic name; expected up to 249 of the '
+            "characters a-z, A-Z, 0-9, '.', '_' and '-'"
         )
     return topic
 
 
 def _check_queue(config: ClientConfig, given: Mapping[str, str]) -> None:
-    """`queue.buffering.max.messages`: the sink goes by it, too."""
+    """Check `queue.buffering.max.messages`, because the sink uses the number, too."""
     name = "queue.buffering.max.messages"
     text = config[name].strip()
     if not (text.isascii() and text.isdigit()):
@@ -166,7 +168,7 @@ def _lingers(text: str) -> bool:
     try:
         return float(text) > _LINGER_MS
     except ValueError:
-        return False  # librdkafka says what is wrong with it
+        return False  # librdkafka reports the error
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
@@ -186,13 +188,13 @@ def _transaction(given: Mapping[str, str], stream: bool) -> TransactionOptions |
         return None
     if not stream:
         raise ValueError(
-            "option transactional is for streams: a batch has no number by which it would be "
-            "known when it is written again"
+            "option transactional is for streams: a batch write has no number by which a "
+            "repetition could be recognized"
         )
     if not prefix:
         raise ValueError(
-            "option transactionalIdPrefix is missing, which transactional=true needs: the names "
-            "of the producers and groups of this query begin with it"
+            "option transactionalIdPrefix is missing, but transactional=true needs it: the "
+            "transactional ids and groups of this query begin with it"
         )
     return TransactionOptions(prefix)
 
@@ -200,14 +202,14 @@ def _transaction(given: Mapping[str, str], stream: bool) -> TransactionOptions |
 def _transactional_config(config: ClientConfig, given: Mapping[str, str]) -> None:
     if config.get("enable.idempotence", "false").strip().lower() != "true":
         raise ValueError(
-            "option transactional wants an idempotent producer: leave out kafka.acks, .retries, "
+            "option transactional needs an idempotent producer: remove kafka.acks, .retries, "
             ".enable.idempotence and .max.in.flight.requests.per.connection"
         )
     config.setdefault("transaction.timeout.ms", str(_TRANSACTION_TIMEOUT_MS))
     timeout = config["transaction.timeout.ms"].strip()
     asked = {"kafka.delivery.timeout.ms", "kafka.message.timeout.ms"} & given.keys()
     if not asked and timeout.isdigit():
-        # librdkafka refuses one that is longer.
+        # librdkafka refuses a delivery timeout that is longer than the transaction's.
         config["delivery.timeout.ms"] = str(min(_DELIVERY_TIMEOUT_MS, int(timeout)))
 
 
@@ -218,18 +220,18 @@ def _columns(schema: StructType, topic: str | None) -> set[str]:
     names = [field.name for field in schema.fields]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f'there are several columns "{name}": one is expected')
+            raise ValueError(f'there are several columns "{name}"; expected one')
         meant = None if name in _COLUMNS or name in _READ_ONLY else _near_miss(name)
         if meant is not None:
             raise ValueError(
-                f'the column "{name}" cannot be written (did you mean "{meant}"?); columns are '
-                f"{', '.join(_COLUMNS)}: rename it, drop it, or put it into value or headers"
+                f'the column "{name}" cannot be written (did you mean "{meant}"?): rename it, '
+                f"drop it, or put it into value or headers. The sink writes {', '.join(_COLUMNS)}"
             )
     if "value" not in names:
-        raise ValueError(f"there is no column value, which is required; columns: {_told(names)}")
+        raise ValueError(f"the column value is missing; the columns are: {_told(names)}")
     if topic is None and "topic" not in names:
         raise ValueError(
-            "no topic: give the option topic, or a column topic that has it for each row"
+            "no topic: set the option topic, or add a column topic with the topic of each row"
         )
     for field in schema.fields:
         wanted = _wanted(field.name, field.dataType)
@@ -242,7 +244,7 @@ def _columns(schema: StructType, topic: str | None) -> set[str]:
 
 
 def _wanted(name: str, kind: DataType) -> str | None:
-    """The type a column must have, if this is another one."""
+    """The expected type of a column; None if `kind` fits."""
     if name in ("key", "value"):
         return None if isinstance(kind, (StringType, BinaryType)) else "string or binary"
     if name == "topic":
@@ -270,7 +272,7 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def _near_miss(name: str) -> str | None:
-    """The column that may have been meant by one that would be left alone."""
+    """A column of the sink with a similar name; None if there is none."""
     close = difflib.get_close_matches(name.lower(), _COLUMNS, 1, 0.8)
     return close[0] if close else None
 

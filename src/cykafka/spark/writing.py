@@ -1,4 +1,4 @@
-"""Arrow batches on their way to Kafka: each goes to librdkafka in one call."""
+"""Write Arrow batches to Kafka: one call to librdkafka for each batch."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from cykafka.spark.write_options import WriteOptions
 
 __all__ = ["KafkaWriteError", "Written", "write_batches", "write_task"]
 
-# What librdkafka's words do not say.
+# Hints that follow librdkafka's error texts.
 _HINTS = {
-    KafkaError._UNKNOWN_TOPIC: "there is no such topic, and the brokers make none",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "there is no such topic, and the brokers make none",
+    KafkaError._UNKNOWN_TOPIC: "the topic does not exist, and brokers did not create it",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist, and brokers did not create it",
     KafkaError._UNKNOWN_PARTITION: "the topic has no such partition",
     KafkaError.MSG_SIZE_TOO_LARGE: "larger than kafka.message.max.bytes or the brokers allow",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the user may not write to the topic",
     KafkaError._MSG_TIMED_OUT: "no broker has acknowledged it within kafka.delivery.timeout.ms",
     KafkaError._QUEUE_FULL: "larger than kafka.queue.buffering.max.kbytes",
 }
-# Of so many different places and errors an error tells.
+# An error text names up to so many different places and errors.
 _TOLD = 5
 
 
 class KafkaWriteError(RuntimeError):
-    """Records of a task could not be written; those before and between them may have been."""
+    """A task failed to write records. Kafka may have other records of the task."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has written.
+    """The result of a task.
 
     Attributes
     ----------
     task : int
         The number of the task's partition in Spark.
     records : int
+        The number of records that are in Kafka.
     skipped : bool
-        An earlier run of the same batch had written them, in a transaction.
+        An earlier attempt of the same batch wrote the records, in a transaction.
     """
 
     task: int
@@ -55,7 +56,7 @@ class Written(WriterCommitMessage):
 
 
 def write_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Written:
-    """Write a task's records with a producer that later tasks use again."""
+    """Write a task's records with a producer that later tasks reuse."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -85,13 +86,13 @@ def write_batches(
     Raises
     ------
     KafkaWriteError
-        Records failed; it tells how many, where, and why.
+        Records failed. The error says how many, where, and why.
     """
     producer = borrowed.producer
     pending: deque[_Sent] = deque()
     rows = in_flight = 0
-    # The next batch goes when half of the room is free: one that goes whenever there is room for
-    # some of its records is sent in many small requests.
+    # Send the next batch when half of the queue is free. If it went whenever a few records fit,
+    # librdkafka would send it in many small requests.
     half = int(options.config["queue.buffering.max.messages"]) // 2 or sys.maxsize
     try:
         for batch in batches:
@@ -103,7 +104,7 @@ def write_batches(
             pending.append(_Sent(_publish(producer, options, batch, rows), batch, rows))
             rows += batch.num_rows
             in_flight += batch.num_rows
-        # Unlike waiting for a delivery, this sends what lingers.
+        # Unlike a wait for a delivery, flush() sends lingering records at once.
         producer.flush()
     except DeliveryError:
         raise _failure(borrowed, options, pending) from None
@@ -129,7 +130,7 @@ def _publish(
     if options.topic is None and batch.column("topic").null_count:
         row = first + pc.index(pc.is_null(batch.column("topic")), True).as_py()
         raise KafkaWriteError(
-            f"the topic of row {row} of the task is null: give the option topic, or leave such "
+            f"the topic of row {row} of the task is null: set the option topic, or filter such "
             "rows out"
         )
     try:
@@ -145,13 +146,13 @@ def _publish(
         raise _unfit(options, batch, first, error) from error
 
 
-# -- what went wrong
+# -- errors
 
 
 def _failure(
     borrowed: Borrowed, options: WriteOptions, pending: Iterable[_Sent]
 ) -> KafkaWriteError:
-    """Of the records that have failed by now: how many, and the first of each place and kind."""
+    """The error for the failed records: how many, and the first one of each place and code."""
     counts: Counter[tuple[str, int, int]] = Counter()
     firsts: dict[tuple[str, int, int], tuple[int, KafkaError]] = {}
     rows = 0
@@ -171,7 +172,7 @@ def _failure(
     if len(firsts) > _TOLD:
         lines.append(f"and {len(firsts) - _TOLD} more places and errors")
     if borrowed.complaint is not None:
-        lines.append(f"the connection's last error: {borrowed.complaint.str()}")
+        lines.append(f"the connections' last error: {borrowed.complaint.str()}")
     return KafkaWriteError(
         f"{sum(counts.values())} of the last {rows} records could not be written to Kafka: "
         + "; ".join(lines)
@@ -181,10 +182,10 @@ def _failure(
 def _unfit(
     options: WriteOptions, batch: RecordBatch, first: int, error: ValueError
 ) -> KafkaWriteError:
-    """What is no partition, or no time: which row has it, and what to do."""
+    """The error for a row whose partition or timestamp is out of range."""
     for name, words in (
         (options.partition, "expected 0 or more; null and -1 leave the choice to the partitioner"),
-        (options.timestamp, "expected a time after 1970-01-01; null is now"),
+        (options.timestamp, "expected a time after 1970-01-01; null means now"),
     ):
         column = None if name is None else batch.column(name)
         low = 0 if name == options.timestamp else -1
@@ -196,7 +197,7 @@ def _unfit(
             return KafkaWriteError(
                 f"the {name} of row {first + bad} of the task is {found}: {words}"
             )
-    return KafkaWriteError(f"rows {first} and later of the task cannot be written: {error}")
+    return KafkaWriteError(f"cannot write rows {first} and later of the task: {error}")
 
 
 def _place(topic: str, partition: int) -> str:
@@ -211,4 +212,4 @@ def _words(error: KafkaError) -> str:
 def _gone(borrowed: Borrowed, error: KafkaException) -> KafkaWriteError:
     told = error.args[0]
     words = f"{told.str()} ({told.name()})" if isinstance(told, KafkaError) else str(error)
-    return KafkaWriteError(f"nothing can be written to Kafka: {words}")
+    return KafkaWriteError(f"cannot write to Kafka: {words}")

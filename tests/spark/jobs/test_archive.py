@@ -155,7 +155,7 @@ def test_a_folder_of_the_other_kind_is_refused(
     bench.run("archive", topics=topic, file_names=kinds[0], **places)
     other = {**places, "checkpoint": places["checkpoint"] + "-2"}
 
-    with pytest.raises(ConfigError, match="take another folder"):
+    with pytest.raises(ConfigError, match="use another folder"):
         bench.run("archive", topics=topic, file_names=kinds[1], **other)
 
 
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(
     (tmp_path / "file").write_text("in the way")
     keys = {**places, "path": str(tmp_path / "file" / "archive"), "file_names": form}
 
-    with pytest.raises(ConfigError, match=r'key "path" = .*cannot be read or made: .*Not a dir'):
+    with pytest.raises(ConfigError, match=r'key "path" = .*cannot read or create it: .*Not a dir'):
         bench.run("archive", topics=topic, **keys)
 
     assert not Path(places["checkpoint"], "offsets").exists()

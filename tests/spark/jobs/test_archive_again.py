@@ -87,7 +87,7 @@ def test_a_topic_that_was_made_anew_replaces_nothing(
     bench.run("archive", **keys)  # it is behind the position: the source goes on from here
     bench.fill(topic, 10)
 
-    with pytest.raises(Exception, match="was the topic made anew"):
+    with pytest.raises(Exception, match="the topic was created again"):
         bench.run("archive", **keys)
 
     assert parquet(places["path"]) == before
@@ -127,9 +127,9 @@ def test_an_archive_has_one_checkpoint(
     bench.run("archive", **keys, **places)
 
     for topics in (topic, other_topic):  # lost and new, or another job
-        with pytest.raises(ConfigError, match="was archived with another one") as caught:
+        with pytest.raises(ConfigError, match="was archived with another checkpoint") as caught:
             bench.run("archive", **{**keys, "topics": topics}, **other(places))
-    told = "If that one is lost, remove _cykafka.json" in str(caught.value)
+    told = "If that checkpoint is lost, remove _cykafka.json" in str(caught.value)
     assert told == (kind == "deterministic")
 
     bench.fill(topic, 5)
@@ -145,7 +145,7 @@ def test_a_new_checkpoint_is_refused_by_sparks_log_without_a_note_too(
     bench.run("archive", topics=topic, **places)
     Path(places["path"], "_cykafka.json").unlink()
 
-    with pytest.raises(ConfigError, match="was archived with another one"):
+    with pytest.raises(ConfigError, match="was archived with another checkpoint"):
         bench.run("archive", topics=topic, **other(places))
 
 
@@ -160,7 +160,7 @@ def test_decoding_cannot_begin_in_an_archive_that_has_none(
     if not noted:
         Path(places["path"], "_cykafka.json").unlink()
 
-    with pytest.raises(ConfigError, match=r'its folders are topic=.*leave "decode" and "schema"'):
+    with pytest.raises(ConfigError, match=r'its folders are topic=.*keep "decode" and "schema"'):
         bench.run("archive", decode="headers", **keys)
 
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
@@ -177,7 +177,7 @@ def test_dates_stay_of_one_time_zone(
     bench.spark.conf.set(zone, "Asia/Tokyo")
 
     try:
-        with pytest.raises(ConfigError, match=f"are of '{before}'; leave it so"):
+        with pytest.raises(ConfigError, match=f"are in '{before}'; set that time zone"):
             bench.run("archive", **keys)
     finally:
         bench.spark.conf.set(zone, before)
@@ -187,7 +187,7 @@ def test_a_note_that_is_none_is_told(bench: Bench, topic: str, places: dict[str,
     Path(places["path"]).mkdir()
     Path(places["path"], "_cykafka.json").write_text("{}")
 
-    with pytest.raises(ConfigError, match="cannot be understood; remove it"):
+    with pytest.raises(ConfigError, match="is malformed; remove it"):
         bench.run("archive", topics=topic, **places)
 
 
@@ -207,7 +207,9 @@ def test_a_batch_whose_files_are_not_all_there_is_not_committed(
 
     with monkeypatch.context() as patched:
         patched.setattr(Files, "_stage", lossy)
-        with pytest.raises(Exception, match="has 20 records, and 15 of them are in the files"):
+        with pytest.raises(
+            Exception, match="has 20 records, but only 15 of them are in the files"
+        ):
             bench.run("archive", **keys)
     assert not parquet(places["path"])
 

@@ -40,18 +40,18 @@ def test_another_target_is_refused(
 ) -> None:
     told = refusal(bench, "mirror", **{**mirrored, "to": unique("third")}, dry_run=dry_run)
 
-    assert f"it is of the job mirror with to = {mirrored['to']!r}" in told
+    assert f"it belongs to the job mirror with to = {mirrored['to']!r}" in told
     assert bench.run("mirror", **mirrored).records == 0
 
 
 def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path: Path) -> None:
     keys = {"topics": mirrored["topics"], "checkpoint": mirrored["checkpoint"]}
 
-    assert "it is of the job mirror. " in refusal(bench, "redrive", **keys)
+    assert "it belongs to the job mirror. " in refusal(bench, "redrive", **keys)
     path = str(tmp_path / "archive")
     for form in ("spark", "deterministic"):
         told = refusal(bench, "archive", path=path, file_names=form, **keys)
-        assert "it is of the job mirror. " in told
+        assert "it belongs to the job mirror. " in told
     assert not Path(path).exists()
 
 
@@ -78,7 +78,7 @@ def test_a_query_whose_note_says_nothing_is_refused(
         note.write_text(words)
 
     told = refusal(bench, "mirror", **mirrored)
-    assert f"no {NOTE} in it says whose" in told
+    assert f"no valid file {NOTE} that names the job" in told
     # What it advises helps.
     (own,) = re.findall(r"write (\{.*\}) there", told)
     note.write_text(own)
@@ -133,7 +133,7 @@ def test_an_archive_may_move_and_another_is_refused(
     assert bench.run("archive", **places, **keys).records == 8
     elsewhere = {**places, "path": str(tmp_path / "elsewhere")}
     told = refusal(bench, "archive", **elsewhere, **keys)
-    assert "it is of the job archive with path = " in told
+    assert "it belongs to the job archive with path = " in told
 
     moved = {name: str(tmp_path / "moved" / name) for name in places}
     for name, folder in moved.items():

@@ -159,14 +159,14 @@ def test_a_job_that_fails_says_why(
     assert "Traceback" not in error
     told = " ".join(error.split())
     assert 'key "checkpoint" = ' in told
-    assert "it cannot be read or made: [Errno 20] Not a directory" in told
+    assert "cannot read or create it: [Errno 20] Not a directory" in told
     assert str(tmp_path / "********") in told
     assert summary["outcome"] == "failed"
 
     status, error, summary = run_here("archive", "--topics", topic, "--path", "nofs:///a",
                                       "--checkpoint", str(tmp_path / "c"))  # fmt: skip
     assert status == 2
-    assert "key \"path\" = 'nofs:///a': it cannot be read or made: " in error
+    assert "key \"path\" = 'nofs:///a': cannot read or create it: " in error
     assert 'scheme "nofs" (UnsupportedFileSystemException)' in error
     assert summary["outcome"] == "failed"
 
@@ -174,7 +174,7 @@ def test_a_job_that_fails_says_why(
                                       "--path", str(tmp_path / "a"),
                                       "--checkpoint", str(tmp_path / "c"))  # fmt: skip
     assert status == 2
-    assert f"key \"topics\": there is no topic '{topic}-misspelt'" in error
+    assert f"key \"topics\": topic '{topic}-misspelt' does not exist" in error
     assert summary["outcome"] == "failed"
 
 

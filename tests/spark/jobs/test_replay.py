@@ -147,7 +147,7 @@ def test_a_replay_that_fails_says_what_it_does_not_know(
         bench.work("replay", run)
 
     assert (run.summary.outcome, run.summary.records, run.summary.unknown) == ("failed", 0, 120)
-    assert "  unknown      up to 120 more were sent" in run.summary.lines()
+    assert "  unknown      up to 120 more may have been sent" in run.summary.lines()
     assert run.summary.as_dict()["unknown"] == 120
 
 
@@ -160,11 +160,11 @@ def test_a_replay_that_finds_nothing_says_so(
     nothing = bench.run("replay", from_offset=1_000, **keys)
 
     assert misspelt.warnings == [
-        "the archive has nothing of topic odrers to send",
-        "the archive has nothing of a partition 17 to send",
+        "the archive has no records of topic odrers to send",
+        "the archive has no records of partition 17 to send",
     ]
     assert misspelt.records == 30
-    assert (nothing.records, nothing.warnings) == (0, ["the archive has nothing to send"])
+    assert (nothing.records, nothing.warnings) == (0, ["the archive has no records to send"])
 
 
 def test_a_replay_that_is_asked_to_stop_while_nothing_runs_stops(
@@ -299,20 +299,26 @@ def test_a_checkpoint_of_another_replay_is_refused(
     keys = {"checkpoint": str(tmp_path / "replayed"), **archive}
     bench.run("replay", to=other_topic, until_offset=1, **keys)
 
-    with pytest.raises(ConfigError, match='key "checkpoint": it is of a replay with until_offset'):
+    with pytest.raises(
+        ConfigError, match='key "checkpoint": it belongs to a replay with until_offset'
+    ):
         bench.run("replay", to=other_topic, until_offset=2, **keys)
 
     note = tmp_path / "replayed" / "replay.json"
     document = json.loads(note.read_text())
     document["of"]["cluster"] = "another"
     note.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match="it is of a replay with cluster = 'another'"):
+    with pytest.raises(ConfigError, match="it belongs to a replay with cluster = 'another'"):
         bench.run("replay", to=other_topic, until_offset=1, **keys)
 
 
 @pytest.mark.parametrize(
     ("files", "told"),
-    [(None, "there is no such folder"), ({}, "no Parquet files"), ({"a": [1]}, "there is no key")],
+    [
+        (None, "the folder does not exist"),
+        ({}, "no Parquet files"),
+        ({"a": [1]}, "missing: key, "),
+    ],
 )
 def test_a_folder_that_is_no_archive_is_a_mistake(
     bench: Bench, tmp_path: Path, files: dict[str, Any] | None, told: str
@@ -345,7 +351,7 @@ def test_a_checkpoint_that_cannot_be_made_is_told_before_anything_is_sent(
     if dry_run:  # it notes nothing
         assert bench.run("replay", to=other_topic, **keys).details["would_send"]
     else:
-        with pytest.raises(ConfigError, match=r'key "checkpoint" = .*cannot be read or made'):
+        with pytest.raises(ConfigError, match=r'key "checkpoint" = .*cannot read or create it'):
             bench.run("replay", to=other_topic, **keys)
 
     assert bench.read(other_topic) == []

@@ -46,10 +46,10 @@ def test_all_topics_that_are_missing_are_told(strict: str) -> None:
     ]
 
     with pytest.raises(
-        ConfigError, match="key \"parking_topic\" = 'no-parking': there is no such"
+        ConfigError, match="key \"parking_topic\" = 'no-parking': the topic does not"
     ):
         check("redrive", strict)
-    with pytest.raises(ConfigError, match="key \"to\" = 'none': there is no such topic"):
+    with pytest.raises(ConfigError, match="key \"to\" = 'none': the topic does not exist"):
         check("replay", strict, to="none")
 
 
@@ -70,8 +70,8 @@ def test_topics_that_are_read_must_be_there(strict: str, job: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check(job, strict, **{**keys, "topics": "none,read,misspelt"})
     assert [each.partition(",")[0] for each in caught.value.problems] == [
-        "key \"topics\": there is no topic 'none'",
-        "key \"topics\": there is no topic 'misspelt'",
+        "key \"topics\": topic 'none' does not exist",
+        "key \"topics\": topic 'misspelt' does not exist",
     ]
 
     check(job, strict, **keys)
@@ -113,7 +113,9 @@ def test_a_topic_that_brokers_hear_of_just_now_is_not_missed(
 def test_brokers_that_give_no_answer_are_named(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_check, "_REQUEST_S", 2.0)
 
-    with pytest.raises(RuntimeError, match=r"servers = 127\.0\.0\.1:1 gives .*Connection refused"):
+    with pytest.raises(
+        RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: .*Connection refused"
+    ):
         check(job, "127.0.0.1:1", **({"to": "t"} if job == "replay" else {}))
 
 
@@ -157,4 +159,4 @@ def test_brokers_that_do_not_tell_what_they_do_are_believed(
     with caplog.at_level(logging.WARNING):
         check("replay", strict, to="none")
 
-    assert "topics that are not there: none" in "\n".join(caplog.messages)
+    assert "topics that do not exist: none" in "\n".join(caplog.messages)

@@ -134,7 +134,7 @@ def test_tuning_of_the_jvm_client_is_left_out_with_one_warning() -> None:
         found = only(options)
     assert found == {"fetch.min.bytes": "5"}
     assert [str(each.message) for each in caught] == [
-        "only the JVM client has these options, they are ignored: kafka.max.poll.records, "
+        "only the JVM client has these options, so they are ignored: kafka.max.poll.records, "
         "kafka.metric.reporters, kafka.sasl.oauthbearer.jwks.endpoint.url"
     ]
 

@@ -123,7 +123,7 @@ def test_without_any_it_is_said_how_to_get_one() -> None:
         find_java()
 
     told = str(info.value)
-    assert told.startswith("Spark needs Java 17 or newer. Found: none at all.")
+    assert told.startswith("Spark needs Java 17 or newer. Found: none.")
     for words in ("apt-get install openjdk-17", "dnf install", "brew install", "JAVA_HOME"):
         assert words in told
 
@@ -139,6 +139,6 @@ def test_what_does_not_fit_is_told(machine: Path, monkeypatch: pytest.MonkeyPatc
         find_java()
 
     told = str(info.value)
-    assert f"JAVA_HOME: {gone}, no Java that runs" in told
-    assert f"PATH: {broken}, no Java that runs" in told
+    assert f"JAVA_HOME: {gone}, no working Java" in told
+    assert f"PATH: {broken}, no working Java" in told
     assert f"{old}, Java 11" in told

@@ -218,5 +218,5 @@ def test_the_first_batch_begins_where_its_plan_says() -> None:
 
 @pytest.mark.parametrize("text", ["v2\n{}\n{}", "v1\n{}", "v1\n{}\n{}\n{}"])
 def test_a_plan_in_another_form_is_an_error(text: str) -> None:
-    with pytest.raises(RuntimeError, match="offsets/0 is of a form that is not known here"):
+    with pytest.raises(RuntimeError, match="offsets/0 has an unknown format"):
         undone(checkpoint(0, text))

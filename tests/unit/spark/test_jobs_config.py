@@ -182,7 +182,7 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         (
             "mirror",
             {"sink.transactional": True, "sink.transactionalIdPrefix": "x", "kafka.acks": "1"},
-            "wants an idempotent producer",
+            "needs an idempotent producer",
         ),
         ("replay", {"sink.transactional": True}, "only streams have transactions"),
         ("redrive", {"parking_topic": "a.dlq"}, "records would go round"),

@@ -145,7 +145,7 @@ def test_a_summary_with_many_partitions_is_cut_but_not_as_json(tmp_path: Path) -
     for partition in range(50):
         summary.cover("a", partition, 0, 1)
 
-    assert "and 30 partitions more" in summary.lines()[-1]
+    assert "and 30 more partitions" in summary.lines()[-1]
     summary.write(str(tmp_path / "s.json"))
     document = json.loads((tmp_path / "s.json").read_text())
     assert len(document["offsets"]["a"]) == 50

@@ -100,7 +100,7 @@ def test_jobs_that_begin_after_somebody_asked_are_cancelled_too(run: Run) -> Non
 def test_work_is_not_begun_when_somebody_has_asked(run: Run) -> None:
     run.stop.ask()
 
-    with pytest.raises(Stopped, match="stopped before this was begun: counting"):
+    with pytest.raises(Stopped, match="stopped before the start of: counting"):
         run.watched("counting", lambda: pytest.fail("it was begun"))
 
 
@@ -152,7 +152,7 @@ def test_queries_are_planned_with_the_python_of_the_workers(
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
     config = load(JOBS["profile"], None, {**GIVEN, "master": "yarn"}, {})
 
-    with pytest.raises(ConfigError, match="unpacked in this working directory") as raised:
+    with pytest.raises(ConfigError, match="unpack a packed environment in this") as raised:
         _settings(config, False)
     (tmp_path / "environment" / "bin").mkdir(parents=True)
     (tmp_path / "environment" / "bin" / "python").symlink_to(sys.executable)
@@ -223,7 +223,7 @@ def test_what_cannot_be_put_away_hides_nothing(run: Run) -> None:
     run.end()
 
     assert done == [1]
-    assert run.summary.warnings == ["not all could be put away: the JVM is gone"]
+    assert run.summary.warnings == ["a cleanup at the end of the job failed: the JVM is gone"]
 
 
 def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:

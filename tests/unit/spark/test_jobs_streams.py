@@ -52,7 +52,7 @@ def test_a_query_whose_spark_has_ended_is_not_waited_for(fails: bool, jvm_dies: 
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=query))
     run = Run(spark, load(JOBS["mirror"], None, GIVEN, {}), Progress(1, io.StringIO()))
 
-    with pytest.raises(RuntimeError, match="Spark has ended under the job") as raised:
+    with pytest.raises(RuntimeError, match="Spark ended while the job was running") as raised:
         finish(run, query)
 
     assert query.waited == 3

@@ -52,7 +52,9 @@ def test_batches_become_not_null() -> None:
 def test_null_in_a_column_that_is_not_null_is_an_error() -> None:
     given = pa.record_batch({"value": pa.array([b"x", None], pa.binary())})
 
-    with pytest.raises(ValueError, match="column value is not null, but row 1 of a batch of 2"):
+    with pytest.raises(
+        ValueError, match="column value is NOT NULL, but it is null in row 1 of a b"
+    ):
         Projection(VALUE).finish(given)
 
 
@@ -60,7 +62,7 @@ def test_null_in_a_column_that_is_not_null_is_an_error() -> None:
     ("fields", "expected"),
     [
         ([("Key", BinaryType())], "no column 'Key'; did you mean key?"),
-        ([("payload", BinaryType())], "no column 'payload', but key, value, topic"),
+        ([("payload", BinaryType())], "no column 'payload'; the columns are key, value, topic"),
         ([("partition", LongType())], "column partition is int, not bigint"),
         ([("offset", IntegerType())], "column offset is bigint, not int"),
         ([("key", BinaryType()), ("key", BinaryType())], "column key is there twice"),

@@ -158,7 +158,7 @@ def test_what_is_before_the_end_and_never_comes_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = task(MadeUp(), monkeypatch, failOnDataLoss="false")
-    with pytest.raises(TimeoutError, match=r"a \[0\]: nothing came from offset 0 on"):
+    with pytest.raises(TimeoutError, match=r"a \[0\]: no record of the offsets 0 to "):
         run(made)
 
 

@@ -6,9 +6,9 @@
 - ``redrive``: a dead letter topic back to where its records came from
 - ``profile``: what topics hold, as tables and a chart
 
-From bottom to top: `fields` has the types of values and `config` the keys of each job, `checks`
-compares keys with one another, `load` reads them. `report` counts and prints, `log` keeps Spark's
-standard error, `session` starts Spark, `streams` watches over queries, and `stopping` is their
-source, which ends on request. Each job has a module of its name; `command` is the command line.
-Spark is imported only when a job runs, so that mistakes in a configuration show at once.
+From bottom to top: `fields` has the types of values, `config` the keys of each job. `checks`
+compares keys with one another, `load` reads a configuration. `report` counts and prints, `log`
+keeps Spark's log, `session` starts Spark. `streams` watches queries; their source, `stopping`,
+ends them on request. Then each job has a module, and `command` is the command line. Spark is
+imported only when a job runs, so that the command reports mistakes in a configuration at once.
 """

@@ -1,4 +1,4 @@
-"""The job ``archive``: topics to Parquet, by topic and date."""
+"""The job ``archive``: writes topics to Parquet, by topic and date."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENVELOPE = ("message_id", "trace_id", "message_type", "sent_time", "body")
 
 
 def run(run: Run[Archive]) -> Summary:
-    """Archive what there is, or until asked to stop."""
+    """Archive the existing records, or run until a stop is requested."""
     finish(run, begin(run))
     return run.summary
 
@@ -66,7 +66,7 @@ def begin(run: Run[Archive]) -> StreamingQuery:
 
 
 def _rows(run: Run[Archive]) -> tuple[DataFrame, list[str]]:
-    """What is written, and the columns that become folders."""
+    """The rows to write, and the columns that become folders."""
     from pyspark.sql import functions as F
 
     config = run.config
@@ -80,7 +80,7 @@ def _rows(run: Run[Archive]) -> tuple[DataFrame, list[str]]:
     columns = [*(RECORD if config.keep_raw else ()), *PLACE]
     folders = ["topic", "date"]
     if not plain:
-        # Bad records lie in folders of their own: whoever reads status=good never sees them.
+        # Bad records have their own folders, so readers of status=good never see them.
         status = F.when(F.col("error").isNull(), "good").otherwise("bad")
         records = records.withColumn("status", status)
         columns += ["error", *(_ENVELOPE if config.decode != "none" else ())]

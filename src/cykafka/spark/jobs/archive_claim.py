@@ -1,7 +1,7 @@
-"""Whose an archive is: a note in its folder says which checkpoint writes there, and in what form.
+"""The owner of an archive: a note in its folder names the checkpoint and the form of the files.
 
-Two checkpoints in one folder lose records where Spark's log is kept, since it knows micro-batches
-by their numbers; folders of two forms cannot be read together.
+Spark's log in the folder knows micro-batches by number. So two checkpoints that write to one
+folder would lose records. Folders of two forms could not be read together.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTE", "Claim"]
 
-# Spark, pyarrow and others take no file for data whose name begins with an underscore.
+# Spark, pyarrow and other readers skip files whose names begin with an underscore.
 NOTE = "_cykafka.json"
 _LOG = "_spark_metadata"
 _ZONE = "spark.sql.session.timeZone"
 
 
 class Claim:
-    """What a run has to say of an archive's folder, and what the note there says.
+    """A run's claim to an archive's folder, checked against the note in the folder.
 
     Parameters
     ----------
     run : Run
     folder : Folder
-        The archive.
+        The archive's folder.
     folders : list of str
         The columns that become folders.
     """
@@ -49,12 +49,12 @@ class Claim:
         }
 
     def check(self) -> None:
-        """Look at the folder before the query starts.
+        """Check the folder before the query starts.
 
         Raises
         ------
         ConfigError
-            The archive is of another checkpoint, has another form, or cannot be read.
+            The archive belongs to another checkpoint, has another form, or cannot be read.
         """
         with naming("path", self._path):
             names = {name for name in self._folder.names() if not name.startswith(".")}
@@ -64,7 +64,7 @@ class Claim:
         if note is not None:
             self._check_note(note)
             return
-        # An archive without a note: one that is older than notes are, or whose note was removed.
+        # An archive without a note: an older version wrote it, or somebody removed the note.
         if _LOG in names and not any(self._state.names("offsets")):
             raise self._foreign()
         top = self._form["folders"][0]
@@ -73,23 +73,23 @@ class Claim:
             raise self._other_folders(sorted(others))
 
     def make(self) -> None:
-        """Make the folder, if it is not there.
+        """Create the folder, if it does not exist.
 
         Raises
         ------
         ConfigError
-            It cannot be made.
+            The folder cannot be created.
         """
         with naming("path", self._path):
             self._folder.make()
 
     def take(self) -> None:
-        """Write the note if there is none; the query has been started, so its checkpoint is there.
+        """Write the note if there is none. The query has started, so its checkpoint has its id.
 
         Raises
         ------
         ConfigError
-            Another query has been faster, or nothing can be written there.
+            Another query wrote its note first, or the folder is not writable.
         """
         if self._folder.exists(NOTE):
             self._check_note(self._note())
@@ -99,7 +99,7 @@ class Claim:
             self._folder.write(NOTE, json.dumps(note, indent=1) + "\n")
 
     def _query(self) -> str | None:
-        """The identity of the checkpoint's query, for ever the same; None before its first run."""
+        """The permanent id of the checkpoint's query; None before its first run."""
         if not self._state.exists("metadata"):
             return None
         return str(json.loads(self._state.read("metadata"))["id"])
@@ -111,24 +111,24 @@ class Claim:
         except (ValueError, KeyError, TypeError):
             raise ConfigError(
                 [
-                    f'key "path" = {self._path!r}: its file {NOTE} cannot be understood; remove '
-                    "it if this job is the only one that writes there"
+                    f'key "path" = {self._path!r}: its file {NOTE} is malformed; remove it if '
+                    "only this job writes to the archive"
                 ]
             ) from None
 
     def _check_kind(self, names: set[str]) -> None:
-        # Readers that know Spark's log see only what is in it.
+        # Readers that use Spark's log see only the files that it lists.
         by_log = self._form["file_names"] == "spark"
         if by_log and names and _LOG not in names:
-            words = 'there are files that are not of an archive with file_names = "spark"'
+            words = 'it has files that are not of an archive with file_names = "spark"'
         elif not by_log and _LOG in names:
             words = (
-                'it is an archive with file_names = "spark", whose readers would not see other '
-                "files"
+                'it is an archive with file_names = "spark", whose readers would not see files '
+                "with other names"
             )
         else:
             return
-        raise ConfigError([f'key "path" = {self._path!r}: {words}; take another folder'])
+        raise ConfigError([f'key "path" = {self._path!r}: {words}; use another folder'])
 
     def _check_note(self, note: dict[str, Any]) -> None:
         if note["query"] != self._query():
@@ -139,21 +139,21 @@ class Claim:
             raise ConfigError(
                 [
                     f'key "{_ZONE}" = {self._form["time_zone"]!r}: the dates of "path" = '
-                    f"{self._path!r} are of {note['time_zone']!r}; leave it so, or take another "
-                    "path and checkpoint"
+                    f"{self._path!r} are in {note['time_zone']!r}; set that time zone, or use "
+                    "another path and checkpoint"
                 ]
             )
 
     def _foreign(self) -> ConfigError:
         words = (
             f'key "checkpoint" = {self._checkpoint!r}: "path" = {self._path!r} was archived with '
-            "another one, and an archive has one checkpoint for ever; take that one, or another "
-            "path"
+            "another checkpoint, and an archive keeps one checkpoint forever; use that "
+            "checkpoint, or another path"
         )
         if self._form["file_names"] == "deterministic":
             words += (
-                f". If that one is lost, remove {NOTE} there, and begin behind what is archived "
-                "(source.startingOffsets)"
+                f". If that checkpoint is lost, remove {NOTE} from the path and start after the "
+                "archived offsets (source.startingOffsets)"
             )
         return ConfigError([words])
 
@@ -163,9 +163,8 @@ class Claim:
 
         return ConfigError(
             [
-                f'key "path" = {self._path!r}: its folders are {named(there)}, and with these '
-                f"keys they would be {named(self._form['folders'])}, which nobody could read "
-                'together; leave "decode" and "schema" as they were, or take another path and '
-                "checkpoint"
+                f'key "path" = {self._path!r}: its folders are {named(there)}, but with these '
+                f"keys they would be {named(self._form['folders'])}, and readers need one kind; "
+                'keep "decode" and "schema" as they were, or use another path and checkpoint'
             ]
         )

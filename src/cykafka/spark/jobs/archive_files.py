@@ -1,4 +1,4 @@
-"""Files of an archive whose names tell their offsets, each offset in one of them."""
+"""Files of an archive with their offsets in their names; each offset is in one file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["File", "Files", "Undone", "file_name", "undone"]
 
-# Spark, pyarrow and others pass over files whose names begin like this, as topics' names may. No
-# topic's name has the sign that is put before these, and it means nothing to paths or patterns.
+# Spark, pyarrow and other readers skip files whose names begin with these characters, but names of
+# topics may. Such file names get a sign in front, which has no meaning in topics, paths, patterns.
 _HIDDEN = ("_", ".")
 _SIGN = "+"
 _NAME = re.compile(
@@ -32,14 +32,14 @@ _MOST_FOLDERS = 1000
 
 
 def file_name(topic: str, partition: int, start: int, end: int) -> str:
-    """What a file with these offsets of a partition is called."""
+    """The name of a file with these offsets of a partition."""
     sign = _SIGN if topic.startswith(_HIDDEN) else ""
     return f"{sign}{topic}-{partition}-{start}-{end}.parquet"
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a micro-batch, and the first and the last offset in it."""
+    """A file of a micro-batch. `start` and `end` are its first and last offset."""
 
     folder: str
     name: str
@@ -51,22 +51,24 @@ class File:
 
 @dataclass(frozen=True)
 class Undone:
-    """A micro-batch that was planned and not committed, so that it is done again: its number, and
-    the first and the last offset of each partition."""
+    """A planned micro-batch without a commit, which Spark repeats.
+
+    `spans` has the first and the last offset of each partition.
+    """
 
     number: int
     spans: dict[Partition, tuple[int, int]]
 
 
 def undone(checkpoint: Folder) -> Undone | None:
-    """What a checkpoint says is done again when its query starts, if anything."""
+    """The micro-batch that a query repeats when it starts from this checkpoint, if any."""
     planned = max(_numbers(checkpoint, "offsets"), default=None)
     if planned is None or planned in _numbers(checkpoint, "commits"):
         return None
     end, start = _planned(checkpoint, planned)
     if planned > 0:
         start = _planned(checkpoint, planned - 1)[0]
-    # A partition that is new begins where it begins, which is nowhere before 0.
+    # The start of a new partition is not in the checkpoint; 0 is at or before it.
     spans = {
         each: (start.get(each, 0), behind - 1)
         for each, behind in end.items()
@@ -80,12 +82,12 @@ def _numbers(checkpoint: Folder, name: str) -> set[int]:
 
 
 def _planned(checkpoint: Folder, number: int) -> tuple[Offsets, Offsets]:
-    """Where a micro-batch ends, and where it begins if that is written with it."""
+    """The end of a micro-batch; and its start, or {} if the end does not carry it."""
     version, *lines = checkpoint.read(f"offsets/{number}").splitlines()
-    # After the version there is a line of Spark's own, then one for each source: here one.
+    # After the version come a line of Spark's own and one line for each source: here one.
     if version != "v1" or len(lines) != 2:
         raise RuntimeError(
-            f"{checkpoint.address}/offsets/{number} is of a form that is not known here; leave "
+            f"{checkpoint.address}/offsets/{number} has an unknown format; keep "
             "spark.sql.streaming.offsetLog.formatVersion at 1"
         )
     end, start = take_start(json.loads(lines[1]))
@@ -97,19 +99,19 @@ _Found: TypeAlias = dict[Partition, list[tuple[str, int, int]]]
 
 
 class Files:
-    """Writes micro-batches as files with names that tell their offsets.
+    """Writes micro-batches as files with their offsets in their names.
 
-    Spark writes a batch to a staging folder beside the archive, a file for each partition and
-    date; they are renamed when the batch is complete. A batch that is done again, since a crash
-    came before its commit, replaces what its first attempt has left; which one that is, and which
-    offsets are its own, is known by the checkpoint. No other batch replaces anything. So whoever
-    lists the folder sees each offset once, and what is committed stays.
+    Spark writes a batch to a staging folder beside the archive, with a file for each partition and
+    date. When the batch is complete, the files are renamed into the archive. If a crash came
+    before a batch's commit, the repeated batch replaces the files of its first attempt. The
+    checkpoint says which batch that is and which offsets it has. No other batch replaces files. So
+    readers that list the folder see each offset once, and committed files stay.
 
     Parameters
     ----------
     run : Run
     folder : Folder
-        The archive.
+        The archive's folder.
     folders : list of str
         The columns that become folders.
     claim : Claim
@@ -124,11 +126,11 @@ class Files:
         self._folders = folders
         self._claim = claim
         self._compression = config.compression
-        # A folder of this job's own: others may keep things beside it.
+        # Use a subfolder for this job: the staging folder may have other content.
         staging = config.staging or folder.address.rstrip("/") + ".unfinished"
         job = hashlib.sha256(str(config.checkpoint).encode()).hexdigest()[:16]
         self._staging = Folder(run.spark, f"{staging.rstrip('/')}/cykafka-{job}")
-        self._staging.delete()  # what a crash has left
+        self._staging.delete()  # a crash may have left files
         self._undone = undone(Folder(run.spark, config.checkpoint))
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
@@ -141,9 +143,9 @@ class Files:
         moves, there = self._staged(staged)
         if there != count:
             raise RuntimeError(
-                f"the micro-batch has {count} records, and {there} of them are in the files that "
-                f"were written to {staged}: does each worker reach the same file system as the "
-                "driver, and does nobody else delete there?"
+                f"the micro-batch has {count} records, but only {there} of them are in the files "
+                f"in {staged}: check that all workers and the driver use the same file system, "
+                "and that no other program deletes files there"
             )
         if moves:
             self._claim.take()
@@ -158,7 +160,7 @@ class Files:
         self._staging.delete()
 
     def _stage(self, batch: DataFrame, staged: str) -> int:
-        """Have the batch written to the staging folder; returns how many records it has."""
+        """Write the batch to the staging folder and return its number of records."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -170,10 +172,10 @@ class Files:
         return int(seen.get.get("count") or 0)
 
     def _staged(self, staged: str) -> tuple[list[tuple[str, File]], int]:
-        """The files of a batch and what they will be called, and how many records they have.
+        """The staged files of a batch with their final names, and their number of records.
 
-        That takes a pass over the column `offset`, of files that have just been written; the
-        offsets of the batch are known without, but not those of each date.
+        This reads the column `offset` of the files. The offsets of the batch are known without it,
+        but those of each date are not.
         """
         from pyspark.sql import functions as F
 
@@ -201,8 +203,13 @@ class Files:
         return moves, there
 
     def _clear(self, files: set[File], number: int) -> None:
-        """Make way for the files of a batch: what its first attempt has left is deleted, or will
-        be replaced; whatever else holds offsets of it is an error."""
+        """Delete the files that the batch's first attempt left, except those to be replaced.
+
+        Raises
+        ------
+        RuntimeError
+            Another file has offsets of the batch.
+        """
         again = self._undone is not None and self._undone.number == number
         own = self._undone.spans if self._undone is not None and again else {}
         spans: dict[tuple[str, str, int], tuple[int, int]] = {}
@@ -211,10 +218,10 @@ class Files:
             low, high = spans.get(place, (file.start, file.end))
             spans[place] = min(low, file.start), max(high, file.end)
         names = {(file.folder, file.name) for file in files}
-        # Nothing is deleted before all has been looked at: a refusal leaves the archive as it is.
+        # Delete only after all checks, so that an error leaves the archive unchanged.
         gone: list[str] = []
         for (folder, topic, partition), (low, high) in spans.items():
-            # What was planned, not what was read: records may have been compacted away since.
+            # Use the planned offsets, too: compaction may have removed records since then.
             first, last = own.get((topic, partition), (low, high))
             first, last = min(first, low), max(last, high)
             found, left = self._look(folder), []
@@ -224,9 +231,9 @@ class Files:
                 elif not again or start < first or end > last:
                     raise RuntimeError(
                         f"{folder}/{name} holds offsets that this run would write again ({first} "
-                        f"to {last} of {topic} [{partition}]): was the topic made anew, or was "
-                        "the checkpoint lost? Take another path (and checkpoint), or begin "
-                        "behind what is archived"
+                        f"to {last} of {topic} [{partition}]): probably the topic was created "
+                        "again, or the checkpoint was lost. Use another path and checkpoint, or "
+                        "start after the archived offsets (source.startingOffsets)"
                     )
                 elif (folder, name) not in names:
                     gone.append(f"{folder}/{name}")
@@ -235,7 +242,7 @@ class Files:
             self._folder.delete(name)
 
     def _look(self, folder: str) -> _Found:
-        """What is in a folder; known after the first time, since nobody else writes there."""
+        """The archive's files in a folder. They are cached, because only this job writes there."""
         found = self._found.pop(folder, None)
         if found is None:
             found = {}
@@ -245,16 +252,16 @@ class Files:
                     place = match["topic"], int(match["partition"])
                     span = name, int(match["start"]), int(match["end"])
                     found.setdefault(place, []).append(span)
-        self._found[folder] = found  # the one that was asked for last is the last
+        self._found[folder] = found  # the folder that was used last is last
         return found
 
     def _remember(self, files: set[File]) -> None:
-        """Note what has been added."""
+        """Add new files to the cache."""
         for file in sorted(files, key=lambda file: file.start):
             there = self._found[file.folder].setdefault((file.topic, file.partition), [])
             start = file.start
             if there and there[-1][2] + 1 == start:
-                start = there.pop()[1]  # a run of files is as one: batches without end
+                start = there.pop()[1]  # merge adjacent files, so that the cache stays small
             there.append((file.name, start, file.end))
         while len(self._found) > _MOST_FOLDERS:
             folder = next(iter(self._found))

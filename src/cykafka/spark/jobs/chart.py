@@ -1,4 +1,4 @@
-"""Bars: in text, as SVG, in a page."""
+"""Bar charts as text, as SVG, and in an HTML page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 500
 
 
 def bar(share: float, width: int = 20) -> str:
-    """A bar of text: `share` (0 to 1) of `width` places, to an eighth of one."""
+    """A bar of text: `share` (0 to 1) of `width` characters, to an eighth of a character."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
@@ -56,12 +56,12 @@ def svg(title: str, rows: list[tuple[str, int]]) -> str:
 
 
 def _short(label: str, most: int = 36) -> str:
-    # Both ends: names of topics begin alike, and partitions stand at the end.
+    # Keep both ends: topics often begin alike, and the partition is at the end.
     return label if len(label) <= most else f"{label[:12]}…{label[-(most - 13) :]}"
 
 
 def html(title: str, report: list[str], drawn: str) -> str:
-    """A page with a report in lines of text, and a drawing."""
+    """An HTML page with a drawing and the lines of a report."""
     name = escaping.escape(title)
     body = escaping.escape("\n".join(report))
     return (

@@ -1,8 +1,8 @@
-"""Whose a checkpoint is: a note in its folder says which job goes on there, and where it sends.
+"""The owner of a checkpoint: a note in its folder names the job and the target.
 
-Spark goes on wherever the checkpoint it is given says. With that of another job, or of the same
-job with another target, all that is before would silently never be done; and a query that fails
-may have left its plans there, which the right job cannot carry out.
+Spark resumes at the position in any checkpoint. With the checkpoint of another job or target, it
+would silently skip everything before that position. And if the wrong query failed, it could leave
+plans in the checkpoint that the right job cannot run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NOTE = "cykafka.json"
 
 
 def claim_checkpoint(run: Run[StreamConfig]) -> None:
-    """See that the checkpoint is new, or this job's; note whose it is, but for a dry run.
+    """Check that the checkpoint is new or belongs to this job; write its note unless a dry run.
 
     Raises
     ------
     ConfigError
-        It is of another query, or cannot be made.
+        The checkpoint belongs to another job or target, or cannot be created.
     """
     with naming("checkpoint", run.config.checkpoint):
         _claim(run, Folder(run.spark, run.config.checkpoint))
@@ -40,7 +40,7 @@ def claim_checkpoint(run: Run[StreamConfig]) -> None:
 def _claim(run: Run[StreamConfig], folder: Folder) -> None:
     own = _own(run)
     found = _note(folder)
-    if any(folder.names("offsets")):  # else nothing was planned, and there is nothing to lose
+    if any(folder.names("offsets")):  # else no micro-batch was planned, so no position can be lost
         _check(run, found, own)
     if found != own and not run.config.is_dry_run:
         folder.make()
@@ -48,7 +48,7 @@ def _claim(run: Run[StreamConfig], folder: Folder) -> None:
 
 
 def _own(run: Run[StreamConfig]) -> dict[str, Any]:
-    """What the note of this job says: its name first, which differs most."""
+    """The content of this job's note. The job's name is first, because it is compared first."""
     config = run.config
     own: dict[str, Any] = {"job": config.job}
     if isinstance(config, Archive):
@@ -62,7 +62,7 @@ def _own(run: Run[StreamConfig]) -> dict[str, Any]:
 
 
 def _note(folder: Folder) -> dict[str, Any] | None:
-    """What the note says; None if there is none that can be understood."""
+    """The content of the checkpoint's note; None if the note is missing or invalid."""
     if not folder.exists(NOTE):
         return None
     with suppress(ValueError):
@@ -73,7 +73,7 @@ def _note(folder: Folder) -> dict[str, Any] | None:
 
 
 def _check(run: Run[StreamConfig], found: dict[str, Any] | None, own: dict[str, Any]) -> None:
-    # The archive's own note names this query: that was looked at before.
+    # If the archive has a note, the archive's claim has already checked that it names this query.
     config = run.config
     known = isinstance(config, Archive) and Folder(run.spark, config.path).exists(ARCHIVE_NOTE)
     if found is None:
@@ -81,25 +81,25 @@ def _check(run: Run[StreamConfig], found: dict[str, Any] | None, own: dict[str, 
             return
         raise _refused(
             run,
-            f"a streaming query has begun it, and no {NOTE} in it says whose; if it was this job, "
-            f"write {json.dumps(own)} there",
+            f"a streaming query has used it, but it has no valid file {NOTE} that names the job; "
+            f"if it was this job, write {json.dumps(own)} to that file",
         )
     for name, value in own.items():
-        if found.get(name) == value or (name == "path" and known):  # it was moved
+        if found.get(name) == value or (name == "path" and known):  # the archive was moved
             continue
-        words = f"it is of the job {found.get('job')}"
+        words = f"it belongs to the job {found.get('job')}"
         if name != "job":
-            words += f" with {name} = {found.get(name)!r}, and this one has {value!r}"
+            words += f" with {name} = {found.get(name)!r}, but this job has {value!r}"
         raise _refused(run, words)
 
 
 def _refused(run: Run[StreamConfig], words: str) -> ConfigError:
-    advice = "take another folder"
-    if not isinstance(run.config, Archive):  # which has one checkpoint for ever
-        advice += ", or delete it to begin anew"
+    advice = "use another folder"
+    if not isinstance(run.config, Archive):  # an archive keeps one checkpoint forever
+        advice += ", or delete this one to start from the beginning"
     return ConfigError(
         [
-            f'key "checkpoint" = {run.config.checkpoint!r}: {words}. It would go on where that '
-            f"one is, and never do what is before: {advice}"
+            f'key "checkpoint" = {run.config.checkpoint!r}: {words}. With it, this job would '
+            f"resume at another job's position and skip all records before: {advice}"
         ]
     )

@@ -1,4 +1,4 @@
-"""Errors of the configuration, and errors of Spark in few words."""
+"""Errors of a configuration, and short texts of Spark's errors."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _NOISE = re.compile(
 
 
 def explained(error: BaseException) -> str:
-    """One paragraph that names the cause of an error, whatever Spark has wrapped around it."""
+    """One paragraph that names the cause of an error, without Spark's wrapping."""
     words = str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in ("pyspark", "pyarrow", "py4j"):
         return f"{words}: pip install 'cykafka[spark]'"
-    # What Python raised in a worker is told last in the trace that Spark quotes.
+    # In the traceback that Spark quotes, the last error is the one that a Python worker raised.
     python = [
         match
         for match in _PYTHON.finditer(words)
@@ -71,7 +71,7 @@ def _one_line(words: str) -> str:
 
 
 def told_by_spark(error: BaseException) -> str:
-    """What Spark says of a query or a condition: its sentence, without plans and codes."""
+    """Spark's error about a query or a condition, without plans and error codes."""
     words = _CLASS.sub("", str(error)).split("== SQL")[0].split(";\n")[0]
     words = re.sub(r"\s*SQLSTATE: \w+;?", "", words)
     return _one_line(words)

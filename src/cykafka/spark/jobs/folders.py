@@ -1,4 +1,4 @@
-"""Folders of whatever file system Spark reaches, by Hadoop's classes in the JVM."""
+"""Folders of any file system that Spark can reach, by Hadoop's classes in the JVM."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Folder", "naming"]
 
 @contextmanager
 def naming(key: str, address: str) -> Iterator[None]:
-    """Tell errors of a folder as mistakes of the key that says where it is."""
+    """Turn a folder's OSError into a ConfigError that names the folder's key."""
     try:
         yield
     except OSError as error:
-        told = f"it cannot be read or made: {error}"
+        told = f"cannot read or create it: {error}"
         raise ConfigError([f'key "{key}" = {address!r}: {told}']) from error
 
 
 class Folder:
-    """A folder, and what is in it by paths relative to it.
+    """A folder; methods take paths relative to it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Folder:
     Raises
     ------
     OSError
-        There is no such file system, or it cannot be reached.
+        The file system does not exist, or cannot be reached.
     """
 
     def __init__(self, spark: SparkSession, address: str) -> None:
@@ -53,8 +53,8 @@ class Folder:
             raise OSError(explained(error)) from error
         self._root = self._fs.makeQualified(self._root)
         uri = self._root.toUri()
-        # A local file is renamed by the kernel, at once and over what is there; Hadoop would do it
-        # in two steps, and keep sums of the old content beside the new one.
+        # Rename local files with os.replace, which replaces a target atomically. Hadoop would take
+        # two steps, and keep a checksum file of the old content.
         self._local = str(uri.getPath()) if uri.getScheme() == "file" else None
         self.address = str(self._root.toString())
 
@@ -62,11 +62,11 @@ class Folder:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
 
     def exists(self, name: str = "") -> bool:
-        """Whether there is such a file or folder."""
+        """Whether this file or folder exists."""
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, name: str = "") -> Iterator[str]:
-        """The names of what is in it, in no order; none if it does not exist."""
+        """The names of the folder's entries, in no order; empty if the folder does not exist."""
         if self._local is not None:
             try:
                 yield from os.listdir(os.path.join(self._local, name))
@@ -79,12 +79,12 @@ class Folder:
                 yield str(status.getPath().getName())
 
     def make(self, name: str = "") -> None:
-        """Make a folder and those above it, if they are not there.
+        """Create a folder and its parents, if they do not exist.
 
         Raises
         ------
         OSError
-            It cannot be made.
+            The folder cannot be created.
         """
         if self._local is not None:
             os.makedirs(os.path.join(self._local, name), exist_ok=True)
@@ -95,10 +95,10 @@ class Folder:
         except Exception as error:  # of Java
             raise OSError(explained(error)) from error
         if not made:
-            raise OSError(f"{path.toString()} cannot be made")
+            raise OSError(f"cannot create {path.toString()}")
 
     def take(self, source: Folder, from_name: str, name: str) -> None:
-        """Move a file of another folder of the same file system here, over one that is there."""
+        """Move a file from another folder of the same file system here, and replace a target."""
         if self._local is not None and source._local is not None:
             target = os.path.join(self._local, name)
             os.replace(os.path.join(source._local, from_name), target)
@@ -113,19 +113,21 @@ class Folder:
             return
         if self._fs.rename(origin, target):
             return
-        # Some rename over what is there, and some want it deleted first.
+        # Some file systems replace a target; others need it deleted first.
         if self._fs.exists(origin) and self._fs.exists(target):
             self._fs.delete(target, False)
             if self._fs.rename(origin, target):
                 return
         raise OSError(
-            f"{origin.toString()} could not be renamed to {target.toString()}: is it there, and "
-            "on the same file system?"
+            f"cannot rename {origin.toString()} to {target.toString()}: check that it exists, "
+            "and that both are on the same file system"
         )
 
     def _context(self) -> Any:
-        """What renames at once and over what is there; None for file systems that Hadoop knows no
-        such class of, as Spark itself, too, makes do without it."""
+        """Hadoop's FileContext, which replaces a target atomically.
+
+        None for file systems without one. Spark itself does without it there, too.
+        """
         try:
             return self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
                 self._root.toUri(), self._fs.getConf()
@@ -138,14 +140,14 @@ class Folder:
             return None
 
     def copy(self, other: Folder) -> None:
-        """Copy all that is in it, if it exists, to another one, which must not."""
+        """Copy the folder, if it exists, to `other`, which must not exist."""
         if self.exists():
             self._jvm.org.apache.hadoop.fs.FileUtil.copy(
                 self._fs, self._root, other._fs, other._root, False, self._fs.getConf()
             )
 
     def delete(self, name: str = "") -> None:
-        """Delete a file, or a folder with all that is in it, if it exists."""
+        """Delete a file, or a folder with its contents, if it exists."""
         self._fs.delete(self._path(name), True)
 
     def read(self, name: str) -> str:
@@ -157,7 +159,7 @@ class Folder:
             stream.close()
 
     def write(self, name: str, words: str) -> None:
-        """Write a file, which is there as a whole or not at all."""
+        """Write a file atomically: readers see the whole file or none."""
         beside = f".{name}.new"
         if self._local is not None:
             with open(os.path.join(self._local, beside), "w", encoding="utf-8") as file:

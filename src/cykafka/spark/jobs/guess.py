@@ -1,4 +1,4 @@
-"""What values seem to be, by a look at some of them."""
+"""Guess the format of values from a sample."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _MANY_FIELDS = 200
 
 
 def guess(values: Iterable[bytes | None], headers: Iterable[str] = ()) -> dict[str, Any]:
-    """What most of some values are.
+    """Guess the most frequent kind of some values.
 
     Parameters
     ----------
     values : iterable of bytes or None
     headers : iterable of str
-        The names of the headers that were seen with them.
+        The names of the records' headers.
 
     Returns
     -------
     dict
-        ``kind`` in words, ``of`` and ``sampled`` (how many of how many are of that kind), and for
-        JSON objects ``schema``, as DDL that the key ``schema`` of other jobs takes.
+        ``kind`` is the kind as text. ``sampled`` is the number of values, and ``of`` the number of
+        values of that kind. For JSON objects, ``schema`` is DDL for the key ``schema`` of other
+        jobs. ``others`` has the numbers of other kinds, if any.
     """
     kinds: Counter[str] = Counter()
     documents: list[Any] = []
@@ -108,7 +109,7 @@ def _type(values: list[Any], depth: int) -> str:
     if kinds == {dict} and depth < _DEEP and any(present):
         members = _members(present, depth + 1)
         return f"STRUCT<{', '.join(f'{_name(name)}: {kind}' for name, kind in members)}>"
-    return "STRING"  # Spark gives anything else as JSON
+    return "STRING"  # Spark reads any other JSON value as its text
 
 
 def _name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What Spark's processes write to standard error, where nobody looks at it while all goes well."""
+"""The standard error of Spark's processes, which users need to see only if a job fails."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Log"]
 
 _LAST, _WIDEST = 20, 300
 _PIECE = 1 << 20
-# So much of it is kept; a stream that goes on for weeks must not fill the disk with it.
+# The log is cut at this size, so that a stream that runs for weeks does not fill the disk.
 _MOST = 16 << 20
-# Lines of traces, which say where and not what.
+# Lines of tracebacks, which do not name the error.
 _TRACE = re.compile(r"\s|Traceback \(|\.\.\. \d+ more|$")
 _LOSS = "failOnDataLoss is false"
 _WARNING = re.compile(r"\S*/cykafka/\S+:\d+: (?:User|Runtime)Warning: (.+)")
 
 
 class Log:
-    """A file without a name, to which a JVM writes, and its Python processes by it."""
+    """A file without a name, to which a JVM and its Python processes write."""
 
     def __init__(self) -> None:
         self.file = cast(BinaryIO, tempfile.TemporaryFile("a+b"))  # noqa: SIM115
-        # What is written after the file was cut goes to its beginning, whoever writes.
+        # With O_APPEND every process writes at the beginning again after the file was cut.
         flags = fcntl.fcntl(self.file, fcntl.F_GETFL)
         fcntl.fcntl(self.file, fcntl.F_SETFL, flags | os.O_APPEND)
         self._at = 0
@@ -34,11 +34,11 @@ class Log:
         self._last: deque[str] = deque(maxlen=_LAST)
 
     def close(self) -> None:
-        """Close it; what was in it is gone."""
+        """Close the file, which deletes it."""
         self.file.close()
 
     def look(self) -> list[str]:
-        """Read what is new; returns what the source and the sink warn of in it."""
+        """Read the new lines and return the source's and the sink's warnings among them."""
         warnings = []
         while data := os.pread(self.file.fileno(), _PIECE, self._at):
             self._at += len(data)
@@ -56,12 +56,12 @@ class Log:
         return warnings
 
     def last(self) -> list[str]:
-        """The last lines, but for those of traces."""
+        """The last lines, without those of tracebacks."""
         self.look()
         return list(self._last)
 
     def first_error(self) -> str:
-        """The first line that tells of an error, or nothing."""
+        """The first line with an error, or an empty text."""
         said = os.pread(self.file.fileno(), _PIECE, 0).decode(errors="replace")
         found = (line.strip() for line in said.splitlines())
         return next((line for line in found if "rror" in line or "xception" in line), "")

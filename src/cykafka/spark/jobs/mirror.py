@@ -1,4 +1,4 @@
-"""The job ``mirror``: topic to topic, with an SQL transform and dead letters."""
+"""The job ``mirror``: sends records from topic to topic, with SQL transform and dead letters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["run"]
 _VIEW = "records"
 _SELECT = re.compile(r"\s*SELECT\s+(?!DISTINCT\b|ALL\b)", re.IGNORECASE)
 _COLUMNS = ("value", "key", "headers", "topic", "partition", "timestamp", "error", "source")
-# What the columns must be; a cast to the second is made of the others.
+# The types that a column may have, and the type to which it is cast.
 _TYPES = {
     "value": (("binary", "string"), "binary"),
     "key": (("binary", "string"), "binary"),
@@ -53,7 +53,7 @@ _ORIGIN = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 
 def run(run: Run[Mirror]) -> Summary:
-    """Mirror what there is, or until asked to stop."""
+    """Mirror the existing records, or run until a stop is requested."""
     from pyspark.sql import functions as F
 
     config = run.config
@@ -64,9 +64,9 @@ def run(run: Run[Mirror]) -> Summary:
     records = counted(records).withColumn("source", F.struct(*_ORIGIN))
     may_be_bad = config.decode != "none" or config.value_schema is not None
     if config.transform and may_be_bad:
-        # The transform must not see what cannot be read, and must not drop it: two ways from one
-        # source, which only a batch that is kept can go without being read twice.
-        _transformed(run.spark, config.transform, records)  # mistakes are told now
+        # The transform must neither see nor drop unreadable records. So good and bad records take
+        # two paths. Each micro-batch is persisted, so that both paths need only one read.
+        _transformed(run.spark, config.transform, records)  # reports mistakes in it now
         write = _by_batches(run, config.transform)
         finish(run, start(run, records, lambda writer: writer.foreachBatch(write)))
         return run.summary
@@ -83,7 +83,7 @@ def run(run: Run[Mirror]) -> Summary:
 
 
 def _by_batches(run: Run[Mirror], transform: str) -> Any:
-    """What writes a micro-batch whose records may be unreadable."""
+    """A function that writes a micro-batch whose records may be unreadable."""
     from pyspark.sql import Observation
 
     def write(batch: DataFrame, number: int) -> None:
@@ -112,11 +112,11 @@ def _options(run: Run[Mirror]) -> dict[str, str]:
 
 
 def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFrame:
-    """What the query makes of the records, and the column `source` of each."""
+    """The query's result for the records, with the column `source`."""
     from pyspark.errors import AnalysisException, ParseException
 
     records.createOrReplaceTempView(_VIEW)
-    # The source goes along if the query is so plain that it can.
+    # Add the column source to a plain SELECT.
     attempts = [query]
     if _SELECT.match(query):
         attempts.insert(0, _SELECT.sub("SELECT source, ", query, count=1))
@@ -127,7 +127,7 @@ def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFra
             failure = error
             continue
         if out.columns.count("source") > 1:
-            continue  # the query has it, in its own way
+            continue  # the query selects it itself
         _check(out)
         return out
     raise ConfigError([f'key "transform": {told_by_spark(failure)}'])
@@ -137,11 +137,11 @@ def _check(out: DataFrame) -> None:
     problems = []
     if "source" not in out.columns:
         problems.append(
-            'key "transform": expected the column source, too, by which a record is traced to '
-            "where it came from: select it"
+            'key "transform": the column source is missing, which traces a record to its '
+            "origin: select it, too"
         )
     if "value" not in out.columns:
-        problems.append('key "transform": expected a column value')
+        problems.append('key "transform": the column value is missing: select it')
     for field in out.schema.fields:
         kind = field.dataType.simpleString()
         if field.name not in _COLUMNS:
@@ -161,7 +161,7 @@ def _check(out: DataFrame) -> None:
 
 
 def _targets(run: Run[Mirror], rows: DataFrame) -> DataFrame:
-    """The columns that are written, and `is_bad`."""
+    """The columns to write, and `is_bad`."""
     from pyspark.sql import functions as F
 
     config = run.config

@@ -1,4 +1,4 @@
-"""The sink at a measured pace: so many records per second and task, and no more."""
+"""The sink with a rate limit: records per second in each task."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RATE", "PacedSource", "paced"]
 
-# The option with the records per second of a task.
+# The option with the limit: records per second of a task.
 RATE = "tasksrate"
 
 
 def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordBatch]:
-    """Batches, each of which comes when the one before it has had its time at `rate`.
+    """Yield batches at most at `rate` records per second.
 
-    So has the last one: another task may come after this one. Time that was lost is not made up
-    for: it would be sent faster than `rate` then.
+    Each batch waits until the time of the one before it is over. The end waits for the time of the
+    last batch, because another task may follow. A batch that comes late does not speed up the next
+    ones, because the rate would then exceed `rate`.
     """
     due = time.monotonic()
     for batch in batches:
@@ -38,10 +39,10 @@ def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordB
 
 
 class PacedSource(CyKafkaDataSource):
-    """``cykafka``, whose batch writers keep to the pace of the option `RATE`.
+    """``cykafka`` whose batch writers keep to the option `RATE`.
 
-    In the process that writes it costs nothing; a step of its own before the sink would need
-    another process, and pandas, without which Spark maps no Arrow batches.
+    The limit runs in the writing process, at no cost. A separate step before the sink would need
+    another process, and pandas, which Spark requires to map Arrow batches.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The job ``profile``: what topics hold."""
+"""The job ``profile``: shows the contents of topics as tables and a chart."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["run"]
 
 _GAPS_SHOWN = 5
 _ROWS_SHOWN = 100
-# Values to guess by come to the driver: up to so large, and so many, bytes.
+# The driver guesses from sampled values: the most bytes of one value, and of all together.
 _LARGEST = 64 * 1024
 _ROOM = 64 * 1024 * 1024
 
 
 def run(run: Run[Profile]) -> Summary:
-    """Profile what there is."""
+    """Profile the existing records."""
     began = time.monotonic()
     summary = run.summary
     read = _partitions(run)
@@ -50,13 +50,13 @@ def run(run: Run[Profile]) -> Summary:
 
 
 def _records(run: Run[Profile], columns: str, **options: str) -> DataFrame:
-    """A batch of records with these columns only: others are not even handed to Spark."""
+    """A batch of records with only these columns; the source does not build the others."""
     given = {**run.config.source_options(), **options}
     return run.spark.read.format("cykafka").schema(columns).options(**given).load()
 
 
 def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
-    """What one pass over all records tells of each partition."""
+    """The statistics of each partition, by one pass over all records."""
     from pyspark.sql import functions as F
 
     columns = (
@@ -92,12 +92,12 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
 
 
 def _there(run: Run[Profile]) -> list[tuple[str, int]]:
-    """The partitions there are, with records or without."""
+    """All partitions, with or without records."""
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source says it, too
+        warnings.simplefilter("ignore")  # the source gives the same warnings
         planner = Planner(ReadOptions.of(run.config.source_options(), "batch"))
     try:
         return planner.partitions()
@@ -106,7 +106,7 @@ def _there(run: Run[Profile]) -> list[tuple[str, int]]:
 
 
 def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """What was read of partitions, and those of which nothing was."""
+    """The rows of partitions that were read, plus rows for partitions without records."""
     names = (
         "first_offset", "last_offset", "first_ms", "last_ms", "value_min", "value_max",
         "value_percentiles",
@@ -129,9 +129,9 @@ def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> lis
 
 
 def _keys_of_topics(run: Run[Profile], partitions: list[dict[str, Any]]) -> dict[str, int]:
-    """About how many keys each topic has.
+    """The approximate number of keys in each topic.
 
-    Its partitions may share some: it is their sketches that are put together.
+    Partitions may share keys, so their sketches are merged.
     """
     from pyspark.sql import functions as F
 
@@ -147,9 +147,9 @@ def _keys_of_topics(run: Run[Profile], partitions: list[dict[str, Any]]) -> dict
 
 
 def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
-    """Where offsets are missing: compacted, or taken by marks of transactions.
+    """Find gaps in the offsets: compacted records, or transaction markers.
 
-    Only partitions that miss some are read again, and of them only the offsets.
+    This reads only the offsets, and only of partitions with missing offsets.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -188,7 +188,7 @@ def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
 
 
 def _bounds(rows: Any, start: Any) -> dict[str, str]:
-    """Options that read these partitions from `start` of each to what was its last offset."""
+    """Options that read each partition from `start` to the last offset of the first pass."""
     import json
 
     starts: dict[str, dict[str, int]] = {}
@@ -201,7 +201,7 @@ def _bounds(rows: Any, start: Any) -> dict[str, str]:
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
-        # What was there when it was first read may have been taken by retention meanwhile.
+        # Retention may have deleted records since the first pass.
         "failOnDataLoss": "false",
     }
 
@@ -231,7 +231,7 @@ def _read_assigned(run: Run[Profile], columns: str, options: dict[str, str]) -> 
 
 
 def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str, dict[str, Any]]:
-    """The sums of each topic."""
+    """The totals of each topic."""
     topics: dict[str, dict[str, Any]] = {}
     for row in partitions:
         topic = topics.setdefault(
@@ -250,7 +250,7 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
         times = [row for row in rows if row["records"]]
         topic["first_ms"] = min((row["first_ms"] for row in times), default=None)
         topic["last_ms"] = max((row["last_ms"] for row in times), default=None)
-        # The fullest partition against the mean; 1: all have equally many records.
+        # The fullest partition relative to the mean; 1: all have equally many records.
         most, mean = max(row["records"] for row in rows), topic["records"] / len(rows)
         topic["skew"] = round(most / mean, 2) if mean else None
     return topics
@@ -259,7 +259,7 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
 def _guesses(
     run: Run[Profile], partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
 ) -> None:
-    """What the newest values of each topic seem to be."""
+    """Guess the format of each topic's newest values."""
     values: dict[str, list[Any]] = {}
     names: dict[str, set[str]] = {}
     if partitions:
@@ -272,7 +272,7 @@ def _guesses(
 
 
 def _newest(run: Run[Profile], partitions: list[dict[str, Any]]) -> DataFrame:
-    """The newest records of each partition: their values, but for large ones, and headers."""
+    """Values and header names of each partition's newest records, without large values."""
     from pyspark.sql import functions as F
 
     sample = _sample(run.config.sample, partitions)
@@ -286,13 +286,13 @@ def _newest(run: Run[Profile], partitions: list[dict[str, Any]]) -> DataFrame:
 
 
 def _sample(sample: int, partitions: list[dict[str, Any]]) -> int:
-    """How many records to look at of each partition: `sample`, or as many as there is room for."""
+    """The number of records to sample per partition: `sample`, or fewer to stay below _ROOM."""
     size = sum(sample * min(row["value_bytes"] / row["records"], _LARGEST) for row in partitions)
     return sample if size <= _ROOM else max(1, int(sample * _ROOM / size))
 
 
 def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -> list[str]:
-    """The profile for people: tables and bars."""
+    """The profile as text: tables and bars."""
     head = ["topic", "partitions", "records", "bytes", "keys", "null keys", "null values",
             "missing offsets", "skew", "from", "to"]  # fmt: skip
     rows = [
@@ -342,7 +342,7 @@ def _partition_lines(partitions: list[dict[str, Any]]) -> list[str]:
         )  # fmt: skip
     out = table(head, rows)
     if len(partitions) > _ROWS_SHOWN:
-        out.append(f"  and {len(partitions) - _ROWS_SHOWN} partitions more")
+        out.append(f"  and {len(partitions) - _ROWS_SHOWN} more partitions")
     return out
 
 

@@ -1,4 +1,4 @@
-"""Columns of records on their way out: headers added, taken, and where a record came from."""
+"""Columns of outgoing records: add, remove and read headers, and the headers of dead letters."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = [
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
-# What pip_services4_kafka writes when it moves a message to its dead letters.
+# The headers that pip_services4_kafka adds to a dead letter.
 DEAD_LETTER = ("dlq_topic", "dlq_partition", "dlq_offset", "dlq_error", "dlq_attempts")
-# And what mirror adds: a dead letter has the time it was sent at, or retention would take it
-# before anybody has seen it.
+# The job mirror adds the record's time. The dead letter itself has the time of sending: with an
+# old timestamp, the topic's retention could delete it before anybody sees it.
 DEAD_LETTER_TIME = "dlq_timestamp"
 
 
 def header(name: str, value: Column) -> Column:
-    """A header with a text."""
+    """A header whose value is a text."""
     from pyspark.sql import functions as F
 
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 def with_headers(headers: Column, more: list[Column]) -> Column:
-    """Headers, null where there are none, and more behind them."""
+    """Append headers; `headers` may be null."""
     from pyspark.sql import functions as F
 
     if not more:
@@ -46,14 +46,14 @@ def with_headers(headers: Column, more: list[Column]) -> Column:
 
 
 def without(headers: Column, names: tuple[str, ...]) -> Column:
-    """Headers but for those of these names."""
+    """Remove the headers with these names."""
     from pyspark.sql import functions as F
 
     return F.filter(headers, lambda each: ~each["key"].isin(*names))
 
 
 def last_header(headers: Column, name: str) -> Column:
-    """The text of the last header of a name: whoever writes one adds it behind the others."""
+    """The text of the last header with this name: writers append the newest one."""
     from pyspark.sql import functions as F
 
     named = F.filter(headers, lambda each: each["key"] == name)
@@ -61,7 +61,7 @@ def last_header(headers: Column, name: str) -> Column:
 
 
 def dead_letter_headers(source: str, error: Column) -> list[Column]:
-    """The headers of a dead letter, of a struct `source` with where it was, and its timestamp."""
+    """The headers of a dead letter. The struct `source` has the record's origin and timestamp."""
     from pyspark.sql import functions as F
 
     return [

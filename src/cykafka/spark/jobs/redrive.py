@@ -1,4 +1,4 @@
-"""The job ``redrive``: a dead letter topic back to where its records came from."""
+"""The job ``redrive``: sends dead letters back to the topics that they came from."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def run(run: Run[Redrive]) -> Summary:
-    """Redrive what there is, or until asked to stop."""
+    """Redrive the existing records, or run until a stop is requested."""
     from pyspark.sql import functions as F
 
     config = run.config
-    # A record meets one fate: passed over by the filter, bad, sent too often, or sent.
+    # Each record has one fate: skipped by `where`, bad, exhausted (sent too often), or sent.
     rows = _with_targets(run, _told(records_stream(run)))
     rows = rows.withColumn("_fate", _fate(run, rows))
     rows = counted(
@@ -55,7 +55,7 @@ def run(run: Run[Redrive]) -> Summary:
 
 
 def _told(records: DataFrame) -> DataFrame:
-    """Records with what their headers say of them."""
+    """Add columns with the values of the dead letter headers."""
     from pyspark.sql import functions as F
 
     headers = F.col("headers")
@@ -70,9 +70,9 @@ def _told(records: DataFrame) -> DataFrame:
 
 
 def _with_targets(run: Run[Redrive], rows: DataFrame) -> DataFrame:
-    """Dead letters, and `_partitions`: how many the topic has that they came from, if it is there.
+    """Add `_partitions`: the number of partitions of the record's original topic; null without it.
 
-    The sink could only fail at a topic or a partition that is gone, and would at each restart.
+    Records of deleted topics are bad. If they were sent, the sink would fail after each restart.
     """
     from pyspark.sql import functions as F
 
@@ -114,13 +114,13 @@ def _out(run: Run[Redrive], rows: DataFrame) -> DataFrame:
     sent = F.col("_fate") == "sent"
     parking = config.parking_topic
     rows = rows.where("_fate <> 'skipped'" if parking else "_fate = 'sent'")
-    # As it was before it became a dead letter, but for the counter, which stays with it.
+    # The headers from before the record became a dead letter, plus the counter.
     back = with_headers(
         without(F.col("headers"), (*DEAD_LETTER, DEAD_LETTER_TIME, ATTEMPTS)),
         [header(ATTEMPTS, F.col(ATTEMPTS) + 1)],
     )
     told = last_header(F.col("headers"), DEAD_LETTER_TIME).try_cast("bigint")
-    # Brokers take no others, and Spark raises at those that are out of its range.
+    # Ignore other times: brokers refuse negative ones, and Spark fails at times out of its range.
     then = F.when(told.between(0, _LATEST_MS), F.timestamp_millis(told))
     partition = F.col("dlq_partition") if config.keep_partitions else F.lit(None).cast("int")
     return rows.select(

@@ -1,4 +1,4 @@
-"""The job ``replay``: an archive's records to a topic, in the order of their offsets."""
+"""The job ``replay``: sends an archive's records to a topic, in the order of their offsets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @dataclass(frozen=True)
 class _Part:
-    """What there is to send of a partition: offsets from `start` to before `end`."""
+    """The records to send of a partition: offsets from `start` to before `end`."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class _Part:
 
 
 def run(run: Run[Replay]) -> Summary:
-    """Send all that the configuration selects, or what the checkpoint says is left of it."""
+    """Send the records that the configuration selects and that the checkpoint lists as unsent."""
     began = time.monotonic()
     config = run.config
     records = _selected(run)
@@ -79,7 +79,7 @@ def run(run: Run[Replay]) -> Summary:
 
 
 def _selected(run: Run[Replay]) -> DataFrame:
-    """The archive's records that are to be sent."""
+    """The archive's records that the configuration selects."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
@@ -111,28 +111,29 @@ def _archive(run: Run[Replay]) -> DataFrame:
     with naming("path", path):
         there = Folder(run.spark, path).exists()
     if not there:
-        raise ConfigError([f'key "path" = {path!r}: there is no such folder'])
+        raise ConfigError([f'key "path" = {path!r}: the folder does not exist'])
     try:
         found = run.watched("listing the archive", lambda: run.spark.read.parquet(path))
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
-        raise ConfigError([f'key "path" = {path!r}: there are no Parquet files']) from None
+        raise ConfigError([f'key "path" = {path!r}: the folder has no Parquet files']) from None
     missing = [name for name in _NEEDED if name not in found.columns]
     if missing:
         raise ConfigError(
             [
-                f'key "path" = {path!r}: expected an archive with {", ".join(_NEEDED)}, '
-                f"and there is no {', '.join(missing)} (was it made with keep_raw = false?)"
+                f'key "path" = {path!r}: expected an archive with the columns '
+                f"{', '.join(_NEEDED)}; missing: {', '.join(missing)} (was it written with "
+                "keep_raw = false?)"
             ]
         )
-    # A topic that is called 007 is no number, whatever the folders' names look like.
+    # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
     schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
     return run.spark.read.schema(schema).parquet(path)
 
 
 def _parts(run: Run[Replay], records: DataFrame, done: dict[tuple[str, int], int]) -> list[_Part]:
-    """What is left to send: a pass over the archive's columns of numbers."""
+    """The records that are left to send, by a pass over the archive's columns of numbers."""
     from pyspark.sql import functions as F
 
     if done:
@@ -145,7 +146,7 @@ def _parts(run: Run[Replay], records: DataFrame, done: dict[tuple[str, int], int
         F.min("offset").alias("start"),
         (F.max("offset") + 1).alias("end"),
         F.count(F.lit(1)).alias("records"),
-        # Only a dry run tells it from here: it reads all of the values.
+        # Only a dry run needs the bytes from this pass. They require reading all values.
         (F.sum(size.cast("bigint")) if run.config.dry_run else F.lit(0)).alias("bytes"),
     )
     found = run.watched("looking at the archive", measured.collect)
@@ -156,17 +157,17 @@ def _parts(run: Run[Replay], records: DataFrame, done: dict[tuple[str, int], int
 
 
 def _warn_of_nothing(run: Run[Replay], parts: list[_Part]) -> None:
-    """Say so where nothing is to be sent: perhaps a name is misspelt."""
+    """Warn of selected topics and partitions without records: a name may be misspelled."""
     config = run.config
     topics, partitions = {part.topic for part in parts}, {part.partition for part in parts}
     for topic in config.topics or ():
         if topic not in topics:
-            run.warn(f"the archive has nothing of topic {topic} to send")
+            run.warn(f"the archive has no records of topic {topic} to send")
     for partition in config.partitions or ():
         if partition not in partitions:
-            run.warn(f"the archive has nothing of a partition {partition} to send")
+            run.warn(f"the archive has no records of partition {partition} to send")
     if not parts:
-        run.warn("the archive has nothing to send")
+        run.warn("the archive has no records to send")
 
 
 def _send(run: Run[Replay], records: DataFrame) -> None:
@@ -174,15 +175,15 @@ def _send(run: Run[Replay], records: DataFrame) -> None:
     with naming("checkpoint", config.checkpoint or ""):
         note = _Note(run)
         done = note.read()
-        note.write({})  # that it can be written is known before anything is sent
+        note.write({})  # if the note cannot be written, fail before any record is sent
     parts = _parts(run, records, done)
     total = sum(part.records for part in parts)
     steps = -(-total // config.step) if config.checkpoint else min(total, 1)
     run.summary.add(0, 0, 0, {"sent": 0})
     for number in range(steps):
         if run.stop.asked:
-            raise Stopped("stopped before all was sent")
-        # Offsets are all but dense: equal shares of them are about equal shares of the records.
+            raise Stopped("stopped before all records were sent")
+        # Offsets have few gaps, so equal shares of offsets have about equally many records.
         step = [
             _Part(part.topic, part.partition, low, high, 0, 0)
             for part in parts
@@ -192,7 +193,7 @@ def _send(run: Run[Replay], records: DataFrame) -> None:
         words = (
             f"replay: {run.summary.records:,} of {total:,} records, step {number + 1} of {steps}"
         )
-        # What was sent of a step that fails nobody counts.
+        # If this step fails, up to so many of its records may have been sent.
         most = sum(part.end - part.start for part in step)
         run.summary.unknown = min(most, total - run.summary.records)
         counts = run.watched(words, _sender(run, records, step))
@@ -212,14 +213,14 @@ def _share(part: _Part, number: int, steps: int) -> tuple[int, int]:
 def _sender(
     run: Run[Replay], records: DataFrame, step: list[_Part]
 ) -> Callable[[], dict[str, Any]]:
-    """What sends the records of a step, and returns how many and how long they were."""
+    """A function that sends the records of a step and returns their number and bytes."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     config = run.config
     bounds = _bounds(run, step)
     tasks = min(len(step), run.spark.sparkContext.defaultParallelism)
-    # One task has all of a partition's records, so a producer sends them in their order.
+    # One task has all records of a partition, so one producer sends them in order.
     ordered = (
         _chosen(records, step, bounds)
         .repartition(tasks, "topic", "partition")
@@ -261,18 +262,18 @@ def _chosen(records: DataFrame, step: list[_Part], bounds: DataFrame) -> DataFra
     """The records of a step."""
     from pyspark.sql import functions as F
 
-    # The join is exact; the condition is what folders and parts of files are passed over by.
+    # The join is exact. The condition lets Spark skip folders and parts of files.
     chosen = records.where(_within(step)).join(F.broadcast(bounds), ["topic", "partition"])
     return chosen.where("offset >= _low AND offset < _high")
 
 
 def _within(step: list[_Part]) -> Column:
-    """A condition that holds for the records of a step, and for few others."""
+    """A condition that holds for all records of a step and for few others."""
     from pyspark.sql import functions as F
 
     places: dict[tuple[Any, ...], tuple[int, int]] = {}
-    # Each place is a part of the plan. Where there are too many, a topic's partitions go together,
-    # and then all topics.
+    # Each place makes the plan larger. If there are too many, combine the partitions of each
+    # topic, and then all topics.
     for names in (("topic", "partition"), ("topic",), ()):
         places = {}
         for part in step:
@@ -296,7 +297,7 @@ def _within(step: list[_Part]) -> Column:
 
 @contextmanager
 def _pace(run: Run[Replay], bounds: DataFrame, tasks: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """The sink to write to, and its options, at the rate that is asked for."""
+    """The name and the options of a sink that keeps to the key `rate`."""
     from pyspark.sql import functions as F
 
     rate = run.config.rate
@@ -306,10 +307,10 @@ def _pace(run: Run[Replay], bounds: DataFrame, tasks: int) -> Iterator[tuple[str
     from cykafka.spark.jobs.pace import RATE, PacedSource
 
     run.spark.dataSource.register(PacedSource)
-    # Of so many tasks some may get no partition: where they go is what their hashes say.
+    # The partitions' hashes choose their tasks, so some tasks may get none: count the others.
     place = F.pmod(F.hash("topic", "partition"), F.lit(tasks))
     share = rate / bounds.select(place).distinct().count()
-    # What is sent at once is a batch of Arrow's: a short time's worth of records.
+    # The sink sends one Arrow batch at once, so a batch has the records of a short time.
     most = str(max(1, min(10_000, int(share * _SLICE_S))))
     before = run.spark.conf.get(_BATCH)
     run.spark.conf.set(_BATCH, most)
@@ -320,12 +321,12 @@ def _pace(run: Run[Replay], bounds: DataFrame, tasks: int) -> Iterator[tuple[str
 
 
 class _Note:
-    """How far a replay is: the offset to go on with, by topic and partition of the archive."""
+    """The position of a replay: the next offset of each topic and partition of the archive."""
 
     def __init__(self, run: Run[Replay]) -> None:
         config = run.config
         self._folder = Folder(run.spark, config.checkpoint) if config.checkpoint else None
-        # Another replay must not go on where this one was.
+        # A replay with other values of these keys must not resume at this position.
         names = ("path", "to", "where", "from_time", "until_time", "from_offset", "until_offset")
         self._of = {name: getattr(config, name) for name in names}
         if self._folder is not None and not config.dry_run:
@@ -335,7 +336,7 @@ class _Note:
         self._next: dict[tuple[str, int], int] = {}
 
     def read(self) -> dict[tuple[str, int], int]:
-        """What the last run has noted."""
+        """The position that the last run wrote."""
         if self._folder is None or not self._folder.exists(_NOTE):
             return {}
         document = json.loads(self._folder.read(_NOTE))
@@ -343,9 +344,9 @@ class _Note:
             if name in document["of"] and document["of"][name] != value:
                 raise ConfigError(
                     [
-                        f'key "checkpoint": it is of a replay with {name} = '
-                        f"{document['of'][name]!r}, and this one has {value!r}; take another "
-                        "folder, or delete it to begin anew"
+                        f'key "checkpoint": it belongs to a replay with {name} = '
+                        f"{document['of'][name]!r}, but this one has {value!r}; use another "
+                        "folder, or delete this one to start from the beginning"
                     ]
                 )
         self._next = {
@@ -356,7 +357,7 @@ class _Note:
         return self._next
 
     def write(self, further: dict[tuple[str, int], int]) -> None:
-        """These offsets are the next ones."""
+        """Write the position with these offsets as the next ones."""
         if self._folder is None:
             return
         self._next = {**self._next, **further}

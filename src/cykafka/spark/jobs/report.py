@@ -1,4 +1,4 @@
-"""What a job counts, and how it is told: a line while it runs, a summary at the end."""
+"""A job's counts and how they are printed: a progress line, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -43,31 +43,30 @@ def human_time(seconds: float) -> str:
 
 @dataclass
 class Summary:
-    """What a run of a job has done: only what is committed, and every record once.
+    """The result of a job's run: only committed records, each counted once.
 
     Parameters
     ----------
     job : str
     records : int
-        Those read; each is also counted by one of `counts`, if they tell what became of it, but
-        in a dry run.
+        Records read. Except in a dry run, a job that uses `counts` for the outcomes of its records
+        counts each record in one of them.
     bytes : int
-        Of their keys and values.
+        Bytes of their keys and values.
     bad : int
-        Those of them that were unfit.
+        Records that could not be decoded or did not match the schema.
     ranges : dict
         By topic and partition: the first offset and the one behind the last.
     counts : dict
-        By what the job did: ``{"written": 10, ...}``.
+        Numbers of records by outcome: ``{"sent": 10, ...}``.
     warnings : list of str
-        What the source, the sink or the job itself have warned of.
+        Warnings of the source, the sink and the job.
     without_record : int
-        Offsets that were passed, and there was no record: compacted, taken by marks of
-        transactions, or lost.
+        Offsets without a record: compacted, transaction markers, or lost.
     unknown : int
-        Records beside the others that may have been sent, or not: what was at work failed.
+        The most further records that a failed step may have sent.
     dry_run : bool
-        Nothing was sent: what would have been is no count, but one of `details`.
+        The job sent nothing. `details` has the numbers that it would have sent.
     """
 
     job: str
@@ -87,13 +86,13 @@ class Summary:
     dry_run: bool = False
 
     def cover(self, topic: str, partition: int, start: int, end: int) -> None:
-        """The offsets from `start` until `end` were read."""
+        """Add the offsets from `start` to before `end` to those that were read."""
         if start < end:
             low, high = self.ranges.get((topic, partition), (start, end))
             self.ranges[topic, partition] = min(low, start), max(high, end)
 
     def add(self, records: int, size: int, bad: int, counts: Mapping[str, int]) -> None:
-        """More records are done."""
+        """Add records to the counts."""
         self.records += records
         self.bytes += size
         self.bad += bad
@@ -102,7 +101,7 @@ class Summary:
             self.counts[name] = self.counts.get(name, 0) + done
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary as JSON has it."""
+        """The summary as a document for JSON."""
         offsets: dict[str, dict[str, dict[str, int]]] = {}
         for (topic, partition), (start, end) in sorted(self.ranges.items()):
             offsets.setdefault(topic, {})[str(partition)] = {"start": start, "end": end}
@@ -124,7 +123,7 @@ class Summary:
         }
 
     def write(self, path: str) -> None:
-        """Write it as JSON; whoever waits for the file sees it whole."""
+        """Write the summary as JSON, at once: readers of the file never see a part of it."""
         path = os.path.expanduser(path)
         beside = f"{path}.{os.getpid()}"
         with open(beside, "w", encoding="utf-8") as file:
@@ -133,13 +132,17 @@ class Summary:
         os.replace(beside, path)
 
     def lines(self) -> list[str]:
-        """The summary for people."""
+        """The summary as text."""
         rate = self.records / self.seconds if self.seconds else 0.0
         facts = [
             ("records", f"{self.records:,}"),
             ("bytes", f"{human_bytes(self.bytes)} of keys and values"),
             *((name, f"{count:,}") for name, count in self.counts.items()),
-            *([("unknown", f"up to {self.unknown:,} more were sent")] if self.unknown else []),
+            *(
+                [("unknown", f"up to {self.unknown:,} more may have been sent")]
+                if self.unknown
+                else []
+            ),
             ("bad records", f"{self.bad:,}"),
             *([("no record", f"{self.without_record:,} offsets")] if self.without_record else []),
             ("time", f"{human_time(self.seconds)}, {rate:,.0f} records/s"),
@@ -169,7 +172,7 @@ class Summary:
             lines += ["", *table(head, rows[:_MANY])]
             if len(rows) > _MANY:
                 lines.append(
-                    f"  and {len(rows) - _MANY} partitions more (all with --summary FILE)"
+                    f"  and {len(rows) - _MANY} more partitions (all with --summary FILE)"
                 )
         return lines
 
@@ -191,12 +194,12 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 class Progress:
-    """The line that shows how far a job is: in place on a terminal, else one now and then.
+    """The progress line: updated in place on a terminal, else printed at intervals.
 
     Parameters
     ----------
     interval : float
-        The time between lines if there is no terminal, in s; 0: no lines at all.
+        Without a terminal: the time between lines, s. 0: no progress lines at all.
     stream : file, optional
         Standard error by default, because standard output is for the summary.
     """
@@ -210,7 +213,7 @@ class Progress:
         self._started = self._shown = time.monotonic()
 
     def show(self, words: str) -> None:
-        """Show this line, if it is time to."""
+        """Show this progress, on a terminal at once, else when the interval is over."""
         now = time.monotonic()
         if self._interval <= 0:
             return
@@ -223,9 +226,9 @@ class Progress:
             self.note(line)
 
     def note(self, words: str) -> None:
-        """Print this now, on a line of its own."""
+        """Print this now, on its own line."""
         self._console.print(Text(words), soft_wrap=True)
 
     def clear(self) -> None:
-        """Remove the line in place."""
+        """Erase the progress line, so that other text can be printed."""
         self._live.stop()

@@ -1,4 +1,4 @@
-"""Spark for a job: a session of its own, and what becomes of its queries."""
+"""Spark for a job: its session, its run, and requests to stop."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _MOST_WARNINGS = 100
 
 
 class Stopped(Exception):
-    """The job was asked to stop before it was done."""
+    """The job was stopped before it was done."""
 
 
 class Stop:
-    """Whether Ctrl-C or SIGTERM have asked the job to end; once: cleanly, twice: now."""
+    """Requests to stop, by Ctrl-C or SIGTERM: the first ends the job cleanly, the second now."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -51,7 +51,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Be asked by SIGINT and SIGTERM."""
+        """Turn SIGINT and SIGTERM into requests to stop."""
 
         def handler(_number: int, _frame: FrameType | None) -> None:
             self.ask()
@@ -68,7 +68,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Run(Generic[C]):
-    """What a job runs with: Spark, its configuration, and whom it tells what.
+    """A run of a job: Spark, the configuration, and where it reports progress and warnings.
 
     Parameters
     ----------
@@ -77,18 +77,18 @@ class Run(Generic[C]):
     progress : Progress
     stop : Stop, optional
     log : Log, optional
-        What Spark writes, to look for warnings in it.
+        Spark's log, to look for warnings in it.
 
     Attributes
     ----------
     summary : Summary
-        What the job has done so far, also when it fails.
+        The job's result so far, also if the job fails.
     extra : dict
-        Counts of micro-batches, by their numbers, that Spark does not report.
+        By number of micro-batch: counts that Spark does not report.
     at_end : list of callable
-        What is to be done when the query has ended.
+        Functions to call after the query has ended.
     stop_file : Path
-        Once it is there, the job's streams have nothing more to read.
+        The file whose existence stops the job's streams.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Run(Generic[C]):
         self._log = log
 
     def tell_targets(self, rows: list[Any]) -> None:
-        """Note what a dry run would send: rows of columns, the last of which is a count."""
+        """Add up the records that a dry run would send. The last column of a row is a count."""
         would = self.summary.details.setdefault("would_send", {})
         for row in rows:
             *names, count = row
@@ -118,62 +118,62 @@ class Run(Generic[C]):
             would[name] = would.get(name, 0) + count
 
     def tell(self, words: str) -> None:
-        """Tell how far the job is, and what the source and the sink have warned of."""
+        """Show the job's progress, and new warnings of the source and the sink."""
         self.pass_on_warnings()
         self.progress.show(words)
 
     def pass_on_warnings(self) -> None:
-        """Tell what is new of the source's and the sink's warnings."""
+        """Print new warnings of the source and the sink."""
         for words in [] if self._log is None else self._log.look():
             self.warn(words)
 
     def warn(self, words: str) -> None:
-        """Tell a warning, and keep it for the summary; once, for tasks repeat them."""
+        """Print a warning and keep it for the summary; only once, because tasks repeat them."""
         words = self.config.redact(words)
         if words not in self.summary.warnings and len(self.summary.warnings) < _MOST_WARNINGS:
             self.summary.warnings.append(words)
             self.progress.note(f"warning: {words}")
 
     def end(self) -> None:
-        """Do what is to be done at the end, whatever has happened."""
+        """Call the functions of `at_end`, even if some fail."""
         while self.at_end:
             try:
                 self.at_end.pop()()
-            except Exception as error:  # a JVM that has died must not hide why
-                self.warn(f"not all could be put away: {explained(error)}")
+            except Exception as error:  # must not hide the error that ended the job
+                self.warn(f"a cleanup at the end of the job failed: {explained(error)}")
 
     def has_lost_spark(self) -> bool:
-        """Whether Spark has ended under the job: a cluster has ended it, or its JVM has died.
+        """Whether Spark ended while the job was running: the cluster ended it, or its JVM died.
 
-        A streaming query does not notice before there is something to read.
+        A streaming query does not notice before there are records to read.
         """
         try:
             context: Any = self.spark.sparkContext._jsc
             return bool(context.sc().isStopped())
-        except Exception:  # nobody is there to answer
+        except Exception:  # the JVM does not answer
             return True
 
     def watched(self, what: str, work: Callable[[], T]) -> T:
-        """The result of `work`, a Spark job or several; their tasks are told while they run.
+        """The result of `work`, which runs Spark jobs; show their tasks as progress.
 
         Raises
         ------
         Stopped
-            Somebody asked to stop, before or meanwhile; the jobs are cancelled.
+            A stop was requested before or during `work`; the jobs are cancelled.
         """
         if self.stop.asked:
-            raise Stopped(f"stopped before this was begun: {what}")
+            raise Stopped(f"stopped before the start of: {what}")
         done = threading.Event()
 
         def watch() -> None:
             while not done.wait(_POLL_S):
                 if self.stop.asked:
-                    # Each time: the next job may not have begun when the last one was cancelled.
+                    # Cancel each time: `work` may start another job after the last cancel.
                     self.spark.sparkContext.cancelAllJobs()
                 self.tell(f"{what}: {self._tasks()}")
 
-        # The work stays in this thread, which Spark knows as the session's; a signal's handler
-        # runs in the midst of it, and only leaves word.
+        # Run the work in this thread, to which the session belongs. The signal handler interrupts
+        # it, but only sets a flag; so the watcher cancels the jobs.
         watcher = threading.Thread(target=watch, name="cykafka-watcher", daemon=True)
         watcher.start()
         try:
@@ -199,20 +199,20 @@ class Run(Generic[C]):
 
 @contextmanager
 def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]:
-    """A session of Spark that ends with the block.
+    """A Spark session that ends with the block.
 
     Parameters
     ----------
     config : JobConfig
     log : Log, optional
-        What Spark logs goes there; by default all of it goes to standard error.
+        The destination of Spark's log; by default standard error, with all details.
 
     Raises
     ------
     ImportError
         pyspark or pyarrow is missing.
     RuntimeError
-        No Java, or Spark does not start.
+        There is no Java, or Spark did not start.
     """
     conf = _settings(config, log is None)
     from cykafka.spark.java import find_java, java_version
@@ -224,15 +224,15 @@ def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]
     from pyspark.sql import SparkSession
 
     if log is not None:
-        # It repeats, as JSON, each error that is told anyhow.
+        # This logger repeats, as JSON, errors that the job reports itself.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    # These become arguments of a process, which others can see.
+    # These become arguments of a process, which other users can see.
     public = [(name, value) for name, value in conf.items() if not is_secret(name)]
     settings = SparkConf(loadDefaults=False).setAll(public)
     try:
         if SparkContext._gateway is None:
-            # A session of its own: Ctrl-C is for this process, which ends queries in order;
-            # the JVM ends when this process has.
+            # Start the JVM in a new session, so that Ctrl-C reaches only this process, which ends
+            # queries cleanly. The JVM ends after this process.
             kwargs: dict[str, Any] = {"start_new_session": True}
             if log is not None:
                 kwargs["stderr"] = log.file
@@ -264,12 +264,12 @@ def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
         "spark.app.name": config.app_name or f"cykafka {config.job}",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN" if verbose else "ERROR",
-        # Spark must not show them in plans or on its pages.
+        # Spark must not show secrets in plans or in its web UI.
         "spark.redaction.regex": REDACTED,
         "spark.sql.redaction.options.regex": REDACTED,
-        # Dates of folders, and times in conditions.
+        # For the dates of folders, and times in conditions.
         "spark.sql.session.timeZone": "UTC",
-        # Many small micro-batches between two looks at them must not be missed.
+        # Keep the reports of many small micro-batches until the job reads them.
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
@@ -278,7 +278,7 @@ def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
         conf["spark.ui.enabled"] = "false"
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # This Python has the package; the one that is first on PATH may not.
+        # This Python has the package; the first one on PATH may not.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     elif not _is_submitted():
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _workers_python()
@@ -289,29 +289,28 @@ def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
 
 
 def _workers_python() -> str:
-    """The name of the workers' Python, which this machine has to have, too; if none is told, of
-    this one.
+    """The workers' Python: PYSPARK_PYTHON, or else this process's. This machine needs it, too.
 
-    Spark plans a Python source here and runs its tasks there with one and the same program:
-    PYSPARK_PYTHON if the source was registered, PYSPARK_DRIVER_PYTHON if Spark has found it.
+    Spark plans a Python source here and runs its tasks on the workers with a program of the same
+    name: PYSPARK_PYTHON if the source was registered, PYSPARK_DRIVER_PYTHON if Spark found it.
 
     Raises
     ------
     ConfigError
-        This machine has no such program.
+        This machine does not have the program.
     """
-    name = os.environ.get("PYSPARK_PYTHON") or sys.executable  # the only one known to have it all
+    name = os.environ.get("PYSPARK_PYTHON") or sys.executable  # this one has the package
     if shutil.which(name) is None:
         raise ConfigError(
             [
-                f"PYSPARK_PYTHON={name}: there is no such program here. Spark plans what it reads "
-                "of Kafka on this machine with the Python of its workers, by the same name: a "
-                "packed environment has to be unpacked in this working directory as well"
+                f"PYSPARK_PYTHON={name}: this machine has no such program. Spark plans reads from "
+                "Kafka on this machine, with the Python whose name the workers use: unpack a "
+                "packed environment in this working directory as well"
             ]
         )
     return name
 
 
 def _is_submitted() -> bool:
-    """Whether spark-submit has started this program: the JVM is there, and knows its master."""
+    """Whether spark-submit started this program: then the JVM already runs and has its master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

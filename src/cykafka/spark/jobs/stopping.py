@@ -1,8 +1,8 @@
-"""A stream that can be told that there is no more: what is at work is finished, nothing begun.
+"""A stream that stops cleanly on request: it finishes the running micro-batch and starts no other.
 
-A query that is stopped in the midst of a micro-batch does it again after a restart, and what it
-had sent is there twice. Spark asks the source, in a process of its own, how far the next one goes;
-so the word is a file, which both processes see.
+If Spark stops a query within a micro-batch, a restart repeats the micro-batch, and records that it
+had sent are there twice. Spark runs the source in a separate process and asks it for the end of
+the next micro-batch. So the request to stop is a file, which both processes see.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["STOP_FILE", "StoppableSource"]
 
-# The option with the file's name. It is there when the stream is to end.
+# The option with the name of the file whose existence stops the stream.
 STOP_FILE = "stopfile"
 
 
 class StoppableSource(CyKafkaDataSource):
-    """``cykafka``, whose streams have nothing more to read once the file is there."""
+    """``cykafka`` whose streams plan no more micro-batches once the file exists."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Streaming queries of jobs: their options, how far they are, and how they end."""
+"""Streaming queries of jobs: their options, their progress, and how they end."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "rehe
 _POLL_S = 0.25
 _METRICS = "cykafka"
 _STARTING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
-# A micro-batch is what is done again after a crash, and what some queries keep meanwhile.
+# The default limit of a micro-batch. A crash repeats a whole micro-batch, and some queries keep a
+# micro-batch in memory.
 _MOST_OFFSETS = 2_000_000
 
 
 class _SparkLostError(RuntimeError):
-    """Spark has ended under the job."""
+    """Spark ended while the job was running."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Spark has ended under the job: the cluster has ended its application, or its JVM has "
-            "died. A restart goes on from the last micro-batch that was committed"
+            "Spark ended while the job was running: the cluster ended its application, or its JVM "
+            "died. A restart continues after the last committed micro-batch"
         )
 
 
 def records_stream(run: Run[StreamConfig]) -> DataFrame:
-    """The records of the job's topics, with headers, as a stream from the earliest on."""
+    """A stream of the job's topics, with headers; by default from the earliest offsets."""
     from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
 
     options = run.config.source_options()
@@ -59,20 +60,20 @@ def records_stream(run: Run[StreamConfig]) -> DataFrame:
 
 
 def most_offsets(options: Mapping[str, str]) -> int:
-    """How many offsets a micro-batch has at most that nobody has told; no less than the least."""
+    """The default of maxOffsetsPerTrigger; at least minOffsetsPerTrigger."""
     least = [int(options[name]) for name in options if name.lower() == "minoffsetspertrigger"]
     return max([_MOST_OFFSETS, *least])
 
 
 def counted(records: DataFrame, **counts: Column) -> DataFrame:
-    """`records` as they were read, which Spark counts as they pass, without another pass.
+    """Return `records` such that Spark counts them as they pass, without a second pass.
 
     Parameters
     ----------
     records : DataFrame
-        With the columns key and value.
+        Records with the columns key and value.
     counts : Column
-        What else to count: which records, by these names; ``bad`` are the bad ones.
+        Conditions of further counts, by name. ``bad`` counts the bad records.
     """
     from pyspark.sql import functions as F
 
@@ -88,12 +89,12 @@ def counted(records: DataFrame, **counts: Column) -> DataFrame:
 
 
 def observed(rows: DataFrame, **counts: Column) -> DataFrame:
-    """`rows` as they are written, of which Spark counts those that meet conditions."""
+    """Return the rows to write such that Spark counts those that meet the conditions."""
     return rows.observe(f"{_METRICS}-out", *counts_of(counts))
 
 
 def counts_of(counts: Mapping[str, Column]) -> list[Column]:
-    """How many rows meet each condition."""
+    """Aggregations that count the rows that meet each condition."""
     from pyspark.sql import functions as F
 
     return [F.count_if(condition).alias(name) for name, condition in counts.items()]
@@ -104,7 +105,7 @@ def start(
 ) -> StreamingQuery:
     """Start a query with the job's checkpoint and trigger.
 
-    `prepare` gives the writer its sink; by then the checkpoint is known to be this job's.
+    `prepare` sets the writer's sink. It runs after the checkpoint is checked to be this job's.
     """
     config = run.config
     try:
@@ -125,7 +126,7 @@ def start(
 
 
 def _checkpoint(run: Run[StreamConfig]) -> str:
-    """The checkpoint, or for a dry run a copy of it, which goes with the run."""
+    """The checkpoint; for a dry run a copy, which the end of the run deletes."""
     config = run.config
     if not config.is_dry_run:
         return str(config.checkpoint)
@@ -137,12 +138,12 @@ def _checkpoint(run: Run[StreamConfig]) -> str:
 
 
 class Tally:
-    """Counts what a query has committed, from its progress reports.
+    """Counts the records that a query has committed, from its progress reports.
 
-    A micro-batch reports once, after it is committed: what a crash undid is counted by the run
-    that does it again, and by no other. The counts were made as the records passed (`counted`), so
-    they cost no second pass; the offsets are those of the checkpoint, so they hold for offsets
-    without records, too.
+    A micro-batch reports once, after its commit. So if a crash cuts a micro-batch off, only the
+    run that repeats it counts it. Spark made the counts as the records passed (`counted`), so they
+    need no second pass. The offsets are those of the checkpoint, so they include offsets without
+    records.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Tally:
         self.behind: int | None = None
 
     def poll(self, query: StreamingQuery, ended: bool = False) -> bool:
-        """Look for new reports; returns whether there were any."""
+        """Count new reports, and return whether there were any."""
         last = query.lastProgress
         if last is None or (last.batchId <= self._last and not ended):
             return False
@@ -169,7 +170,7 @@ class Tally:
         return self.take(json.loads(report.json) for report in reports)
 
     def take(self, reports: Iterable[Mapping[str, Any]]) -> bool:
-        """Count what has not been counted yet."""
+        """Count the reports that are not counted yet."""
         news = False
         for report in sorted(reports, key=lambda report: report["batchId"]):
             if report["batchId"] <= self._last:
@@ -179,7 +180,7 @@ class Tally:
                 metrics.update(values if name.startswith(_METRICS) else {})
             if not metrics and not report.get("numInputRows"):
                 self._lag(report)
-                continue  # nothing to do, and the number will be the next batch's
+                continue  # no data, and the next batch will have the same number
             self._last, news = report["batchId"], True
             metrics.update(self._extra.pop(report["batchId"], {}))
             self._count(report, metrics)
@@ -221,7 +222,7 @@ class Tally:
                 self.behind = round(float(told) * max(1, len(end)))
 
     def words(self) -> str:
-        """How far the query is."""
+        """The query's progress as text."""
         done = self._summary
         words = f"{done.job}: {done.records:,} records, {human_bytes(done.bytes)}"
         if self.speed:
@@ -236,21 +237,21 @@ class Tally:
 def ranges_of(source: Mapping[str, Any]) -> dict[Partition, tuple[int | None, int]]:
     """The offsets of a report, by topic and partition: the first and the one behind the last.
 
-    A partition that is new begins at its first offset, which the report does not have: None.
+    The first offset is None for a new partition, because the report does not have it.
     """
     end, carried = take_start(_document(source.get("endOffset")))
-    # The first batch of all has no start but the one its end carries.
+    # The very first batch has no start except the one that its end carries.
     start = _offsets(source.get("startOffset")) or carried or {}
     return {at: (start.get(at), last) for at, last in parse_offsets(end, "endOffset").items()}
 
 
 def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
-    """Where partitions begin now, as far as that is to be had."""
+    """The first offsets of partitions now; empty if the request fails."""
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
 
     with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source says it, too
+        warnings.simplefilter("ignore")  # the source gives the same warnings
         planner = Planner(ReadOptions.of(run.config.source_options(), "stream"))
         try:
             return planner.ends(partitions).earliest
@@ -269,19 +270,18 @@ def _offsets(offset: Any) -> Offsets:
 
 
 def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
-    """Watch a query until it ends, or is asked to; the run's summary has then all it committed.
+    """Watch a query until it ends or a stop is requested, and complete the run's summary.
 
-    Asked once, it finishes the micro-batch at work and begins no other.
+    After one request to stop, the query finishes the running micro-batch and starts no other.
 
     Raises
     ------
     StreamingQueryException
-        It failed.
+        The query failed.
     RuntimeError
-        Spark has ended under it.
+        Spark ended while the query was running.
     Stopped
-        It was asked to end before it had read what it was to read, or the micro-batch at work
-        was cut off.
+        The query was stopped before it had read all its records, or within a micro-batch.
     """
     config, summary = run.config, run.summary
     began = time.monotonic()
@@ -314,7 +314,7 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
         if isinstance(error, _SparkLostError) or not isinstance(error, Exception):
             raise
         if run.has_lost_spark():
-            raise _SparkLostError from error  # what the query says is but a consequence
+            raise _SparkLostError from error  # the query's error is only a consequence
         raise
     else:
         tally.poll(query, ended=True)
@@ -327,16 +327,16 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
         return
     ends = config.trigger == "available-now" or config.is_dry_run
     if ends and tally.behind == 0:
-        return  # all was done nevertheless
+        return  # it had read all records before the stop
     summary.outcome = "stopped"
     if cut_off:
-        raise Stopped("stopped in the midst of a micro-batch: a restart does it again")
+        raise Stopped("stopped within a micro-batch: a restart repeats the micro-batch")
     if ends:
-        raise Stopped("stopped before all was read: a restart goes on from there")
+        raise Stopped("stopped before all records were read: a restart continues from there")
 
 
 def rehearse(run: Run[StreamConfig], out: DataFrame, by: list[str]) -> None:
-    """Run a query from a copy of the checkpoint that sends nothing; tell what it would send."""
+    """Run a query with a copy of the checkpoint; count the records it would send, send none."""
     from pyspark.sql import functions as F
 
     def tell(batch: DataFrame, _number: int) -> None:

@@ -1,4 +1,4 @@
-"""The cluster that is written to: its topics as a source of Spark's, and which one it is."""
+"""The cluster that a job writes to: its id, and its topics as a Spark data source."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["TargetsSource", "cluster_of", "topics_of"]
 
 _REQUEST_S = 60.0
-# How many answers are put together, and how long after another each is asked for, s.
+# How many answers are merged, and the pause between two requests, s.
 _ANSWERS, _AGAIN_S = 3, 0.5
-# Of a topic whose partitions are not told: the sink will see.
+# The number of partitions of a topic whose metadata have an error; the sink reports the error.
 _MANY = 2**31 - 1
 
 
 def topics_of(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The topics there are, with the columns `target` and `partitions` (how many it has).
+    """The cluster's topics: the columns `target` (name) and `partitions` (their number).
 
-    Spark asks for them again in each micro-batch: a query that goes on for weeks must know the
-    topics that were made or deleted meanwhile.
+    Spark requests them again in each micro-batch, so that a query that runs for weeks knows topics
+    that were created or deleted since it started.
 
     Parameters
     ----------
@@ -51,14 +51,14 @@ def cluster_of(options: Mapping[str, str]) -> str:
 
 
 def _client(options: Mapping[str, str]) -> Producer:
-    # What the sink has: who may send to a topic may know of it.
+    # Use the sink's configuration: a user that may write to a topic may also see it.
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the sink says it, too
+        warnings.simplefilter("ignore")  # the sink gives the same warning
         return Producer(dict(client_config(options, role="sink")))
 
 
 class TargetsSource(DataSource):
-    """The names of a cluster's topics, and how many partitions they have."""
+    """The names of a cluster's topics, and their numbers of partitions."""
 
     @classmethod
     def name(cls) -> str:
@@ -78,14 +78,14 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[str, int]]:
         found: dict[str, int] = {}
         with _client(self._options) as client:
-            # More than once: a broker that has just started knows little, and what it lacks would
-            # be given up.
+            # Ask several times: a broker that has just started lacks topics, and the job would
+            # treat records for a missing topic as bad.
             for again in range(_ANSWERS):
                 if again:
                     time.sleep(_AGAIN_S)
                 for name, topic in client.list_topics(timeout=_REQUEST_S).topics.items():
                     if topic.error is not None and topic.error.code() not in GONE:
-                        found.setdefault(name, _MANY)  # it is there, whatever is wrong with it
+                        found.setdefault(name, _MANY)  # the topic exists, despite the error
                     elif topic.partitions:
                         found[name] = len(topic.partitions)
         yield from found.items()

@@ -1,6 +1,6 @@
-"""Whether the topics of a job are there, asked before Spark starts.
+"""Check before Spark starts that a job's topics exist.
 
-A dead letter topic that is missing would else be noticed at the first bad record, days later.
+Otherwise a missing dead letter topic would show only at the first bad record, maybe days later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["check_topics"]
 
 _TARGETS = ("to", "dead_letter_topic", "parking_topic")
 _REQUEST_S = 60.0
-# A broker that has just started knows of no topics yet.
+# Pauses between attempts: a broker that has just started does not know the topics yet.
 _PAUSES_S = (0.5, 1.0)
 _ON_DEMAND = "auto.create.topics.enable"
 
@@ -32,13 +32,13 @@ _log = logging.getLogger("cykafka.spark")
 def check_topics(config: JobConfig) -> None:
     """Ask the brokers for the topics that the configuration names.
 
-    Those that are read may be missing with ``source.failOnDataLoss = false``, those that are sent
-    to where brokers make them, and in a dry run.
+    Topics to read may be missing with ``source.failOnDataLoss = false``. Topics to write may be
+    missing if brokers create topics on demand, and in a dry run.
 
     Raises
     ------
     ConfigError
-        Some are not there.
+        Topics are missing.
     RuntimeError
         No broker answers.
     """
@@ -55,8 +55,8 @@ def _sources(config: JobConfig) -> list[str]:
         return []
     missing = _missing(topics, _client(options, "source"))
     return [
-        f'key "topics": there is no topic {topic!r}, or this user may not know of it; create it, '
-        "or set source.failOnDataLoss to false to read it once it is there"
+        f'key "topics": topic {topic!r} does not exist, or this user may not see it; create it, '
+        "or set source.failOnDataLoss to false to read it once it exists"
         for topic in missing
     ]
 
@@ -70,7 +70,7 @@ def _targets(config: JobConfig) -> list[str]:
     if not missing or _are_made(missing, client):
         return []
     return [
-        f'key "{name}" = {topic!r}: there is no such topic, or this user may not know of it; '
+        f'key "{name}" = {topic!r}: the topic does not exist, or this user may not see it; '
         "create it"
         for name, topic in wanted.items()
         if topic in missing
@@ -79,16 +79,16 @@ def _targets(config: JobConfig) -> list[str]:
 
 def _client(options: Mapping[str, str], role: Literal["source", "admin"]) -> ClientConfig:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source and the sink say it, too
+        warnings.simplefilter("ignore")  # the source and the sink give the same warnings
         return client_config(options, role=role)
 
 
 def _missing(topics: Iterable[str], client: ClientConfig) -> list[str]:
-    """The topics that brokers do not show."""
+    """The topics that do not exist, or that the user may not see."""
     brokers = OpenConsumer(consumer_config(client, "cykafka-topic-check"))  # it joins no group
     try:
         for pause in (*_PAUSES_S, None):
-            # All of them: whoever asks for one topic may have it made.
+            # Request all topics: a request for one topic may create it.
             there = brokers.all_topics(_REQUEST_S)
             missing = [topic for topic in topics if topic not in there]
             if not missing or pause is None:
@@ -96,9 +96,9 @@ def _missing(topics: Iterable[str], client: ClientConfig) -> list[str]:
             time.sleep(pause)
     except NoAnswerError as error:
         raise RuntimeError(
-            f"none of the brokers of kafka.bootstrap.servers = {client['bootstrap.servers']} "
-            f"gives an answer: {error.args[0].str()}. Are they there, and are security.protocol "
-            "and what goes with it right?"
+            f"no broker of kafka.bootstrap.servers = {client['bootstrap.servers']} answers: "
+            f"{error.args[0].str()}. Check that the brokers are up, and that security.protocol "
+            "and the sasl.* and ssl.* properties fit them"
         ) from None
     finally:
         brokers.close()
@@ -106,7 +106,7 @@ def _missing(topics: Iterable[str], client: ClientConfig) -> list[str]:
 
 
 def _are_made(missing: Iterable[str], client: ClientConfig) -> bool:
-    """Whether brokers make the topics that are sent to; if they do not tell, it may be."""
+    """Whether brokers create missing topics on demand; True if they do not say."""
     with AdminClient(dict(client)) as admin:
         broker = str(min(admin.list_topics(timeout=_REQUEST_S).brokers))
         resource = ConfigResource(ResourceType.BROKER, broker)
@@ -118,8 +118,8 @@ def _are_made(missing: Iterable[str], client: ClientConfig) -> bool:
             return str(entry.value) == "true"
         except KafkaException as error:
             _log.warning(
-                "topics that are not there: %s; whether brokers make them when records come is "
-                "not to be had: %s",
+                "topics that do not exist: %s; cannot find out whether brokers create them on "
+                "demand: %s",
                 ", ".join(sorted(missing)),
                 error,
             )
