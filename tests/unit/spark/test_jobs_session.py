@@ -43,9 +43,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def run() -> Run:
+def stream(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Where the progress goes."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    return Terminal()
+
+
+@pytest.fixture
+def run(stream: Terminal) -> Run:
     spark: Any = SimpleNamespace(sparkContext=Context())
-    return Run(spark, load(JOBS["profile"], None, GIVEN, {}), Progress(1, Terminal()), Stop())
+    return Run(spark, load(JOBS["profile"], None, GIVEN, {}), Progress(1, stream), Stop())
 
 
 def test_the_result_of_the_work_is_given_back_and_its_errors_are(run: Run) -> None:
@@ -57,8 +65,7 @@ def test_the_result_of_the_work_is_given_back_and_its_errors_are(run: Run) -> No
         run.watched("work", fail)
 
 
-def test_tasks_are_told_while_they_run(run: Run) -> None:
-    stream: Any = run.progress._stream
+def test_tasks_are_told_while_they_run(run: Run, stream: Terminal) -> None:
 
     def work() -> None:
         deadline = threading.Event()
@@ -174,10 +181,9 @@ def test_workers_have_this_python_if_nothing_is_said(monkeypatch: pytest.MonkeyP
     assert names == {sys.executable}
 
 
-def test_warnings_of_the_source_are_passed_on_once(run: Run) -> None:
+def test_warnings_of_the_source_are_passed_on_once(run: Run, stream: Terminal) -> None:
     log = Log()
     run._log = log
-    stream: Any = run.progress._stream
     lost = "orders [3]: offsets 5 to 8 are gone; they are skipped, since failOnDataLoss is false"
     log.file.write(b"26/01/01 WARN Something: else\n" + lost.encode() + b"\nhalf a")
     log.file.flush()
