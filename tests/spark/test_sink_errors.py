@@ -126,7 +126,7 @@ def test_a_time_that_is_none_is_told(task: Any, topic: str) -> None:
     )
 
     assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in told
-    assert "expected a time after 1970-01-01; null is now" in told
+    assert "expected a time after 1970-01-01; null means now" in told
 
 
 def test_a_null_topic_is_told(task: Any, topic: str) -> None:
@@ -136,7 +136,7 @@ def test_a_null_topic_is_told(task: Any, topic: str) -> None:
         batch([b"a", b"b", b"c"], topic=([topic, None, None], pa.string())),
     )
 
-    assert "the topic of row 3 of the task is null: give the option topic" in told
+    assert "the topic of row 3 of the task is null: set the option topic" in told
 
 
 def test_each_place_that_fails_is_told_once(

@@ -118,7 +118,7 @@ def test_a_topic_that_is_not_there_is_told(
         "kafka.bootstrap.servers": secured.bootstrap_servers,
         "kafka.topic.metadata.propagation.max.ms": "500",
     }
-    with pytest.raises(KafkaWriteError, match="there is no such topic") as info:
+    with pytest.raises(KafkaWriteError, match="the topic does not exist") as info:
         write(options, name)
 
     assert f'topic "{name}"' in str(info.value)
@@ -143,7 +143,7 @@ def test_write_is_all_that_an_idempotent_producer_needs(
     ("missing", "code", "words"),
     [
         (None, "", ""),
-        ("read", "TOPIC_AUTHORIZATION_FAILED", "needs Read on the topics as well as Write"),
+        ("read", "TOPIC_AUTHORIZATION_FAILED", "needs Read and Write on the topics"),
         ("groups", "GROUP_AUTHORIZATION_FAILED", "needs Read on the groups whose names begin"),
         ("ids", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "needs Write and Describe on the trans"),
     ],

@@ -176,7 +176,7 @@ def test_a_start_later_than_all_records_is_an_error_or_the_end(
         ({"subscribe": "a", "kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit"),
         ({"subscribe": "a", "kafka.value.deserializer": "x"}, "kafka.value.deserializer"),
         ({"subscribe": "a", "kafka.interceptor.classes": "x"}, "kafka.interceptor.classes"),
-        ({"subscribe": "a", "commitGroup": "g"}, "only a stream"),
+        ({"subscribe": "a", "commitGroup": "g"}, "is for streams only"),
     ],
 )
 def test_options_that_cannot_be_are_refused(

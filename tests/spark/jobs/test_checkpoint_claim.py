@@ -80,7 +80,7 @@ def test_a_query_whose_note_says_nothing_is_refused(
     told = refusal(bench, "mirror", **mirrored)
     assert f"no valid file {NOTE} that names the job" in told
     # What it advises helps.
-    (own,) = re.findall(r"write (\{.*\}) there", told)
+    (own,) = re.findall(r"write (\{.*\}) to that file", told)
     note.write_text(own)
 
     assert bench.run("mirror", **mirrored).records == 0
