@@ -4,8 +4,8 @@
  *
  * When a producer is destroyed, librdkafka drops the records in flight without a report.
  * Each of their reports holds references, which must still be given back. The reports of
+ * Each of their reports holds references, which must still be dropped. The reports of
  * a producer therefore lie in its own blocks, where the lost ones can be found; reports
- * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
  * except one block, when no report is in flight.
  *
  * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
@@ -30,14 +30,14 @@ CK_EXPORT void ck_flight_destroy(ck_flight_t *flight);
 /* Memory for a report. NULL if memory is short. */
 CK_EXPORT ck_report_t *ck_flight_take(ck_flight_t *flight);
 
-/* Gives a report back, lost or not. */
+/* Returns the memory of a report, lost or not. */
 CK_EXPORT void ck_flight_give(ck_report_t *report);
 
-/* When nobody serves librdkafka any more: the reports that were with it (ck_produce()
- * marks them) and will not arrive, linked by `next`; NULL if there are none. They are
- * filled in as those of records purged in flight, and come in the order of their
- * ck_flight_take(), except where memory was reused. The caller gives each of them
- * back. */
+/* Call it when no thread serves librdkafka any more. Returns the reports that librdkafka
+ * still had (ck_produce() marks them) and that will not arrive, linked by `next`; NULL if
+ * there are none. They have the outcome of records purged in flight. They come in the
+ * order of their ck_flight_take(), except where memory was reused. The caller calls
+ * ck_flight_give() for each of them. */
 CK_EXPORT ck_event_t *ck_flight_lost(ck_flight_t *flight);
 
 #endif
