@@ -95,7 +95,7 @@ const char *ck_base64_read(const char *text, size_t len, char **into) {
                 }
         }
         if (cnt == 1 || (cnt && cnt + padding != 4))
-                return "truncated base64";
+                return "truncated or unpadded base64";
         if (cnt) {
                 *to++ = (char)(digits[0] << 2 | digits[1] >> 4);
                 if (cnt == 3)

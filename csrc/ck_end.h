@@ -7,7 +7,7 @@
  * as long as it wants, and then leaves the rest to the new thread.
  *
  * Ownership: ck_end_start() takes over the rd_kafka_t, the closing queue and one
- * reference to the loans. ck_end_leave() returns the ck_end_t. Threads: any;
+ * reference to the loans. ck_end_leave() releases the ck_end_t. Threads: any;
  * ck_end_wait(), ck_end_all() and ck_end_now() block. One lock for all, held for a few
  * instructions and never during a librdkafka call or ended(). The child of a fork starts
  * with a new lock and with no destruction in progress.
@@ -41,8 +41,8 @@ CK_EXPORT ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *cl
 /* Waits for the destruction, at most timeout_ms. Returns whether it is done. */
 CK_EXPORT bool ck_end_wait(ck_end_t *end, int timeout_ms);
 
-/* Returns the ck_end_t, which the caller must not use any more. Returns whether the
- * destruction is done; if not, the thread calls ended(opaque) after it. */
+/* Releases the ck_end_t. Returns whether the destruction is done; if not, the thread
+ * calls ended(opaque) after it. */
 CK_EXPORT bool ck_end_leave(ck_end_t *end);
 
 /* Waits for all destructions in progress and their calls of ended(), at most timeout_ms.

@@ -3,9 +3,9 @@
  * librdkafka.
  *
  * When a producer is destroyed, librdkafka drops the records in flight without a report.
- * Each of their reports holds references, which must still be given back. The reports of
- * Each of their reports holds references, which must still be dropped. The reports of
- * a producer therefore lie in its own blocks, where the lost ones can be found; reports
+ * Each of their reports holds references, which must still be dropped. The reports of a
+ * producer therefore lie in its own blocks, where the lost ones can be found; reports
+ * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
  * except one block, when no report is in flight.
  *
  * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
@@ -30,7 +30,7 @@ CK_EXPORT void ck_flight_destroy(ck_flight_t *flight);
 /* Memory for a report. NULL if memory is short. */
 CK_EXPORT ck_report_t *ck_flight_take(ck_flight_t *flight);
 
-/* Returns the memory of a report, lost or not. */
+/* Releases a report, lost or not, so that its memory can be reused. */
 CK_EXPORT void ck_flight_give(ck_report_t *report);
 
 /* Call it when no thread serves librdkafka any more. Returns the reports that librdkafka

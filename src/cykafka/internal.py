@@ -1,4 +1,4 @@
-"""What cykafka's own layers above the client need and applications do not.
+"""Names for cykafka's own layers above the client; applications do not need them.
 
 ``cykafka.spark`` and ``pip_services4_kafka`` import these names from here. They may change in any
 release.
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def run_command(work: Callable[[], int]) -> int:
-    """The exit status of a command, also if its output's reader closes the pipe early.
+    """Run a command and return its exit status, also if its output's reader closes the pipe.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def run_command(work: Callable[[], int]) -> int:
         try:
             return work()
         finally:
-            print(end="", flush=True)  # now, or Python complains of it at its end
+            print(end="", flush=True)  # flush now: at exit Python would report the broken pipe
     except BrokenPipeError:
-        # Whoever read our output wants no more of it; nor must Python try again when it ends.
+        # The reader of our output has closed the pipe. At exit Python must not write to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

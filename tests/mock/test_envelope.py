@@ -401,7 +401,7 @@ def test_naive_times_that_the_clock_shows_twice_keep_their_fold(
         (None, "the value is null"),
         (b"", "expected an object"),
         (b"plain text", "expected an object"),
-        (b'{"message": "YQ"}', "message: truncated base64"),
+        (b'{"message": "YQ"}', "message: truncated or unpadded base64"),
         (b'{"message": 1}', "message: expected a string or null"),
         (b'{"trace_id": "\xff"}', "trace_id: invalid UTF-8"),
         (b'{"trace_id": "\\ud800"}', "trace_id: an unpaired surrogate"),

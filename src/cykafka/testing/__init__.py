@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: pytest imports the plugin, and so this package, in every run.
+    # Import on demand, because pytest imports the plugin, and so this package, in every run.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "live_handles":

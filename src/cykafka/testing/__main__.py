@@ -16,12 +16,12 @@ _LOOK_S = 0.5
 _DESCRIPTION = """\
 Run a throw-away cluster of real Kafka brokers on this machine until Ctrl-C or SIGTERM.
 
-The first line on standard output is the address for clients' bootstrap.servers; it comes when
-the brokers are ready. Everything else is said on standard error.
+The first line on standard output is the address for clients' bootstrap.servers. It appears when
+the brokers are ready. All other output goes to standard error.
 """
 _EPILOG = """\
-It needs Java 17 or newer. Kafka is fetched by Maven at the first run, into the folder that
-CYKAFKA_CACHE_DIR names, else into ~/.cache/cykafka. All data is gone when it ends.
+It needs Java 17 or newer. At the first run Maven fetches Kafka into the folder of
+CYKAFKA_CACHE_DIR, or else into ~/.cache/cykafka. All data is removed at the end.
 
 examples:
   python -m cykafka.testing broker --nodes 3
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _broker(arguments: argparse.Namespace) -> int:
-    from cykafka.testing.kafka import KafkaCluster  # takes long enough to be interrupted
+    from cykafka.testing.kafka import KafkaCluster  # slow: Ctrl-C may interrupt it
 
     nodes = "1 node" if arguments.nodes == 1 else f"{arguments.nodes} nodes"
     print(f"starting {nodes} of Kafka ...", file=sys.stderr)
@@ -73,11 +73,11 @@ def _broker(arguments: argparse.Namespace) -> int:
         java_options=arguments.java_option,
     ) as cluster:
         print(cluster.bootstrap_servers, flush=True)
-        print("ready; Ctrl-C ends it and drops the data", file=sys.stderr)
+        print("ready; Ctrl-C stops the brokers and removes the data", file=sys.stderr)
         while all(node.alive for node in cluster.nodes):
             time.sleep(_LOOK_S)
         ended = [node.id for node in cluster.nodes if not node.alive]
-        raise KafkaClusterError(f"node {ended[0]} has ended by itself")
+        raise KafkaClusterError(f"node {ended[0]} has ended unexpectedly; see its log")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="PORT",
-        help="port of the first node; the others' follow (default: free ones)",
+        help="port of the first node; the others follow (default: free ports)",
     )
     broker.add_argument(
         "-X",
