@@ -130,6 +130,7 @@ def test_broker_without_maven_and_jars_says_how_to_get_it(tmp_path: Path) -> Non
     done = run(PATH=str(tmp_path), JAVA_HOME="", CYKAFKA_CACHE_DIR=str(tmp_path / "cache"))
 
     assert done.returncode == 1
+    assert "Maven, which fetches the jars of" in done.stderr
     assert "is not installed" in done.stderr
     assert "apt-get install" in done.stderr
 
