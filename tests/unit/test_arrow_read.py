@@ -386,5 +386,5 @@ def test_what_breaks_the_interfaces_rules_is_refused(field: str, value: int, mes
     array = CArray.from_address(pointer_of(pair[1], b"arrow_array"))
     setattr(array, field, value)
 
-    with pytest.raises(ValueError, match=f"the array is no valid Arrow array: {message}"):
+    with pytest.raises(ValueError, match=f"the array is not a valid Arrow array: {message}"):
         ArrowData(Gives(pair)).read_column()
