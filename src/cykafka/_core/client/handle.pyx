@@ -710,7 +710,7 @@ cdef class Handle:
                 ck_end_now(rk, flags, closing, loans)
                 done[0] = True
         # If there is no new thread and this one must not wait, the rd_kafka_t leaks: no deadlock.
-        # Usually librdkafka's threads end at once. Give them that time even if the deadline is over.
+        # Usually librdkafka's threads end at once. Give them time even if the deadline is over.
         if deadline >= 0:
             deadline = max(deadline, ck_runtime_now_ms() + 2 * SLICE)
         try:
