@@ -12,7 +12,7 @@ cdef class Backlog:
     # Whether a message that is handed over counts as read (enable.auto.offset.store).
     cdef bint stores
     cdef int64_t _caught_up
-    # A linked list: the batches being gathered, and the batch that a raising call has left over.
+    # The batches being gathered (a linked list), and the messages that a raising call left over.
     cdef ck_batch_t *batches
     cdef ck_batch_t *carry
     # Left-over messages of paused partitions.

@@ -257,8 +257,8 @@ cdef class Backlog:
                 ck_lent_return(self.lent[which])
                 ck_lent_unref(self.lent[which])
                 self.lent[which] = NULL
-        # The application's batches become copies. Without memory for its copy a batch stays pinned.
-        # as if pinned.
+        # The application's batches become copies. A batch without memory for its copy stays
+        # unchanged, as if pinned.
         while self.handed is not NULL:
             storage = <Storage>self.handed
             storage.unlink()

@@ -279,7 +279,8 @@ cdef class Consumer(Handle):
 
     def unassign(self):
         """Remove all partitions from the assignment."""
-        self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE, "unassign() has removed the partition")
+        self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
+                               "unassign() has removed the partition")
         self._progress.begin_anew()
         on_list(self, <list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
         self._membership.assigned = True
@@ -347,8 +348,8 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions; others are ignored. Pause new ones in ``on_assign``. They stay paused
-            until ``resume()``, even if they are revoked and assigned again.
+            Assigned partitions; others are ignored. Pause new ones in ``on_assign``. They stay
+            paused until ``resume()``, even if they are revoked and assigned again.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -528,8 +529,8 @@ cdef class Consumer(Handle):
         Returns
         -------
         list of Message
-            Fewer than requested, or none, at the end of the timeout. No message of a partition that was
-            revoked meanwhile.
+            Fewer than requested, or none, at the end of the timeout. No message of a partition that
+            was revoked meanwhile.
 
         Raises
         ------
@@ -561,8 +562,8 @@ cdef class Consumer(Handle):
         Returns
         -------
         MessageBatch
-            The records: fewer than requested, or none, at the end of the timeout; none of a partition
-            that was revoked meanwhile. Events and errors are in ``batch.errors``. With
+            The records: fewer than requested, or none, at the end of the timeout; none of a
+            partition that was revoked meanwhile. Events and errors are in ``batch.errors``. With
             ``enable.auto.offset.store`` (the default) the whole batch counts as read now.
             Otherwise call ``store_offsets(batch)`` or ``commit(batch)`` after processing it.
 
@@ -824,7 +825,7 @@ cdef class Consumer(Handle):
             rd_kafka_mem_free(NULL, c_id)
 
     def consumer_group_metadata(self):
-        """Return the group's state for ``Producer.send_offsets_to_transaction``: an opaque object."""
+        """Return the group's state for ``Producer.send_offsets_to_transaction``: opaque bytes."""
         cdef rd_kafka_consumer_group_metadata_t *metadata
         cdef rd_kafka_error_t *error = NULL
         cdef void *buffer = NULL

@@ -122,7 +122,7 @@ cdef class Fetcher:
 
     cdef int gather(self, Handle handle, ck_batch_t *batch, int64_t want, int64_t deadline,
                     bint until_error) except -1:
-        """Fill the batch until it is full, the deadline is over or, if raising, an error arrives."""
+        """Fill the batch until it is full, the time is over or, if raising, an error arrives."""
         cdef size_t filled, step
         cdef int ms, wait
         while True:
@@ -159,7 +159,7 @@ cdef class Fetcher:
 
     cdef int gather_ranges(self, Handle handle, ck_batch_t *batch, ck_ranges_t *ranges,
                            int64_t want, size_t room, int64_t deadline) except -1:
-        """Fill the batch until it is full or has an error, all ranges are done or the time is over."""
+        """Fill the batch until it is full, has an error, all ranges are done or the time is over."""
         cdef size_t filled, step
         cdef size_t size = 0
         cdef int ms, wait
@@ -204,8 +204,8 @@ cdef class Fetcher:
         ck_batch_compact(batch)
         cnt = min(most, batch.cnt - batch.head)
         first = batch.rkmessages + batch.head
-        # Run no garbage collection while messages are half taken: a finalizer may run any code, and so
-        # close this consumer or let another thread close it.
+        # Run no garbage collection while messages are half taken: a finalizer may run any code, and
+        # so close this consumer or let another thread close it.
         collecting = PyGC_Disable()
         try:
             if self._progress.starting:

@@ -183,8 +183,8 @@ cdef class Membership(Role):
 
     cdef object leave(self, Handle handle, int64_t deadline, object raised,
                       rd_kafka_queue_t **closing):
-        """Leave the group, until the deadline or until a signal handler raises. *closing becomes the
-        queue that the thread that destroys the consumer must serve after that, or NULL.
+        """Leave the group, until the deadline or until a signal handler raises. *closing becomes
+        the queue that the destroying thread must serve after that, or NULL.
 
         Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
         """
@@ -199,7 +199,8 @@ cdef class Membership(Role):
         try:
             check_error(error)
         except KafkaException as exception:
-            # A fatal error, such as a fenced member: poll() has returned it, and there is no group to
+            # A fatal error, such as a fenced member: poll() has returned it, and the consumer has no
+            # group to leave any more.
             with nogil:
                 rd_kafka_queue_destroy(queue)
             if not exception.args[0].fatal():

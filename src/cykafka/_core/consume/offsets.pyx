@@ -137,7 +137,7 @@ cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bi
     if not isinstance(partition, TopicPartition):
         raise TypeError(
             f"partition: expected a TopicPartition, got {type(partition).__name__}")
-    name = (<TopicPartition>partition).topic  # keep the str: without the GIL the attribute may change
+    name = (<TopicPartition>partition).topic  # keep it: without the GIL the attribute may change
     topic = c_name(name)
     number = (<TopicPartition>partition).partition
     if cached:
@@ -182,8 +182,8 @@ cdef list seek(Handle handle, Backlog backlog, list partitions):
         rd_kafka_topic_partition_list_destroy(c_done)
         return [each.error for each in outcomes]
     except:
-        # librdkafka still seeks. In a child that a signal handler has forked, the messages belong to
-        # the parent.
+        # librdkafka still seeks. In a child that a signal handler has forked, the messages belong
+        # to the parent.
         if started and handle._generation == ck_runtime_generation:
             backlog.forget(aside, call.partitions)
         raise
@@ -320,7 +320,7 @@ cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing)
             f"'{error.str()}'"))
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
-        # The application made this message, which lacks a partition or offset: librdkafka reports it.
+        # The application made this incomplete message: let librdkafka report the fault.
         return partitions_to([TopicPartition(topic or "")], "message")
     return partitions_to([TopicPartition(topic, partition, offset + 1,
                                          leader_epoch=message.leader_epoch())], "message")

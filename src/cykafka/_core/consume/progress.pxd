@@ -16,13 +16,14 @@ cdef class Progress:
     cdef int32_t _noted_partition
     # By (topic, partition): the offset where reading began, or the offset last committed.
     cdef dict _starts
-    # Whether a transaction failed and the consumer has not yet sought back to the committed offsets.
+    # Whether a transaction failed and the consumer has not yet sought back to the committed
+    # offsets.
     cdef bint _behind
     # By (topic, partition): the positions when a transaction last committed or failed. Messages
     # handed over since then are beyond them.
     cdef dict _marks
-    # By (topic, partition): the KafkaErrors of partitions with messages that were handed over, which
-    # the next transaction can no longer commit, because the position is gone.
+    # By (topic, partition): the KafkaErrors of partitions with messages that were handed over. The
+    # next transaction can no longer commit them, because the position is gone.
     cdef dict _given_up
     # Whether a transaction may commit this consumer's offsets; -1: not known yet.
     cdef int _suitable

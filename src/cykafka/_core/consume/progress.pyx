@@ -130,8 +130,8 @@ cdef class Progress:
     cdef int prepare(self, Handle handle, object timeout) except -1:
         """Prepare for a transaction with this consumer's offsets.
 
-        Raises a retriable error if messages were handed over that it cannot commit. The consumer has
-        then sought back, and hands them over again.
+        Raises a retriable error if messages were handed over that it cannot commit. The consumer
+        has then sought back, and hands them over again.
         """
         if not self._behind and not self._given_up:
             return 0
@@ -145,14 +145,13 @@ cdef class Progress:
         if again:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__RETRY,
-                "The last transaction failed, and the consumer could not seek back before it handed "
-                "over more messages; no transaction was begun, and the consumer has sought back "
-                "now: read again", retriable=True))
+                "The last transaction failed, and the consumer handed over more messages before it "
+                "could seek back; no transaction was begun, and the consumer has now sought back: "
+                "read again", retriable=True))
         return 0
 
     cdef list transaction_offsets(self, Handle handle):
-        """The positions to commit; raises if they do not cover all messages handed
-        over."""
+        """The positions to commit; raises if they do not cover all messages handed over."""
         read = self._read_positions(handle)
         for error in self._given_up.values():
             raise KafkaException(KafkaError(error.code(), error.str(), txn_requires_abort=True))
@@ -205,13 +204,12 @@ cdef class Progress:
         return 0
 
     cdef list _read_positions(self, Handle handle):
-        """The positions of the assigned partitions of which messages were returned."""
+        """The positions of the assigned partitions with returned messages."""
         return [partition for partition in positions(handle, self._backlog, assignment(handle))
                 if partition.offset >= 0]
 
     cdef list _uncommitted(self, Handle handle, list partitions):
-        """Those of the partitions with messages handed over since the last transaction.
-        """
+        """Those of the partitions with messages handed over since the last transaction."""
         return [each for each in self._handed_over(handle, partitions)
                 if self._marks.get((each.topic, each.partition)) != each.offset]
 
