@@ -199,8 +199,8 @@ cdef class Membership(Role):
         try:
             check_error(error)
         except KafkaException as exception:
-            # A fatal error, such as a fenced member: poll() has returned it, and the consumer has no
-            # group to leave any more.
+            # A fatal error, such as a fenced member: poll() has returned it, and there is no group
+            # to leave any more.
             with nogil:
                 rd_kafka_queue_destroy(queue)
             if not exception.args[0].fatal():
