@@ -278,7 +278,8 @@ cdef class Producer(Handle):
             # A callback, or another thread, may have closed the producer, and with it the topic.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
-            # Read this before trying the queue: later another thread may make room and leave no event.
+            # Read this before trying the queue: later another thread may make room and leave no
+            # event.
             ended = ck_turn_ended(ck_queue_turn(self._events))
             error = ck_produce(self._ptr, rkt, record)
         return 0
