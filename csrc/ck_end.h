@@ -1,5 +1,5 @@
 /*
- * ck_end: the destruction of an rd_kafka_t, in a thread of its own.
+ * ck_end: the destruction of an rd_kafka_t, in its own thread.
  *
  * rd_kafka_destroy() may block for long: it joins threads that may be resolving a host
  * name or running a token callback. It also waits for loans (ck_loans) that the

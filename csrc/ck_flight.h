@@ -9,7 +9,7 @@
  * except one block, when no report is in flight.
  *
  * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
- * frees the blocks. Threads: one at a time, for us the one that holds the GIL.
+ * frees the blocks. Threads: one at a time, for us the thread with the GIL.
  * librdkafka's callback fills a report but calls nothing here. No locks.
  */
 #ifndef CK_FLIGHT_H
@@ -24,7 +24,7 @@ typedef struct ck_flight_s ck_flight_t;
 /* For objects of size bytes, each beginning with a report. NULL if memory is short. */
 CK_EXPORT ck_flight_t *ck_flight_new(size_t size);
 
-/* Frees the memory of all reports, given back or not. NULL is fine. */
+/* Frees the memory of all reports, released or not. NULL is fine. */
 CK_EXPORT void ck_flight_destroy(ck_flight_t *flight);
 
 /* Memory for a report. NULL if memory is short. */

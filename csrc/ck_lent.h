@@ -8,7 +8,7 @@
  * both have a reference to a ck_lent_t.
  *
  * Ownership: two references, the lender's (a consumer) and the borrower's (a Message);
- * the last one frees it. Threads: one at a time, for us the one that holds the GIL. No
+ * the last one frees it. Threads: one at a time, for us the thread with the GIL. No
  * locks; ck_lent_return() and ck_lent_drop() take librdkafka's. Fork: a child may read
  * the headers, because librdkafka parses them without a lock, with malloc() alone, in
  * memory that the child has a copy of. It destroys no message, because they belong to the

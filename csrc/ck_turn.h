@@ -52,7 +52,7 @@ CK_EXPORT bool ck_turn_take(ck_turn_t *turn, int timeout_ms, const unsigned *sin
 /* Ends the turn. */
 CK_EXPORT void ck_turn_give(ck_turn_t *turn);
 
-/* Enters as a guest. First waits until the thread that serves has given its turn back;
+/* Enters as a guest. First waits until the thread that serves has ended its turn;
  * a yield of rkqu wakes that thread. Then waits up to timeout_ms (-1: without limit) for
  * the guests before it. A kick ends these waits. Returns whether the guest is inside. */
 CK_EXPORT bool ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms);

@@ -27,7 +27,7 @@ def describe_configs(
     request_timeout : float, optional
         Seconds.
     broker : int, optional
-        The broker to ask; by default the controller.
+        The broker that gets the request; by default the controller.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def alter_configs(
         Seconds.
     validate_only : bool
     broker : int, optional
-        The broker to ask; by default the controller.
+        The broker that gets the request; by default the controller.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def incremental_alter_configs(
         Seconds.
     validate_only : bool
     broker : int, optional
-        The broker to ask; by default the controller.
+        The broker that gets the request; by default the controller.
 
     Returns
     -------

@@ -141,7 +141,7 @@ class KafkaNode:
         Raises
         ------
         KafkaClusterError
-            If it has not ended by then; the node goes on running.
+            If it has not ended by then; the node continues to run.
         """
         if not self.alive:
             return

@@ -96,10 +96,10 @@ class MockCluster:
     - Injected errors are first in, first out per kind of request; they do not distinguish topics
       or partitions.
 
-    So use it for tests and demonstrations, not to measure throughput.
+    Therefore use it for tests and demonstrations, not to measure throughput.
 
     Any thread may call any method. After a fork, in the child, `close` does nothing and every
-    other method raises RuntimeError; the parent's cluster goes on. After `close`, every method
+    other method raises RuntimeError; the parent's cluster keeps running. After `close`, every method
     but `close` raises RuntimeError.
 
     Examples

@@ -786,7 +786,7 @@ cdef class Handle:
                 return NULL
             self.give_way(closing)
             # A broker that has just started, or has been fenced, may name no brokers in its first
-            # answer. librdkafka drops such an answer, and does not ask again for minutes.
+            # answer. librdkafka drops such an answer, and requests no other for minutes.
             if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
                 rk = self.enter()
                 with nogil:

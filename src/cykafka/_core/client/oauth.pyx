@@ -73,7 +73,7 @@ cdef class TokenSource:
         except BaseException as failure:
             self._failure = self._raised = failure
             words = f"oauth_cb: {type(failure).__name__}: {failure}".encode(errors="replace")
-            # librdkafka asks again in 10 s.
+            # librdkafka requests a token again in 10 s.
             rd_kafka_oauthbearer_set_token_failure(rk, words)
         self._first.set()
         return 0

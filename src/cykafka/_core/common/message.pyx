@@ -142,13 +142,13 @@ cdef class Message:
         return None if self._report.offset < 0 else self._report.offset
 
     def value(self):
-        """The value, bytes, or None for a tombstone (or what ``set_value`` put there)."""
+        """The value, bytes, or None for a tombstone (or the object of ``set_value``)."""
         if self._as_given:
             self._to_bytes()
         return self._value
 
     def key(self):
-        """The key, bytes, or None if there is none (or what ``set_key`` put there)."""
+        """The key, bytes, or None if there is none (or the object of ``set_key``)."""
         if self._as_given:
             self._to_bytes()
         return self._key

@@ -91,7 +91,7 @@ cdef class Backlog:
 
     cdef int end_batch(self, Handle handle, ck_batch_t *batch) except -1:
         """Destroy the batch. Messages that were not handed over (a callback raised, or
-        there were more than requested) come with the next call."""
+        there were more than requested) are returned by the next call."""
         cdef ck_batch_t **link = &self.batches
         cdef bint left = handle._ptr is not NULL and batch.cnt > batch.head
         # The messages of this batch are older than those in carry, which resume() in another

@@ -524,7 +524,7 @@ cdef class Consumer(Handle):
             At most 1,000,000.
         timeout : float, optional
             Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
-            Messages gathered by then, or before a callback raised, come with the next call.
+            The next call returns the messages gathered by then, or before a callback raised.
 
         Returns
         -------
@@ -557,7 +557,7 @@ cdef class Consumer(Handle):
             1 to 1,000,000.
         timeout : float, optional
             Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
-            Messages gathered by then, or before a callback raised, come with the next call.
+            The next call returns the messages gathered by then, or before a callback raised.
 
         Returns
         -------
@@ -870,7 +870,7 @@ cdef class Consumer(Handle):
         -------
         bool or None
             None without a timeout. With one, whether the consumer left its group in time;
-            librdkafka's threads may end later. If not, it is closed all the same and logs a
+            librdkafka's threads may end later. If not, it is closed anyway and logs a
             warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
             process ends before that, the group notices only after the session timeout, and stored
             offsets may not be committed, so their messages are read again.
@@ -971,8 +971,8 @@ def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_
         The bytes of keys and values; approximate, because a record's size is known only on arrival.
     timeout : float, optional
         Seconds; None or less than 0: until one of the limits or the end of all ranges is
-        reached. Ctrl-C is noticed within 0.1 s. Messages gathered by then, or before a
-        callback raised, come with the next call.
+        reached. Ctrl-C is noticed within 0.1 s. The next call returns the messages
+        gathered by then, or before a callback raised.
 
     Returns
     -------

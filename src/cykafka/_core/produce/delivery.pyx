@@ -260,7 +260,7 @@ cdef class Delivery:
     def offsets(self):
         """The offset of each record: a read-only memoryview of int64, -1001 without an offset.
 
-        A view of the outcomes once :attr:`done`; until then a copy of what is known.
+        A view of the outcomes once :attr:`done`; until then a copy of the outcomes so far.
         """
         return _numbers(self.ptr(), 8)
 
@@ -268,7 +268,7 @@ cdef class Delivery:
     def partitions(self):
         """The partition of each record: a read-only memoryview of int32, -1 if it is not known.
 
-        A view of the outcomes once :attr:`done`; until then a copy of what is known.
+        A view of the outcomes once :attr:`done`; until then a copy of the outcomes so far.
         """
         return _numbers(self.ptr(), 4)
 
