@@ -99,8 +99,8 @@ class MockCluster:
     Therefore use it for tests and demonstrations, not to measure throughput.
 
     Any thread may call any method. After a fork, in the child, `close` does nothing and every
-    other method raises RuntimeError; the parent's cluster keeps running. After `close`, every method
-    but `close` raises RuntimeError.
+    other method raises RuntimeError; the parent's cluster keeps running. After `close`, every
+    method except `close` raises RuntimeError.
 
     Examples
     --------

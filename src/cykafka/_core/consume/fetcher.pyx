@@ -159,7 +159,7 @@ cdef class Fetcher:
 
     cdef int gather_ranges(self, Handle handle, ck_batch_t *batch, ck_ranges_t *ranges,
                            int64_t want, size_t room, int64_t deadline) except -1:
-        """Fill the batch until it is full, has an error, all ranges are done or the time is over."""
+        """Fill the batch until it is full, has an error, all ranges are done or time is over."""
         cdef size_t filled, step
         cdef size_t size = 0
         cdef int ms, wait
