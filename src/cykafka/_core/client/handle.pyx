@@ -171,7 +171,8 @@ _live = weakref.WeakValueDictionary()
 
 @public("cykafka")
 class ThrottleEvent:
-    """A broker throttles us (quota): ``broker_name``, ``broker_id``, ``throttle_time`` (s)."""
+    """A broker has throttled the client (quota): ``broker_name``, ``broker_id`` and
+    ``throttle_time`` (s)."""
 
     def __init__(self, broker_name, broker_id, throttle_time):
         self.broker_name = broker_name
@@ -491,7 +492,7 @@ cdef class Handle:
                     0, min(SLICE, deadline - ck_runtime_now_ms()))
                 taken = self._dispatching.acquire(True, wait / 1e3)
                 if self._generation != ck_runtime_generation:
-                    self.refuse()  # a signal handler has forked: the parent has the lock's owner
+                    self.refuse()  # a signal handler has forked: the parent owns the lock
                 if not taken and wait == SLICE:
                     continue
             if not taken:
