@@ -32,7 +32,7 @@ typedef enum ck_event_kind_e {
         CK_EVENT_LOG,      /* code: syslog level, facility, text */
         CK_EVENT_COMMIT,   /* code, partitions */
         CK_EVENT_DELIVERY, /* ck_delivery_t: a batch is done */
-        CK_EVENT_FLYING, /* ck_report_t: librdkafka has the message; never in a queue */
+        CK_EVENT_FLYING,   /* ck_report_t: librdkafka has the message; never in a queue */
 } ck_event_kind_t;
 
 /* The head of every event. It is small because every record in flight has one. */

@@ -22,7 +22,7 @@
 typedef struct ck_range_s {
         char *topic;
         int32_t partition;
-        bool met; /* a message or the end of it has arrived since the assignment */
+        bool met;     /* a message or the end of it has arrived since the assignment */
         int64_t next; /* the first offset not read; when done, `end` */
         int64_t end;  /* the offset after the last one to read */
         int64_t eof; /* where the partition ended when all of it had been fetched; -1: not

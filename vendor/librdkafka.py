@@ -191,7 +191,9 @@ def find_system(pin: Pin) -> Library:
         raise SourceError("pkg-config finds no rdkafka (Debian: librdkafka-dev)") from error
     try:
         if not pin.accepts(version):
-            raise SourceError(f"the system's version is {version}; at least {pin.oldest} is needed")
+            raise SourceError(
+                f"the system's version is {version}; at least {pin.oldest} is needed"
+            )
         library = Path(lib_dir) / SONAME
         features = features_of(library)
     except (ValueError, OSError) as error:

@@ -95,7 +95,7 @@ class SerializingProducer(Producer, Generic[K, V]):
         BufferError, KafkaException, RuntimeError
             As ``Producer.produce``.
         """
-        # Check first: a serializer must not register a schema for a record that cannot be produced.
+        # Check first: a serializer must not register a schema for a record that cannot be sent.
         if self._closed:
             raise RuntimeError(f"Producer has been closed: {type(self).__name__}")
         if not isinstance(topic, str):

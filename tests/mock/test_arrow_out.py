@@ -224,7 +224,9 @@ def test_any_columns_in_any_order(batch: Any) -> None:
 
 
 def test_selecting_what_is_not_there_is_refused(batch: Any) -> None:
-    with pytest.raises(ValueError, match="there is no column 'timestamp_type'; choose from key, value"):
+    with pytest.raises(
+        ValueError, match="there is no column 'timestamp_type'; choose from key, value"
+    ):
         batch.select("key", "timestamp_type")
     with pytest.raises(ValueError, match="'key' is named twice"):
         batch.select("key", "value", "key")

@@ -78,8 +78,8 @@ def warn_unless_patched() -> None:
         warnings.warn(
             f"librdkafka {libversion()[0]} ({librdkafka_path()}) lacks patches of cykafka: "
             f"{'; '.join(missing.values())}. Install cykafka with its own librdkafka: a wheel, or "
-            "a build with CYKAFKA_LIBRDKAFKA=bundled. LD_LIBRARY_PATH and LD_PRELOAD must not name "
-            "another librdkafka.",
+            "a build with CYKAFKA_LIBRDKAFKA=bundled. LD_LIBRARY_PATH and LD_PRELOAD must not "
+            "name another librdkafka.",
             RuntimeWarning,
             stacklevel=3,
         )

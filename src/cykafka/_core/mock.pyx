@@ -56,8 +56,8 @@ from cykafka._core.clib.librdkafka cimport (
 
 
 cdef int check_descriptors(int count) except? -1:
-    # librdkafka aborts the process when a mock broker gets no socket, so detect a shortage here and
-    # raise an OSError.
+    # librdkafka aborts the process when a mock broker gets no socket. So detect a shortage here,
+    # and raise an OSError.
     held = []
     try:
         for _ in range(count):

@@ -123,8 +123,7 @@ class KafkaNode:
                 )
             if time.monotonic() >= deadline:
                 raise KafkaClusterError(
-                    f"node {self._id} was not ready within {self._timeout:g} s: "
-                    f"{self._trouble()}"
+                    f"node {self._id} was not ready within {self._timeout:g} s: {self._trouble()}"
                 )
             time.sleep(_LOOK_S)  # there is no event for a growing file
 

@@ -57,8 +57,8 @@ class KafkaCluster(RealCluster):
         Names of the secured listeners' users, who get new random passwords. A client without
         authentication is a super user; these users are not.
     java_options : sequence of str, default ()
-        Options for the brokers' Java, such as ``-Xmx1g``. They come after the defaults, which speed
-        up the start; ``-XX:TieredStopAtLevel=4`` makes the brokers faster after it.
+        Options for the brokers' Java, such as ``-Xmx1g``. They come after the defaults, which
+        speed up the start; ``-XX:TieredStopAtLevel=4`` makes the brokers faster after it.
     start_timeout : float, default 120.0
         Longest time until a node is ready, in s.
 

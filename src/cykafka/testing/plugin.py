@@ -72,7 +72,7 @@ def kafka_cluster(
 
 @pytest.fixture(scope="session")
 def kafka_cluster_3(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """A KafkaCluster of three nodes for the whole run. A test that stops a node starts it again."""
+    """A KafkaCluster of three nodes for the whole run. A test that stops a node restarts it."""
     from cykafka.testing._provide import own_cluster
 
     with _started(request, own_cluster(nodes=3)) as cluster:

@@ -150,7 +150,7 @@ cdef class Admin(Handle):
     def close(self, timeout=None):
         """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
 
-        A future's callback may close the client. Ctrl-C ends the wait; the client is closed anyway.
+        A future's callback may close the client. Ctrl-C ends the wait; the client closes anyway.
 
         Parameters
         ----------

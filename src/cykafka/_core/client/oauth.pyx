@@ -38,7 +38,7 @@ cdef class TokenSource:
         self._first = threading.Event()
 
     cdef int enable(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1:
-        """Call it before rd_kafka_new(). The handle keeps this object as long as its rd_kafka_t."""
+        """Call it before rd_kafka_new(). The handle keeps it as long as its rd_kafka_t."""
         ck_queue_attach(events, CK_SLOT_TOKENS, <void *>self)
         rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, _on_refresh)
         rd_kafka_conf_enable_sasl_queue(conf, 1)

@@ -196,7 +196,7 @@ cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_EN
 
 
 cdef str property_of(rd_kafka_t *rk, str key):
-    """The value of a property of an open handle, in librdkafka's spelling; None without a value."""
+    """The value of an open handle's property, in librdkafka's spelling; None without a value."""
     cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
     try:
         return _text_in(rd_kafka_conf(rk), topic_conf, key)

@@ -75,7 +75,7 @@ class KafkaError(KafkaException):
 
     Notes
     -----
-    It compares and hashes by its code, with other errors and with plain integers. It can be raised,
+    It compares and hashes by its code, with other errors and with plain integers. You can raise it,
     as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is the
     error itself. The client raises a KafkaException that contains it.
     """

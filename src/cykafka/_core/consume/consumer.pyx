@@ -1,8 +1,8 @@
 """Consumer: subscriptions and assignments, messages, offsets and lag, and close().
 
 Most of this file is the documentation of the methods. The parts do the work: Membership follows
-the group, Backlog keeps the messages, Fetcher gathers them and hands them over, and Progress tracks
-the offsets that a transaction must commit.
+the group, Backlog keeps the messages, Fetcher gathers them and hands them over, and Progress
+tracks the offsets that a transaction must commit.
 """
 import logging
 
@@ -529,8 +529,8 @@ cdef class Consumer(Handle):
         Returns
         -------
         list of Message
-            Fewer than requested, or none, at the end of the timeout. No message of a partition that
-            was revoked meanwhile.
+            Fewer than requested, or none, at the end of the timeout. No message of a partition
+            that was revoked meanwhile.
 
         Raises
         ------
@@ -968,7 +968,7 @@ def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_
     max_messages : int
         1 to 1,000,000.
     max_bytes : int
-        The bytes of keys and values; approximate, because a record's size is known only on arrival.
+        Bytes of keys and values; approximate, because a record's size is known only on arrival.
     timeout : float, optional
         Seconds; None or less than 0: until one of the limits or the end of all ranges is
         reached. Ctrl-C is noticed within 0.1 s. The next call returns the messages

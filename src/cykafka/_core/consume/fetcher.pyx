@@ -204,8 +204,8 @@ cdef class Fetcher:
         ck_batch_compact(batch)
         cnt = min(most, batch.cnt - batch.head)
         first = batch.rkmessages + batch.head
-        # Run no garbage collection while messages are half taken: a finalizer may run any code, and
-        # so close this consumer or let another thread close it.
+        # Run no garbage collection while messages are half taken: a finalizer may run any code,
+        # and so close this consumer or let another thread close it.
         collecting = PyGC_Disable()
         try:
             if self._progress.starting:
@@ -227,7 +227,7 @@ cdef class Fetcher:
         return messages
 
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
-        """As hand_over(), for a message outside of a batch; it is destroyed even if this raises."""
+        """As hand_over(), for a message outside of a batch; destroys it even if this raises."""
         cdef bint collecting = PyGC_Disable()
         cdef ck_lent_t *lent
         cdef Message message

@@ -145,9 +145,9 @@ cdef class Progress:
         if again:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__RETRY,
-                "The last transaction failed, and the consumer handed over more messages before it "
-                "could seek back; no transaction was begun, and the consumer has now sought back: "
-                "read again", retriable=True))
+                "The last transaction failed, and the consumer handed over more messages before "
+                "it could seek back; no transaction was begun, and the consumer has now sought "
+                "back: read again", retriable=True))
         return 0
 
     cdef list transaction_offsets(self, Handle handle):

@@ -1,8 +1,9 @@
 """Delivery: the outcomes of a batch of records.
 
-Reports write the outcomes into a ck_delivery_t (csrc/ck_delivery), without the GIL. A Ledger is its
-Python side. The ck_delivery_t may hold the Ledger while records are in flight. So a Ledger does not
-refer to the producer, which can be freed meanwhile. A Delivery is for the user and refers to it.
+Reports write the outcomes into a ck_delivery_t (csrc/ck_delivery), without the GIL. A Ledger is
+its Python side. The ck_delivery_t may hold the Ledger while records are in flight. So a Ledger
+does not refer to the producer, which can be freed meanwhile. A Delivery is for the user and refers
+to the producer.
 """
 import weakref
 
@@ -61,8 +62,8 @@ class DeliveryError(KafkaException):
     ----------
     failures : dict of int to KafkaError
         By the record's index in the batch; all other records are delivered. librdkafka has
-        already retried where that helps. A record that failed with ``_MSG_TIMED_OUT`` may be in the
-        topic anyway, so publishing it again may duplicate it.
+        already retried where that helps. A record that failed with ``_MSG_TIMED_OUT`` may be in
+        the topic anyway, so publishing it again may duplicate it.
     delivery : Delivery or None
     """
 
@@ -89,8 +90,8 @@ cdef class Ledger:
         ck_delivery_release(self._ptr)
 
     cdef int lend(self, int which) except -1:
-        """Request an event for the end of the delivery; the event returns the reference taken here.
-        0: the delivery is already done, and no event will come."""
+        """Request an event for the end of the delivery; it returns the reference taken here. 0:
+        the delivery is already done, and no event will come."""
         cdef int before = ck_delivery_want(self._ptr, which, <void *>self)
         if before == CK_DELIVERY_DONE:
             return 0

@@ -128,9 +128,9 @@ cdef class Producer(Handle):
     All callbacks except ``oauth_cb`` run in the calls that wait: ``poll``, ``flush``, ``close``,
     ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. These calls
     raise the exceptions of the callbacks.
-    The producer is a context manager; leaving the block closes it. ``len()`` is the number
-    of messages and events in its queues. Close a producer before you drop it: until its records are
-    reported, delivery callbacks that refer to it (methods of its owner, for example) keep it alive.
+    The producer is a context manager; leaving the block closes it. ``len()`` is the number of
+    messages and events in its queues. Close a producer before you drop it: until its records are
+    reported, delivery callbacks that refer to it (methods of its owner, say) keep it alive.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -225,7 +225,7 @@ cdef class Producer(Handle):
                 rkt = self._publisher.last_topic._ptr
             else:
                 rkt = self._publisher.topic_of(self, topic)
-            # Each of the lines above may have run foreign code, which may have closed the producer.
+            # The lines above may have run foreign code, which may have closed the producer.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
             # With the GIL: the call never waits, and releasing the GIL would double its cost.
@@ -316,8 +316,8 @@ cdef class Producer(Handle):
         if on_delivery is None:
             on_delivery = callback
         queued = 0
-        # Check all records before queueing the first: a later exception could not report the number
-        # of queued records.
+        # Check all records before queueing the first: a later exception could not report how many
+        # records are queued.
         for number, message in enumerate(messages):
             if not isinstance(message, dict):
                 raise TypeError(f"Message at index {number} must be a dict, "
@@ -630,7 +630,7 @@ cdef class Producer(Handle):
     # -- transactions
 
     def init_transactions(self, timeout=None):
-        """Register the ``transactional.id``: fence older producers and complete their transactions.
+        """Register the ``transactional.id``: fence older producers, complete their transactions.
 
         Call it once, before any other call of a transaction.
 
@@ -828,9 +828,9 @@ cdef class Producer(Handle):
             ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
             callbacks and Deliveries report that; a logged warning counts the records with neither.
             Callbacks are not interrupted. If one of librdkafka's threads is stalled, a Delivery's
-            records that it holds fail with ``_DESTROY`` when it has ended. The Delivery's callbacks
-            then run in another thread, unless the interpreter ends first. ``close()`` logs the
-            number of records that the stalled thread holds.
+            records that it holds fail with ``_DESTROY`` when it has ended. The Delivery's
+            callbacks then run in another thread, unless the interpreter ends first. ``close()``
+            logs the number of records that the stalled thread holds.
 
         Returns
         -------

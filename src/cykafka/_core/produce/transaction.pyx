@@ -1,7 +1,7 @@
 """Transactions (KIP-98, KIP-447): the state of a producer's transaction, and its calls.
 
-The calls return librdkafka's error as a KafkaError, or None. They raise the exceptions of callbacks
-and signal handlers. So an exception is never mistaken for the outcome of the transaction.
+The calls return librdkafka's error as a KafkaError, or None. They raise the exceptions of
+callbacks and signal handlers. So an exception is never mistaken for the transaction's outcome.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -166,8 +166,8 @@ cdef class Transactions:
     cdef object resume(self, Handle handle, int call, int64_t ms):
         """Make a resumable call in slices, with signals and callbacks between them.
 
-        Returns the KafkaError of librdkafka's call, or None. Raises the exceptions of callbacks and
-        signal handlers, whatever the outcome of the call. The attributes always reflect what
+        Returns the KafkaError of librdkafka's call, or None. Raises the exceptions of callbacks
+        and signal handlers, whatever the outcome of the call. The attributes always reflect what
         librdkafka has done.
         """
         cdef unsigned long me = PyThread_get_thread_ident()

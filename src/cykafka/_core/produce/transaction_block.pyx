@@ -45,7 +45,8 @@ cdef class Transaction:
 
     def __enter__(self):
         if self._entered:
-            raise RuntimeError("transaction(): the block was entered twice; call it for each block")
+            raise RuntimeError("transaction(): the block was entered twice; call transaction() "
+                               "for each block")
         self._entered = True
         self._transactions.check_outside()
         if self._consumer is not None:
@@ -80,8 +81,8 @@ cdef class Transaction:
             raise
 
     def _go_back(self, failure, outcome):
-        """Seek the consumer back. If that fails, chains the error to the failure and returns a text
-        with the outcome. Otherwise returns an empty text."""
+        """Seek the consumer back. If that fails, chains the error to the failure and returns a
+        text with the outcome. Otherwise returns an empty text."""
         # After a commit in progress, the committed offsets are not known yet.
         if self._consumer is None or self._transactions.pending == CALL_COMMIT:
             return ""

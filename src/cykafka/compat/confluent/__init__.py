@@ -169,7 +169,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
 
 
 def _constants(admin: ModuleType) -> dict[str, int]:
-    """The integers of confluent_kafka's compiled module, with which it defines its enumerations."""
+    """The integers of confluent_kafka's compiled module, which define its enumerations."""
     families: dict[str, type[Enum]] = {
         "ACL_OPERATION": admin.AclOperation,
         "ACL_PERMISSION_TYPE": admin.AclPermissionType,
