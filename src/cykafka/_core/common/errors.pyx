@@ -75,9 +75,9 @@ class KafkaError(KafkaException):
 
     Notes
     -----
-    It compares and hashes by its code, with other errors and with plain integers. You can raise it,
-    as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is the
-    error itself. The client raises a KafkaException that contains it.
+    It compares and hashes by its code, with other errors and with plain integers. You can raise
+    it, as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is
+    the error itself. The client raises a KafkaException that contains it.
     """
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
