@@ -75,16 +75,16 @@ struct ArrowArrayStream {
 /* Why an array cannot be read. */
 typedef enum ck_arrow_result_e {
         CK_ARROW_OK = 0,
-        CK_ARROW_TYPE,   /* the type is none that can be taken */
+        CK_ARROW_TYPE,   /* the type is not supported */
         CK_ARROW_BROKEN, /* the array breaks the interface's rules */
-        CK_ARROW_ROW,    /* a row holds what it may not */
-        CK_ARROW_WIDEN,  /* no error: unsigned numbers that want ck_arrow_widen() */
+        CK_ARROW_ROW,    /* a row has a value that is not allowed */
+        CK_ARROW_WIDEN,  /* no error: unsigned numbers, call ck_arrow_widen() */
 } ck_arrow_result_t;
 
 typedef struct ck_arrow_problem_s {
         const char *text;                 /* static, a sentence; NULL for a type */
         const struct ArrowSchema *schema; /* of the part at fault */
-        int64_t row;                      /* the first one at fault, or -1 */
+        int64_t row;                      /* the first row at fault, or -1 */
 } ck_arrow_problem_t;
 
 /* Rows of an array: `length` rows from `first` on, counted in the array's own buffers. To
@@ -96,7 +96,7 @@ typedef struct ck_arrow_view_s {
         int64_t length;
 } ck_arrow_view_t;
 
-/* All rows of an array that a producer gave. */
+/* A view of all rows of a foreign array. */
 CK_EXPORT ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
                                           const struct ArrowArray *array,
                                           ck_arrow_view_t *view,
@@ -107,7 +107,7 @@ CK_EXPORT ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
 CK_EXPORT int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name,
                                 size_t len);
 
-/* The same rows of field i of a struct. */
+/* A view of field i of a struct, with the parent's rows. */
 CK_EXPORT ck_arrow_result_t ck_arrow_field(const ck_arrow_view_t *parent, int64_t i,
                                            ck_arrow_view_t *view,
                                            ck_arrow_problem_t *problem);
@@ -173,9 +173,9 @@ CK_EXPORT int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t st
                              size_t cnt, const ck_arrow_name_t *names, size_t names_cnt,
                              size_t max_bytes, size_t *built, struct ArrowArray *out);
 
-/* The same as a stream of as many arrays as necessary. All of them are built at once, so
- * that the caller may release the batch. 0, ENOMEM, or EOVERFLOW if a single message is
- * too big (then *out is not live). */
+/* Like ck_arrow_build(), but a stream of as many arrays as necessary. All are built now,
+ * so that the caller may release the batch. 0, ENOMEM, or EOVERFLOW if a single message
+ * is too big (then *out is not live). */
 CK_EXPORT int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step,
                               size_t cnt, const ck_arrow_name_t *names, size_t names_cnt,
                               size_t max_bytes, struct ArrowArrayStream *out);

@@ -14,7 +14,7 @@ enum {
         CK_ARROW_BLOCK = 128, /* rows */
         CK_ARROW_AHEAD = 8,   /* rows; how far messages are prefetched */
         CK_ARROW_ROUND = 64,  /* bytes; buffer sizes are multiples of this */
-        CK_ARROW_BUFFERS = 3, /* the most of an array built here */
+        CK_ARROW_BUFFERS = 3, /* the most buffers of an array built here */
 };
 
 /* Owned by an array built here: its buffers, and the structs of its children. */
@@ -57,7 +57,7 @@ static int ck_arrow_new_array(struct ArrowArray *array, int64_t buffers_cnt, siz
         return 0;
 }
 
-/* Buffer i with room for at least `size` bytes; NULL if memory is short. */
+/* Buffer i, grown to at least `size` bytes; NULL if memory is short. */
 static void *ck_arrow_room(struct ArrowArray *array, int i, size_t size) {
         ck_arrow_node_t *node = array->private_data;
         void *grown;
@@ -73,8 +73,8 @@ static void *ck_arrow_room(struct ArrowArray *array, int i, size_t size) {
         return grown;
 }
 
-/* The same for a buffer that grows with the rows: `size` bytes are needed now, after
- * `done` of cnt rows. */
+/* As ck_arrow_room(), for a buffer that grows with the rows: it needs `size` bytes now,
+ * after `done` of cnt rows. */
 static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t done,
                            size_t cnt) {
         const ck_arrow_node_t *node = array->private_data;
@@ -104,7 +104,7 @@ static uint8_t *ck_arrow_bitmap(struct ArrowArray *array, size_t cnt) {
         return validity;
 }
 
-/* Row i, of the cnt there will be, is a null. 0, or ENOMEM. */
+/* Makes row i, of cnt rows in the end, a null. 0, or ENOMEM. */
 static int ck_arrow_set_null(struct ArrowArray *array, size_t i, size_t cnt) {
         uint8_t *validity = ck_arrow_bitmap(array, cnt);
 
@@ -246,7 +246,7 @@ static void ck_arrow_take(const ck_batch_t *batch, int64_t at, ptrdiff_t step,
         block->cnt = i;
 }
 
-/* Appends keys, values or topics, which hold `total` bytes with them. */
+/* Appends keys, values or topics; the column then has `total` bytes. */
 static inline int ck_arrow_put_bytes(struct ArrowArray *array,
                                      const ck_arrow_block_t *block, ck_arrow_name_t name,
                                      size_t total) {
@@ -321,7 +321,7 @@ static inline int ck_arrow_put_int64(struct ArrowArray *array,
         return 0;
 }
 
-/* Appends headers, which are totals->headers with them. */
+/* Appends headers; the column then has totals->headers of them. */
 static int ck_arrow_put_headers(struct ArrowArray *array, const ck_arrow_block_t *block,
                                 const ck_arrow_totals_t *totals) {
         struct ArrowArray *pairs = array->children[0];
@@ -368,7 +368,7 @@ static int ck_arrow_put_headers(struct ArrowArray *array, const ck_arrow_block_t
         return 0;
 }
 
-/* Zero, where offsets begin. */
+/* Writes the first offset, zero. */
 static int ck_arrow_start(struct ArrowArray *array, size_t rows) {
         int32_t *offsets = ck_arrow_room(array, 1, (rows + 1) * sizeof(*offsets));
 
@@ -455,7 +455,7 @@ int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t
                                 goto fail;
                 block.done += block.cnt;
                 if (block.cnt < left && block.cnt < CK_ARROW_BLOCK)
-                        break; /* one did not fit */
+                        break; /* a row did not fit */
         }
         out->length = (int64_t)block.done;
         *built = block.done;

@@ -1,4 +1,4 @@
-/* The half of ck_arrow that reads arrays of others. */
+/* The half of ck_arrow that reads foreign arrays. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static ck_arrow_result_t ck_arrow_broken(ck_arrow_problem_t *problem,
         return ck_arrow_fault(problem, CK_ARROW_BROKEN, view, text, -1);
 }
 
-/* What can be said of every array, whatever its type. */
+/* The checks that apply to arrays of every type. */
 static ck_arrow_result_t ck_arrow_check(const ck_arrow_view_t *view,
                                         ck_arrow_problem_t *problem) {
         const struct ArrowSchema *schema = view->schema;
@@ -36,7 +36,7 @@ static ck_arrow_result_t ck_arrow_check(const ck_arrow_view_t *view,
         if (schema->n_children < 0 || schema->n_children != array->n_children ||
             (schema->n_children && (!schema->children || !array->children)))
                 return ck_arrow_broken(problem, view,
-                                       "its children are not those of its type");
+                                       "its children do not match its type");
         if (array->n_buffers < 0 || (array->n_buffers && !array->buffers))
                 return ck_arrow_broken(problem, view, "its buffers are missing");
         return CK_ARROW_OK;
@@ -78,7 +78,7 @@ static ck_arrow_result_t ck_arrow_child(const ck_arrow_view_t *parent, int64_t i
         view->schema = parent->schema->children[i];
         view->array = parent->array->children[i];
         if (!view->schema || !view->array)
-                return ck_arrow_broken(problem, parent, "a child of it is missing");
+                return ck_arrow_broken(problem, parent, "one of its children is missing");
         result = ck_arrow_check(view, problem);
         if (result)
                 return result;
@@ -127,17 +127,17 @@ int64_t ck_arrow_first_null(const ck_arrow_view_t *view) {
         return at < 0 ? -1 : at - view->first;
 }
 
-/* The number of buffers, and the bitmap where nulls are said to be. */
+/* Checks the number of buffers, and that an array with nulls has a bitmap. */
 static ck_arrow_result_t ck_arrow_buffers(const ck_arrow_view_t *view, int64_t least,
                                           bool more, ck_arrow_problem_t *problem) {
         const struct ArrowArray *array = view->array;
 
         if (more ? array->n_buffers < least : array->n_buffers != least)
                 return ck_arrow_broken(problem, view,
-                                       "it has another number of buffers than its type");
+                                       "its number of buffers does not match its type");
         if (array->null_count > 0 && !array->buffers[0])
                 return ck_arrow_broken(problem, view,
-                                       "it has nulls and no validity bitmap");
+                                       "it has nulls but no validity bitmap");
         return CK_ARROW_OK;
 }
 
@@ -212,7 +212,7 @@ static ck_arrow_result_t ck_arrow_fixed(const ck_arrow_view_t *view, ck_column_t
 
 static ck_arrow_result_t ck_arrow_views(const ck_arrow_view_t *view, ck_column_t *column,
                                         ck_arrow_problem_t *problem) {
-        /* The bitmap, the views, the buffers they point into, and the sizes of those. */
+        /* The bitmap, the views, their buffers, and the sizes of these buffers. */
         ck_arrow_result_t result = ck_arrow_buffers(view, 3, true, problem);
 
         if (result)
@@ -259,7 +259,7 @@ ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *colu
         if (kind < 0)
                 return ck_arrow_fault(problem, CK_ARROW_TYPE, view, NULL, -1);
         if (kind == CK_COLUMN_NONE || !view->length)
-                return CK_ARROW_OK; /* buffers that nothing is in may be missing */
+                return CK_ARROW_OK; /* empty buffers may be missing */
         if (kind == CK_COLUMN_FIXED)
                 result = ck_arrow_fixed(view, column, problem);
         else if (kind == CK_COLUMN_VIEWS)
@@ -362,7 +362,7 @@ ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool times,
                 if (beyond >= 0)
                         return ck_arrow_fault(
                             problem, width < 8 ? CK_ARROW_WIDEN : CK_ARROW_ROW, view,
-                            "the number is beyond what an int64 holds", beyond);
+                            "the number is too large for an int64", beyond);
         }
         return CK_ARROW_OK;
 }
@@ -391,9 +391,9 @@ static void ck_arrow_pairs(const ck_headers_t *headers, int64_t row, int64_t *be
         *end = headers->starts64 ? headers->starts64[at + 1] : headers->starts32[at + 1];
 }
 
-/* The first record with a null header, by the bitmap of the pairs or of their names
- * (whose bit `first` is that of pair 0), or because all are null; -1 if there is none.
- * Pairs of a null list do not count. */
+/* The first record with a null header, or -1. Looks into the bitmap of the pairs or of
+ * their names, whose bit `first` belongs to pair 0; `all`: every pair is null. Pairs of a
+ * null list do not count. */
 static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length, bool all,
                                     const uint8_t *validity, int64_t first) {
         int64_t begin, end, i;
@@ -421,7 +421,7 @@ static int64_t ck_arrow_nul_in_name(const ck_headers_t *headers, int64_t length)
         return -1;
 }
 
-/* Whether a type is that of headers, and where in a pair the name and the value are. */
+/* Whether a type is that of headers, and the indexes of name and value in a pair. */
 static bool ck_arrow_are_headers(const struct ArrowSchema *schema, int64_t *key,
                                  int64_t *value) {
         bool map = !strcmp(schema->format, "+m");

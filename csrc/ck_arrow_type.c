@@ -1,4 +1,4 @@
-/* The types of what ck_arrow builds, and the stream that gives it out. */
+/* The types of the arrays that ck_arrow builds, and the stream of them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,7 @@ int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
 
         if (ck_arrow_new_schema(out, "", "+s", names_cnt))
                 return ENOMEM;
-        /* A struct in which a row is null cannot come from a batch. */
+        /* Not nullable: a batch has no null rows. */
         out->flags = 0;
         for (i = 0; i < names_cnt; i++) {
                 struct ArrowSchema *child = out->children[i];
@@ -96,7 +96,7 @@ int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
         return 0;
 }
 
-/* A stream of arrays that were built already. */
+/* A stream of finished arrays. */
 typedef struct ck_arrow_queue_s {
         ck_arrow_name_t names[CK_ARROW_NAME__CNT];
         size_t names_cnt;

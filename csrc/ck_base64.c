@@ -6,7 +6,7 @@
 static const char ck_base64_alphabet[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* What a character stands for; 0x80: nothing, 0x40: white space. */
+/* The 6 bits of each character; 0x80: invalid, 0x40: white space. */
 #define NO 0x80
 #define WS 0x40
 static const uint8_t ck_base64_digits[256] = {
@@ -46,7 +46,7 @@ char *ck_base64_write(char *into, const void *bytes, size_t len) {
         return into + 4;
 }
 
-/* By the table: arithmetic in vectors (SSE2's, which any x86-64 has) takes as long. */
+/* Uses the table: vector arithmetic (SSE2, as every x86-64 has) is no faster. */
 size_t ck_base64_run(const char *text, size_t len, char **into) {
         const uint8_t *at = (const uint8_t *)text;
         char *to = *into;
@@ -79,13 +79,13 @@ const char *ck_base64_read(const char *text, size_t len, char **into) {
                 if (text[i] == '=') {
                         padding++;
                         if (cnt < 2 || cnt + padding > 4)
-                                return "base64 with padding where none belongs";
+                                return "misplaced base64 padding";
                         continue;
                 }
                 if (digit & 0x80)
-                        return "a character that is none of base64's";
+                        return "an invalid base64 character";
                 if (padding)
-                        return "base64 that goes on behind its padding";
+                        return "data after the base64 padding";
                 digits[cnt++] = digit;
                 if (cnt == 4) {
                         *to++ = (char)(digits[0] << 2 | digits[1] >> 4);
@@ -95,7 +95,7 @@ const char *ck_base64_read(const char *text, size_t len, char **into) {
                 }
         }
         if (cnt == 1 || (cnt && cnt + padding != 4))
-                return "base64 that ends too early";
+                return "truncated or unpadded base64";
         if (cnt) {
                 *to++ = (char)(digits[0] << 2 | digits[1] >> 4);
                 if (cnt == 3)

@@ -1,7 +1,7 @@
 /*
- * ck_base64: bytes as base64 and back: the standard alphabet, padded.
+ * ck_base64: encodes bytes as base64 and decodes them: the standard alphabet, padded.
  *
- * Threads: any; nothing is kept.
+ * Threads: any; there is no state.
  */
 #ifndef CK_BASE64_H
 #define CK_BASE64_H
@@ -10,12 +10,12 @@
 
 #include "ck_runtime.h"
 
-/* How long the text of len bytes is. */
+/* The length of the base64 text of len bytes. */
 static inline size_t ck_base64_size(size_t len) {
         return (len + 2) / 3 * 4;
 }
 
-/* Writes the text of len bytes, without a NUL; returns its end. */
+/* Writes len bytes as base64, without a NUL; returns the end of the text. */
 CK_EXPORT char *ck_base64_write(char *into, const void *bytes, size_t len);
 
 /* Decodes groups of four characters from text on, up to the first group with a character
@@ -25,7 +25,7 @@ CK_EXPORT size_t ck_base64_run(const char *text, size_t len, char **into);
 
 /* Decodes a whole text. White space (line breaks of mail) is skipped, padding is
  * required. Advances *into after the bytes; *into may point to the text itself. Returns
- * NULL, or what is wrong. */
+ * NULL, or a description of the fault. */
 CK_EXPORT const char *ck_base64_read(const char *text, size_t len, char **into);
 
 #endif

@@ -9,7 +9,7 @@
  *
  * ck_batch_take() makes the batch that the application gets. It never changes: any number
  * of threads may read it, each with a reference. (With the GIL a thread needs none,
- * because the owner gives its reference back only with the GIL.) When the messages must
+ * because the owner drops its reference only with the GIL.) When the messages must
  * be returned before the application releases the batch, ck_batch_copy() makes a batch
  * with the same rows in its own memory, and the owner exchanges the two. A reader keeps
  * the batch it began with.
@@ -51,12 +51,12 @@ typedef struct ck_row_s {
 
 typedef struct ck_batch_s {
         struct ck_batch_s *next;         /* for the owner's list of batches */
-        rd_kafka_message_t **rkmessages; /* cnt of them; NULL where one was dropped */
+        rd_kafka_message_t **rkmessages; /* cnt messages; NULL where one was dropped */
         size_t cnt;
         size_t size; /* room in rkmessages */
-        size_t head; /* the first one not handed over */
+        size_t head; /* the first message not handed over */
         bool gaps;   /* whether there are NULLs */
-        /* Of a batch that was handed over. */
+        /* Only in a batch that was handed over. */
         uint32_t generation;   /* the process that librdkafka lent the messages to */
         _Atomic uint32_t refs; /* 1 while it is gathered */
         _Atomic uint32_t
@@ -156,15 +156,15 @@ CK_EXPORT ck_batch_t *ck_batch_take(ck_batch_t *from, size_t cnt, ck_loans_t *lo
  * Parses every header. NULL if memory is short. */
 CK_EXPORT ck_batch_t *ck_batch_copy(const ck_batch_t *batch);
 
-/* One more reference; for no longer than a call. Takes no lock. */
+/* Adds a reference, which the caller keeps for at most one call. Takes no lock. */
 CK_EXPORT void ck_batch_ref(ck_batch_t *batch);
 
-/* One less. The last one destroys the messages, which takes librdkafka's locks. NULL is
- * fine. */
+/* Drops a reference. The last drop destroys the messages, which takes librdkafka's locks.
+ * NULL is fine. */
 CK_EXPORT void ck_batch_unref(ck_batch_t *batch);
 
-/* A reference that the application may keep for any time. Destroying the consumer does
- * not wait for it. */
+/* Adds a reference that the application may keep for any time. Destroying the consumer
+ * does not wait for it. */
 CK_EXPORT void ck_batch_pin(ck_batch_t *batch);
 CK_EXPORT void ck_batch_unpin(ck_batch_t *batch);
 

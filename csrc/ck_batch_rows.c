@@ -110,7 +110,7 @@ void ck_batch_unref(ck_batch_t *batch) {
         bool inherited;
         size_t i;
 
-        /* The last one frees what the others have read. */
+        /* acq_rel: the last thread frees memory that the others have read. */
         if (!batch ||
             atomic_fetch_sub_explicit(&batch->refs, 1, memory_order_acq_rel) != 1)
                 return;
@@ -124,7 +124,7 @@ void ck_batch_unref(ck_batch_t *batch) {
         free(batch->rows);
         free(batch->arena);
         ck_batch_destroy(batch);
-        /* Not before: now the handle may go. */
+        /* Last: after this the handle may be destroyed. */
         if (loans && !inherited)
                 ck_loans_sub(loans);
 }
@@ -212,7 +212,7 @@ static int64_t ck_batch_number(const ck_batch_t *batch, size_t i, ck_number_t nu
                 row = batch->rows[i];
         } else {
                 rkmessage = batch->rkmessages[batch->head + i];
-                /* Only what is asked for: each of these lies elsewhere, or is a call. */
+                /* Read one number only: each lies in other memory, or is a call. */
                 switch (number) {
                 case CK_NUMBER_OFFSET:
                         return rkmessage->offset;
@@ -274,8 +274,8 @@ rd_kafka_topic_partition_list_t *ck_batch_positions(const ck_batch_t *batch, siz
         size_t i;
         int j;
 
-        /* The furthest offset of each run of records of a partition; then, sorted, of
-         * each partition. */
+        /* First the furthest offset of each run of records of a partition. Then, after
+         * sorting, the furthest of each partition. */
         for (i = 0; i < cnt; i++) {
                 ck_batch_row(batch, ck_batch_at(start, step, i), &row);
                 if (i && row.topic == run.topic && row.partition == run.partition) {

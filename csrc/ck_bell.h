@@ -18,7 +18,7 @@ CK_EXPORT ck_bell_t *ck_bell_new(void);
 /* NULL is fine. */
 CK_EXPORT void ck_bell_destroy(ck_bell_t *bell);
 
-/* Ends the wait, or the next one. Never waits itself. */
+/* Ends the current wait, or else the next one. Never waits itself. */
 CK_EXPORT void ck_bell_ring(ck_bell_t *bell);
 
 /* Waits for a ring, at most timeout_ms. */

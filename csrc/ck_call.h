@@ -12,7 +12,7 @@
  * then librdkafka itself has failed the request (socket.timeout.ms).
  *
  * Ownership: reference-counted; the caller and the thread have one reference each. The
- * call owns its arguments and results. It frees the results that were not taken out (and
+ * call owns its arguments and results. It frees the results that were not taken (and
  * set to NULL). Threads: the caller's alone before ck_call_start(), the thread's until
  * ck_call_wait() is true, then the caller's again. Waiting takes the lock of a bell. The
  * thread does not exist in a forked child: there the caller may only leave.
@@ -72,10 +72,10 @@ CK_EXPORT ck_call_t *ck_call_new(ck_call_kind_t kind);
 CK_EXPORT int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
                             int64_t timeout_ms);
 
-/* Waits up to timeout_ms. Returns whether the result is there. */
+/* Waits up to timeout_ms. Returns whether the call has its result. */
 CK_EXPORT bool ck_call_wait(ck_call_t *call, int timeout_ms);
 
-/* Gives the caller's reference back. An unfinished call is not repeated. NULL is fine. */
+/* Drops the caller's reference. An unfinished call is not repeated. NULL is fine. */
 CK_EXPORT void ck_call_leave(ck_call_t *call);
 
 #endif

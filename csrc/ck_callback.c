@@ -30,7 +30,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         ck_report_t *report = rkmessage->_private;
 
         if (ck_delivery_is_opaque(report)) {
-                /* Unpatched, the reports behind this one would lose their order. */
+                /* Without our patches a yield would reorder the next reports. */
                 if (ck_delivery_report(rkmessage, ck_goal) && CK_PATCHED &&
                     ck_may_yield && !ck_inside)
                         rd_kafka_yield(rk);
@@ -91,7 +91,7 @@ int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque)
         notice->text = json;
         notice->text_len = json_len;
         ck_callback_push(rk, opaque, &notice->event);
-        return 1; /* ours now: librdkafka allocated it with malloc */
+        return 1; /* we free the JSON: librdkafka allocated it with malloc */
 }
 
 void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac, const char *buf) {
@@ -184,7 +184,7 @@ int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *go
         if (!ck_turn_take(turn, timeout_ms, since, goal ? ck_delivery_has_come : NULL,
                           goal))
                 return 0;
-        if (timeout_ms > 0) { /* what taking the turn has left of it */
+        if (timeout_ms > 0) { /* less the time that taking the turn took */
                 int64_t left = started + timeout_ms - ck_runtime_now_ms();
                 timeout_ms = left > 0 ? (int)left : 0;
         }

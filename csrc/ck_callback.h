@@ -16,8 +16,8 @@
 #include "ck_queue.h"
 
 /* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or fills
- * the message's place in a delivery's ledger. Failed messages without either are counted
- * in the queue, see ck_queue_take_untold(). */
+ * the message's slot in its delivery. Failed messages without either are counted in the
+ * queue, see ck_queue_take_untold(). */
 CK_EXPORT void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
                                   void *opaque);
 

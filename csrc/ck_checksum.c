@@ -1,7 +1,7 @@
 #include "ck_checksum.h"
 
 #define CK_CHECKSUM_SEED UINT64_C(0x5bd1e9955bd1e995)
-/* Odd, so that multiplying loses nothing, with bits all over. */
+/* Odd, so that multiplying is reversible, with its bits spread out. */
 #define CK_CHECKSUM_FACTOR UINT64_C(0xd6e8feb86659fd93)
 
 static inline uint64_t ck_checksum_mix(uint64_t hash, uint64_t word) {
@@ -30,7 +30,7 @@ static uint64_t ck_checksum_bytes(uint64_t hash, ck_bytes_t bytes) {
         return hash;
 }
 
-/* No list and an empty one are the same record. */
+/* A record without headers hashes like one with an empty list. */
 static uint64_t ck_checksum_headers(uint64_t hash, const ck_headers_t *headers,
                                     size_t i) {
         int64_t at = headers->first + (int64_t)i, k = 0, end = 0;

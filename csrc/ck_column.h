@@ -28,10 +28,10 @@ typedef enum ck_column_kind_e {
         CK_COLUMN_CONSTANT,  /* every value is u.constant */
         CK_COLUMN_POINTERS,  /* u.items[i] */
         CK_COLUMN_FIXED,     /* width bytes at base + i * stride */
-        CK_COLUMN_PADDED,    /* the same without the NULs at the end, as numpy reads "S"
+        CK_COLUMN_PADDED,    /* as FIXED, without trailing NULs, as numpy reads "S"
                                 arrays */
         CK_COLUMN_OFFSETS32, /* Arrow binary and string: data between int32 offsets */
-        CK_COLUMN_OFFSETS64, /* Arrow's large ones: int64 offsets */
+        CK_COLUMN_OFFSETS64, /* Arrow's large types: int64 offsets */
         CK_COLUMN_VIEWS,     /* Arrow binary_view and string_view */
 } ck_column_kind_t;
 
@@ -53,7 +53,7 @@ typedef struct ck_column_s {
         ck_column_kind_t kind;
         /* Arrow's bitmap, least significant bit first: 0 is a null. NULL: no nulls. */
         const uint8_t *validity;
-        /* Of the first value, in the bitmap and in the Arrow buffers or at base. */
+        /* The index of the first value, in the bitmap and in the buffers or from base. */
         int64_t first;
         union {
                 ck_bytes_t constant;
@@ -73,12 +73,12 @@ typedef struct ck_column_s {
                 } offsets64;
                 struct {
                         const ck_view_t *views;
-                        const void *const *buffers; /* the variadic ones */
+                        const void *const *buffers; /* Arrow's variadic buffers */
                 } views;
         } u;
 } ck_column_t;
 
-/* Integers of 1, 2, 4 or 8 bytes, signed. A null is the number `missing`. */
+/* Integers of 1, 2, 4 or 8 bytes, signed. A null counts as `missing`. */
 typedef struct ck_numbers_s {
         int width; /* bytes each; 0: every number is `missing` */
         const char *base;
@@ -86,8 +86,8 @@ typedef struct ck_numbers_s {
         const uint8_t *validity; /* as above */
         int64_t first;
         int64_t missing;
-        int64_t divide;   /* by this, rounding down; 0 and 1: not at all */
-        int64_t multiply; /* by this; 0 and 1: not at all */
+        int64_t divide;   /* the divisor, rounding down; 0 and 1: none */
+        int64_t multiply; /* the factor; 0 and 1: none */
 } ck_numbers_t;
 
 /* The headers of each record, in one of two forms. */
@@ -160,7 +160,7 @@ static inline ck_bytes_t ck_column_get(const ck_column_t *column, size_t i) {
                 break;
         }
         }
-        /* Arrow leaves out buffers that nothing is in. */
+        /* Arrow may leave out empty buffers. */
         if (!bytes.len)
                 bytes.ptr = empty;
         return bytes;
@@ -198,7 +198,7 @@ static inline int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i) {
                 number = number / numbers->divide - (number % numbers->divide < 0);
         if (numbers->multiply > 1 &&
             __builtin_mul_overflow(number, numbers->multiply, &number))
-                number = INT64_MAX; /* which no broker takes for a time or a partition */
+                number = INT64_MAX; /* no broker accepts it as a time or a partition */
         return number;
 }
 

@@ -3,18 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Added to the count of failures once nobody will ask for them. */
+/* Added to the count of failures by ck_delivery_drop(). */
 #define CK_DELIVERY_DROPPED ((int64_t)1 << 62)
 
 struct ck_delivery_s {
-        ck_event_t event; /* first: its address is the delivery's */
+        ck_event_t event; /* first: the event's address is the delivery's */
         ck_link_t link;   /* in the turn's list, until it is done */
         ck_queue_t *queue;
         void *owner;
         uint32_t generation; /* the process it was made in */
         size_t cnt;
         _Atomic size_t taken;
-        /* Outcomes that are to come, and one for the publisher. */
+        /* The number of missing outcomes, plus one for the publisher. */
         _Atomic size_t pending;
         _Atomic int64_t failed;
         _Atomic int state; /* CK_DELIVERY_... */
@@ -23,7 +23,7 @@ struct ck_delivery_s {
 };
 
 _Static_assert(sizeof(ck_outcome_t) == 16, "16 bytes a record");
-_Static_assert(_Alignof(ck_outcome_t) % 2 == 0, "an odd opaque is a slot's");
+_Static_assert(_Alignof(ck_outcome_t) % 2 == 0, "the opaque of a slot is odd");
 
 ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt) {
         ck_delivery_t *delivery;
@@ -32,8 +32,7 @@ ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt) {
         if (__builtin_mul_overflow(cnt, sizeof(ck_outcome_t), &size) ||
             __builtin_add_overflow(size, sizeof(*delivery), &size))
                 return NULL;
-        /* The slots are left as they are: they are filled in as the records are taken
-         * up. */
+        /* The slots stay uninitialized; ck_delivery_take() writes them. */
         if (!(delivery = malloc(size)))
                 return NULL;
         memset(delivery, 0, sizeof(*delivery));
@@ -72,7 +71,7 @@ size_t ck_delivery_taken(const ck_delivery_t *delivery) {
         return atomic_load_explicit(&delivery->taken, memory_order_acquire);
 }
 
-/* Every record has its outcome. Returns what was asked for. */
+/* Every record has its outcome. Returns the requests. */
 static int ck_delivery_finish(ck_delivery_t *delivery) {
         ck_queue_t *queue = delivery->queue;
         int wanted = atomic_fetch_or(&delivery->state, CK_DELIVERY_DONE);
@@ -88,8 +87,8 @@ static int ck_delivery_finish(ck_delivery_t *delivery) {
         return wanted;
 }
 
-/* Records n more outcomes. Returns whether the delivery is done now, and what was
- * requested for that. */
+/* Subtracts n outcomes from the missing ones. Returns whether the delivery is done now,
+ * and the requests in *wanted. */
 static bool ck_delivery_settle(ck_delivery_t *delivery, size_t n, int *wanted) {
         if (atomic_fetch_sub_explicit(&delivery->pending, n, memory_order_acq_rel) != n)
                 return false;
@@ -124,7 +123,7 @@ void ck_delivery_refuse(ck_delivery_t *delivery, size_t i, int32_t partition,
                         rd_kafka_resp_err_t err) {
         ck_delivery_fill(&delivery->slots[i], partition, err, RD_KAFKA_OFFSET_INVALID);
         atomic_fetch_add_explicit(&delivery->failed, 1, memory_order_relaxed);
-        /* The publisher's own keeps it above zero. */
+        /* The publisher's own count keeps `pending` above zero. */
         atomic_fetch_sub_explicit(&delivery->pending, 1, memory_order_relaxed);
 }
 
@@ -156,7 +155,7 @@ const ck_delivery_t *ck_delivery_report(const rd_kafka_message_t *rkmessage,
                                 rkmessage->err, 1);
         if (!ck_delivery_settle(delivery, 1, &wanted))
                 return NULL;
-        /* It may be freed by now: its address is compared, nothing else. */
+        /* The delivery may be freed by now: only compare its address. */
         return wanted & CK_DELIVERY_TELL || delivery == goal ? delivery : NULL;
 }
 
@@ -165,12 +164,12 @@ int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner) {
 
         if (before & CK_DELIVERY_DONE)
                 return before;
-        /* Before its end can see that it is wanted. */
+        /* Before the request is visible to ck_delivery_finish(). */
         if (!before)
                 delivery->owner = owner;
         before = atomic_fetch_or(&delivery->state, which);
         if (before == CK_DELIVERY_DONE)
-                atomic_store(&delivery->state, CK_DELIVERY_DONE); /* it came first */
+                atomic_store(&delivery->state, CK_DELIVERY_DONE); /* it was done first */
         return before;
 }
 
@@ -234,8 +233,8 @@ void ck_delivery_abandon_all(ck_queue_t *queue) {
                 }
                 atomic_fetch_add_explicit(&delivery->failed, (int64_t)lost,
                                           memory_order_relaxed);
-                /* One that is not done by this is its publisher's to close: it stays in
-                 * the list. */
+                /* A delivery that is still not done waits for its publisher to close it:
+                 * it stays in the list. */
                 if (lost && ck_delivery_settle(delivery, lost, &wanted))
                         link = before;
         }

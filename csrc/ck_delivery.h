@@ -1,20 +1,21 @@
 /*
- * ck_delivery: the ledger of a batch of records: what became of each.
+ * ck_delivery: the outcome of each record of a batch.
  *
- * One block of memory, 16 bytes a record. The opaque that librdkafka carries with a
- * record is the address of its slot, plus one, so that it is told from a ck_report_t;
- * until the report comes the slot names its delivery. So a report finds its place without
- * a table or a look-up.
+ * A delivery is one block of memory with a slot of 16 bytes for each record. The opaque
+ * that librdkafka carries with a record is the address of its slot plus one. The odd
+ * address distinguishes it from a ck_report_t. Until the report arrives, the slot points
+ * to its delivery, so a report finds its slot without a table or a look-up.
  *
  * Life: a delivery is pending from ck_delivery_new() on. The publisher takes the records
- * up one after the other and says when there are no more (ck_delivery_close()). Then,
- * once every record has its outcome, it is done. Each record has exactly one.
+ * one after the other and ends with ck_delivery_close(). The delivery is done when it is
+ * closed and every record has its outcome. Each record has exactly one outcome.
  *
- * Ownership: counted references: the caller's, the views' on the ledger, and the
- * delivery's own until it is done. An `owner` is the caller's object, lent for as long as
- * a report may be pushed: see ck_delivery_want().
- * Threads: reports may come on any thread; one thread at a time publishes; all else from
- * any thread. Until it is done the queue it was made with must live.
+ * Ownership: reference-counted. The caller has a reference, each view of the slots has
+ * one, and the delivery keeps one itself until it is done. `owner` is the caller's
+ * object; the caller keeps it alive while a report may be pushed, see ck_delivery_want().
+ * Threads: reports may arrive on any thread. One thread at a time publishes. All other
+ * functions may be called on any thread. The delivery's queue must live until the
+ * delivery is done.
  */
 #ifndef CK_DELIVERY_H
 #define CK_DELIVERY_H
@@ -30,12 +31,12 @@
 
 typedef struct ck_delivery_s ck_delivery_t;
 
-/* The offset in the slot of a record that is on its way. */
+/* The offset in the slot of a record that is in flight. */
 #define CK_OUTCOME_IN_FLIGHT INT64_MIN
 
 /* The outcome of one record. */
 typedef struct ck_outcome_s {
-        _Atomic int64_t offset; /* set last: then the rest is there */
+        _Atomic int64_t offset; /* written last: then the other fields are valid */
         union {
                 ck_delivery_t *delivery; /* while in flight */
                 struct {
@@ -45,28 +46,28 @@ typedef struct ck_outcome_s {
         } u;
 } ck_outcome_t;
 
-/* What its end is to bring about, beside waking those who wait. */
+/* The event that a finished delivery pushes, beside waking the waiting threads. */
 enum {
-        CK_DELIVERY_RELEASE = 1, /* an event, when somebody looks */
+        CK_DELIVERY_RELEASE = 1, /* an event that ends no wait */
         CK_DELIVERY_TELL = 2,    /* an event that ends the wait */
         CK_DELIVERY_DONE = 4,
 };
 
-/* A delivery of cnt records, none of them taken up yet, or NULL if memory is short. */
+/* A delivery of cnt records, none taken yet, or NULL if memory is short. */
 CK_EXPORT ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt);
 
-/* One more reference. */
+/* Adds a reference. */
 CK_EXPORT void ck_delivery_keep(ck_delivery_t *delivery);
 
-/* One reference less; NULL is fine. */
+/* Drops a reference; NULL is fine. */
 CK_EXPORT void ck_delivery_release(ck_delivery_t *delivery);
 
 CK_EXPORT size_t ck_delivery_cnt(const ck_delivery_t *delivery);
 
-/* The slots: those below ck_delivery_taken() have been filled in. */
+/* The slots; those below ck_delivery_taken() are initialized. */
 CK_EXPORT ck_outcome_t *ck_delivery_slots(ck_delivery_t *delivery);
 
-/* How many records were taken up, refused ones included. */
+/* The number of records taken, refused ones included. */
 CK_EXPORT size_t ck_delivery_taken(const ck_delivery_t *delivery);
 
 /* The opaque of a slot's record. */
@@ -74,67 +75,67 @@ static inline void *ck_delivery_opaque(ck_outcome_t *slot) {
         return (char *)slot + 1;
 }
 
-/* Whether an opaque is a slot's. */
+/* Whether an opaque belongs to a slot. */
 static inline bool ck_delivery_is_opaque(const void *opaque) {
         return (uintptr_t)opaque & 1;
 }
 
-/* The publisher's: records up to `until` (not included) are about to be handed to
+/* For the publisher, before it hands the records up to `until` (exclusive) to
  * librdkafka. */
 CK_EXPORT void ck_delivery_take(ck_delivery_t *delivery, size_t until);
 
-/* The publisher's: those from `from` on were not taken after all. */
+/* For the publisher: librdkafka did not take the records from `from` on. */
 CK_EXPORT void ck_delivery_untake(ck_delivery_t *delivery, size_t from);
 
-/* The publisher's: record i was refused. */
+/* For the publisher: librdkafka refused record i. */
 CK_EXPORT void ck_delivery_refuse(ck_delivery_t *delivery, size_t i, int32_t partition,
                                   rd_kafka_resp_err_t err);
 
-/* The publisher's, once and last: there are no more; those not taken up failed with err.
- */
+/* For the publisher, once, at the end: the records not taken fail with err. */
 CK_EXPORT void ck_delivery_close(ck_delivery_t *delivery, rd_kafka_resp_err_t err);
 
-/* A report: fills in its slot. Returns the delivery if this was its last one and it has
- * to be told (CK_DELIVERY_TELL), or is `goal`, what this thread waits for; else NULL. */
+/* Writes a report into its slot. Returns the delivery if this was its last report and
+ * either CK_DELIVERY_TELL is set or the delivery is `goal`, for which this thread waits.
+ * Otherwise NULL. */
 CK_EXPORT const ck_delivery_t *ck_delivery_report(const rd_kafka_message_t *rkmessage,
                                                   const ck_delivery_t *goal);
 
-/* Asks for an event (CK_EVENT_DELIVERY, in the queue) when it is done, and lends it the
- * owner, of whom it has none yet. Which: CK_DELIVERY_RELEASE, CK_DELIVERY_TELL or both.
- * Returns what was asked for before, and CK_DELIVERY_DONE if it is done: if nothing was
- * asked for before that, no event comes. Not from two threads at once (for us: with the
- * GIL). */
+/* Requests an event (CK_EVENT_DELIVERY, in the queue) when the delivery is done. which:
+ * CK_DELIVERY_RELEASE, CK_DELIVERY_TELL or both. The first request sets the owner.
+ * Returns the previous requests, and CK_DELIVERY_DONE if the delivery is done. If it is
+ * done and had no request before, no event comes. Never call it from two threads at once
+ * (we hold the GIL). */
 CK_EXPORT int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner);
 
-/* The owner of the delivery whose event was popped; what was lent is the caller's again.
- */
+/* The owner of the delivery whose event was popped. With give_back the delivery clears
+ * its pointer to the owner. */
 CK_EXPORT void *ck_delivery_of_event(ck_event_t *event, bool give_back);
 
-/* Once more the same event, for what is left to tell. */
+/* Pushes the popped event again, for the callbacks that have not run yet. */
 CK_EXPORT void ck_delivery_again(ck_event_t *event);
 
 CK_EXPORT bool ck_delivery_is_done(const ck_delivery_t *delivery);
 
-/* The same, for those who wait by ck_turn_take(). */
+/* ck_delivery_is_done() as a condition for ck_turn_take(). */
 CK_EXPORT bool ck_delivery_has_come(const void *delivery);
 
-/* How many failed by now. */
+/* The number of records that have failed so far. */
 CK_EXPORT int64_t ck_delivery_failed(const ck_delivery_t *delivery);
 
-/* Nobody will ask any more: failures from now on are noted in the queue as untold.
- * Returns how many there were before. */
+/* The application drops the delivery. From now on the queue counts its failures
+ * (ck_queue_untold()). Returns the number of failures before. */
 CK_EXPORT int64_t ck_delivery_drop(ck_delivery_t *delivery);
 
-/* Sleeps up to timeout_ms, or until it may be done, without serving: its handle cannot
- * be used. */
+/* Sleeps up to timeout_ms, or until the delivery may be done. Does not serve librdkafka,
+ * because the handle cannot be used. */
 CK_EXPORT void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery,
                                  int timeout_ms);
 
 /* Whether any delivery of the queue's handle is not done. */
 CK_EXPORT bool ck_delivery_any(const ck_queue_t *queue);
 
-/* After rd_kafka_destroy(): what is in flight will have no report, and fails with
- * _DESTROY. No publisher may close one meanwhile (for us: both with the GIL). */
+/* After rd_kafka_destroy(): records in flight get no report any more, so they fail with
+ * _DESTROY. No publisher may close a delivery meanwhile (we hold the GIL for both). */
 CK_EXPORT void ck_delivery_abandon_all(ck_queue_t *queue);
 
 #endif

@@ -69,7 +69,7 @@ static void *ck_end_main(void *arg) {
         ck_end_now(end->rk, end->flags, end->closing, end->loans);
         pthread_mutex_lock(&ck_end_lock);
         left = end->left;
-        end->done = true; /* unless left, the other thread may free it from here on */
+        end->done = true; /* unless `left`, the other thread may now free `end` */
         pthread_cond_broadcast(&ck_end_changed);
         pthread_mutex_unlock(&ck_end_lock);
         if (left) {
@@ -102,7 +102,7 @@ ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
         return NULL;
 }
 
-/* Waits for a change until then, with the lock. Returns whether the time is over. */
+/* Waits for a change until until_ms, with the lock. Returns whether the time is over. */
 static bool ck_end_sleep(int64_t until_ms) {
         struct timespec until = {.tv_sec = until_ms / 1000,
                                  .tv_nsec = (long)(until_ms % 1000) * 1000000};

@@ -1,5 +1,5 @@
 /*
- * ck_end: the destruction of an rd_kafka_t, in a thread of its own.
+ * ck_end: the destruction of an rd_kafka_t, in its own thread.
  *
  * rd_kafka_destroy() may block for long: it joins threads that may be resolving a host
  * name or running a token callback. It also waits for loans (ck_loans) that the
@@ -7,7 +7,7 @@
  * as long as it wants, and then leaves the rest to the new thread.
  *
  * Ownership: ck_end_start() takes over the rd_kafka_t, the closing queue and one
- * reference to the loans. ck_end_leave() gives the ck_end_t back. Threads: any;
+ * reference to the loans. ck_end_leave() releases the ck_end_t. Threads: any;
  * ck_end_wait(), ck_end_all() and ck_end_now() block. One lock for all, held for a few
  * instructions and never during a librdkafka call or ended(). The child of a fork starts
  * with a new lock and with no destruction in progress.
@@ -41,7 +41,7 @@ CK_EXPORT ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *cl
 /* Waits for the destruction, at most timeout_ms. Returns whether it is done. */
 CK_EXPORT bool ck_end_wait(ck_end_t *end, int timeout_ms);
 
-/* Gives the ck_end_t back. Returns whether the destruction is done; if not, the thread
+/* Releases the ck_end_t. Returns whether the destruction is done; if not, the thread
  * calls ended(opaque) after it. */
 CK_EXPORT bool ck_end_leave(ck_end_t *end);
 

@@ -11,12 +11,12 @@
 
 static const char ck_envelope_null[] = "null";
 
-/* What is before the values of the members, in their order. */
+/* The text before the value of each member, in the order of the members. */
 static const char *const ck_envelope_before[] = {
     "{\"message_id\":", ",\"trace_id\":", ",\"message_type\":", ",\"sent_time\":",
     ",\"message\":"};
 
-/* A text with its quotes, or null. */
+/* The size of a text with its quotes, or of null. */
 static size_t ck_envelope_text_size(ck_bytes_t text) {
         return text.ptr ? 2 + ck_json_size(text) : sizeof(ck_envelope_null) - 1;
 }
@@ -51,7 +51,7 @@ static char *ck_envelope_text(char *into, ck_bytes_t text) {
         return into;
 }
 
-/* When it was sent; null if that is no date. */
+/* Writes the sent time; null if it is not a date. */
 static char *ck_envelope_time(char *into, const ck_sent_t *sent, int64_t now_us,
                               ck_zone_t *zone) {
         int64_t wall_us = sent->wall_us;
@@ -77,7 +77,7 @@ int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena,
                        ck_bytes_t *values) {
         static const ck_sent_t not_said = {0, 0, CK_SENT_NOT, 0};
         ck_zone_t zone = {0};
-        char now[CK_TIME_MAX + 2]; /* the same for all that do not say */
+        char now[CK_TIME_MAX + 2]; /* the same for all envelopes without a sent time */
         size_t now_len, size = 1, i;
         char *at;
 
@@ -120,7 +120,7 @@ int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena,
 
 /* -- traceparent */
 
-/* Whether these are hexadecimal digits, not all of them zero. */
+/* Whether the text consists of hexadecimal digits, not all of them zero. */
 static bool ck_envelope_is_id(const char *text, size_t len, bool upper_too) {
         bool zero = true;
         size_t i;
@@ -210,7 +210,7 @@ static bool ck_envelope_is_name(ck_bytes_t name, const char *expected, size_t le
 #define CK_ENVELOPE_IS(name, expected) \
         ck_envelope_is_name(name, expected, sizeof(expected) - 1)
 
-/* What has told the trace id, worst first. */
+/* The sources of a trace id, in ascending priority. */
 enum {
         CK_RANK_TYPED = 1,
         CK_RANK_TRACEPARENT = 2,
@@ -238,7 +238,7 @@ void ck_envelope_header(ck_envelope_t *envelope, int *rank, bool traceparent,
         } else {
                 return;
         }
-        /* One that is null tells nothing. */
+        /* A null value has no trace id. */
         if (value.ptr && tells > (*rank & ~CK_RANK_TYPED)) {
                 envelope->trace_id = value;
                 *rank |= tells;
@@ -263,7 +263,7 @@ int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, s
                         return ENOMEM;
                 }
         }
-        /* Now that the block moves no more. */
+        /* From here on the block does not move. */
         *block = ck_pack_take(&pack);
         for (i = 0; i < cnt; i++) {
                 const char *place;
@@ -320,7 +320,7 @@ static bool ck_envelope_fail(ck_json_t *json, const char *at, const char *proble
         return false;
 }
 
-/* The body, whose string begins at json->at. */
+/* Reads the body, whose string begins at json->at. */
 static bool ck_envelope_body(ck_json_t *json, ck_bytes_t *body) {
         const char *start = json->at, *text = start + 1, *problem;
         char *room = json->room, *into = room;
@@ -328,7 +328,7 @@ static bool ck_envelope_body(ck_json_t *json, ck_bytes_t *body) {
         size_t left = (size_t)(json->end - text) - run;
         ck_bytes_t string;
 
-        /* Usually that was all, but for the last group. */
+        /* Usually only the last group is left. */
         if (left && text[run] == '"') {
                 json->at = text + run + 1;
         } else if (left > 4 && text[run + 4] == '"' && text[run + 3] == '=') {
@@ -348,7 +348,7 @@ static bool ck_envelope_body(ck_json_t *json, ck_bytes_t *body) {
         return true;
 }
 
-/* The value of a member. */
+/* Reads the value of a member. */
 static bool ck_envelope_value(ck_json_t *json, ck_member_t member,
                               ck_envelope_t *envelope, ck_bytes_t *correlation_id) {
         const char *start;
@@ -375,7 +375,7 @@ static bool ck_envelope_value(ck_json_t *json, ck_member_t member,
                 envelope->message_id = text;
                 break;
         case CK_MEMBER_TRACE:
-                /* A null does not undo what the headers say. */
+                /* A null keeps the trace id of the headers. */
                 if (text.ptr)
                         envelope->trace_id = text;
                 break;
@@ -387,7 +387,7 @@ static bool ck_envelope_value(ck_json_t *json, ck_member_t member,
                 if (is_string && !ck_time_read(text.ptr, text.len, &envelope->sent_us,
                                                &envelope->is_local))
                         return ck_envelope_fail(json, start,
-                                                "no date and time of ISO 8601");
+                                                "expected an ISO 8601 date and time");
                 break;
         default:
                 *correlation_id = text;
@@ -409,14 +409,14 @@ static bool ck_envelope_object(ck_json_t *json, ck_envelope_t *envelope) {
                         ck_bytes_t name;
 
                         if (ck_json_peek(json) != '"') {
-                                json->problem = "no name of a member";
+                                json->problem = "expected the name of a member";
                                 return false;
                         }
                         if (!ck_json_string(json, &name))
                                 return false;
                         member = ck_envelope_member(name);
                         json->room = room;
-                        if (!ck_json_take(json, ':', "no colon behind a name"))
+                        if (!ck_json_take(json, ':', "expected a colon after the name"))
                                 return false;
                         if (!ck_envelope_value(json, member, envelope, &correlation_id)) {
                                 if (member < CK_MEMBER__CNT)
@@ -427,10 +427,10 @@ static bool ck_envelope_object(ck_json_t *json, ck_envelope_t *envelope) {
                         traced = envelope->trace_id.ptr != header_trace_id.ptr;
                 } while (ck_json_peek(json) == ',' && json->at++);
         }
-        if (!ck_json_take(json, '}', "neither a comma nor the end behind a value"))
+        if (!ck_json_take(json, '}', "expected a comma or } after the value"))
                 return false;
         if (ck_json_peek(json) >= 0) {
-                json->problem = "more behind the object";
+                json->problem = "data after the object";
                 return false;
         }
         if (correlation_id.ptr && !traced)
@@ -450,7 +450,7 @@ int ck_envelope_decode(const ck_bytes_t *values, size_t cnt, ck_envelope_t *enve
         json.room = *arena;
         for (i = 0; i < cnt; i++) {
                 if (!values[i].ptr) {
-                        envelopes[i].problem = "there is no value";
+                        envelopes[i].problem = "the value is null";
                         continue;
                 }
                 json.at = values[i].ptr;

@@ -27,8 +27,8 @@
 /* The sent time of an envelope: a wall clock time (as in ck_time.h) and its offset from
  * UTC. */
 typedef enum ck_sent_kind_e {
-        CK_SENT_NOT = 0, /* none given: now */
-        CK_SENT_LOCAL,   /* a local time, whose offset is looked up */
+        CK_SENT_NOT = 0, /* no sent time: use now */
+        CK_SENT_LOCAL,   /* a local time; ck_envelope_encode() looks up its offset */
         CK_SENT_OFFSET,
 } ck_sent_kind_t;
 
@@ -74,11 +74,11 @@ typedef struct ck_envelope_s {
         ck_bytes_t message_type;
         ck_bytes_t body;
         int64_t sent_us;     /* microseconds */
-        bool is_sent;        /* the record has a sent time: in UTC, or, */
-        bool is_local;       /* if this is set, a wall clock time */
+        bool is_sent;        /* the record has a sent time, in UTC */
+        bool is_local;       /* or, with is_local, a wall clock time */
         const char *problem; /* static; NULL: none */
-        const char *field;   /* the field at fault, NULL if none is */
-        size_t at;           /* the byte of the value where it was found */
+        const char *field;   /* the field at fault, or NULL */
+        size_t at;           /* the problem's byte in the value */
 } ck_envelope_t;
 
 /* Reads a record's type and trace id from one of its headers. Call it for each header in

@@ -9,7 +9,7 @@ enum { BLOCK = 1 << 16 };
 typedef struct ck_block_s {
         struct ck_block_s *next;
         ck_flight_t *flight;
-        size_t used; /* how many of its reports were ever taken */
+        size_t used; /* the number of its reports that were ever taken */
 } ck_block_t;
 
 struct ck_flight_s {
@@ -96,7 +96,7 @@ ck_event_t *ck_flight_lost(ck_flight_t *flight) {
         ck_block_t *block;
         size_t i;
 
-        /* From the last one to the first, since each goes to the front of the list. */
+        /* From last to first, because each report goes to the front of the list. */
         for (block = flight->blocks; block; block = block->next)
                 for (i = block->used; i-- > 0;) {
                         ck_report_t *report = ck_flight_at(flight, block, i);

@@ -3,13 +3,13 @@
  * librdkafka.
  *
  * When a producer is destroyed, librdkafka drops the records in flight without a report.
- * Each of their reports holds references, which must still be given back. The reports of
- * a producer therefore lie in its own blocks, where the lost ones can be found; reports
+ * Each of their reports holds references, which must still be dropped. The reports of a
+ * producer therefore lie in its own blocks, where the lost ones can be found; reports
  * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
  * except one block, when no report is in flight.
  *
  * Ownership: a report belongs to its taker until ck_flight_give(). ck_flight_destroy()
- * frees the blocks. Threads: one at a time, for us the one that holds the GIL.
+ * frees the blocks. Threads: one at a time, for us the thread with the GIL.
  * librdkafka's callback fills a report but calls nothing here. No locks.
  */
 #ifndef CK_FLIGHT_H
@@ -24,20 +24,20 @@ typedef struct ck_flight_s ck_flight_t;
 /* For objects of size bytes, each beginning with a report. NULL if memory is short. */
 CK_EXPORT ck_flight_t *ck_flight_new(size_t size);
 
-/* Frees the memory of all reports, given back or not. NULL is fine. */
+/* Frees the memory of all reports, released or not. NULL is fine. */
 CK_EXPORT void ck_flight_destroy(ck_flight_t *flight);
 
 /* Memory for a report. NULL if memory is short. */
 CK_EXPORT ck_report_t *ck_flight_take(ck_flight_t *flight);
 
-/* Gives a report back, lost or not. */
+/* Releases a report, lost or not, so that its memory can be reused. */
 CK_EXPORT void ck_flight_give(ck_report_t *report);
 
-/* When nobody serves librdkafka any more: the reports that were with it (ck_produce()
- * marks them) and will not arrive, linked by `next`; NULL if there are none. They are
- * filled in as those of records purged in flight, and come in the order of their
- * ck_flight_take(), except where memory was reused. The caller gives each of them
- * back. */
+/* Call it when no thread serves librdkafka any more. Returns the reports that librdkafka
+ * still had (ck_produce() marks them) and that will not arrive, linked by `next`; NULL if
+ * there are none. They have the outcome of records purged in flight. They come in the
+ * order of their ck_flight_take(), except where memory was reused. The caller calls
+ * ck_flight_give() for each of them. */
 CK_EXPORT ck_event_t *ck_flight_lost(ck_flight_t *flight);
 
 #endif

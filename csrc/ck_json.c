@@ -24,7 +24,7 @@ static inline bool ck_json_is_special(uint64_t eight) {
                CK_JSON_TOPS;
 }
 
-/* The first byte at or behind `at` that is special, or end. */
+/* The first special byte from `at` on, or end. */
 static const char *ck_json_plain(const char *at, const char *end) {
         uint64_t eight;
 
@@ -39,7 +39,7 @@ static const char *ck_json_plain(const char *at, const char *end) {
         return at;
 }
 
-/* The length of the character beyond ASCII at `at`, 0 if it is none. */
+/* The length of the non-ASCII character at `at`, 0 if it is invalid. */
 static size_t ck_json_character(const char *at, const char *end) {
         const uint8_t *byte = (const uint8_t *)at;
         size_t len, i;
@@ -73,7 +73,7 @@ bool ck_json_is_utf8(ck_bytes_t string) {
         return true;
 }
 
-/* The four hexadecimal digits at `at`, -1 if they are none. */
+/* The number of the four hexadecimal digits at `at`, -1 if they are invalid. */
 static int32_t ck_json_unit(const char *at, const char *end) {
         int32_t unit = 0;
         int i;
@@ -112,7 +112,7 @@ static char *ck_json_put(char *into, uint32_t character) {
         return into;
 }
 
-/* The escape whose backslash is at json->at, to json->room. */
+/* Writes the escape whose backslash is at json->at to json->room. */
 static bool ck_json_escape(ck_json_t *json) {
         static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
         const char *found;
@@ -122,7 +122,7 @@ static bool ck_json_escape(ck_json_t *json) {
                 return ck_json_fail(json, "a string without an end");
         if (json->at[1] != 'u') {
                 if (!json->at[1] || !(found = strchr(names, json->at[1])))
-                        return ck_json_fail(json, "an escape that JSON does not have");
+                        return ck_json_fail(json, "an invalid escape");
                 *json->room++ = meant[found - names];
                 json->at += 2;
                 return true;
@@ -160,7 +160,7 @@ bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
                                 return ck_json_fail(json,
                                                     "a control character in a string");
                         if (!(len = ck_json_character(json->at, json->end)))
-                                return ck_json_fail(json, "bytes that are not UTF-8");
+                                return ck_json_fail(json, "invalid UTF-8");
                         json->at += len;
                         continue;
                 }
@@ -214,7 +214,7 @@ bool ck_json_null(ck_json_t *json) {
         return ck_json_word(json, "null");
 }
 
-/* Passes over digits; whether there were any. */
+/* Skips digits. Returns whether there were any. */
 static bool ck_json_digits(ck_json_t *json) {
         const char *start = json->at;
 
@@ -228,7 +228,7 @@ static bool ck_json_is(const ck_json_t *json, char c) {
 }
 
 static bool ck_json_number(ck_json_t *json) {
-        static const char problem[] = "what is no JSON number";
+        static const char problem[] = "an invalid number";
 
         if (ck_json_is(json, '-'))
                 json->at++;
@@ -251,7 +251,7 @@ static bool ck_json_number(ck_json_t *json) {
         return true;
 }
 
-/* A string that nobody wants. */
+/* Skips a string. */
 static bool ck_json_skip_string(ck_json_t *json) {
         char *room = json->room;
         ck_bytes_t string;
@@ -261,12 +261,12 @@ static bool ck_json_skip_string(ck_json_t *json) {
         return is_string;
 }
 
-/* A member's name and its colon. */
+/* Skips a member's name and its colon. */
 static bool ck_json_skip_name(ck_json_t *json) {
         if (ck_json_peek(json) != '"')
-                return ck_json_fail(json, "no name of a member");
+                return ck_json_fail(json, "expected the name of a member");
         return ck_json_skip_string(json) &&
-               ck_json_take(json, ':', "no colon behind a name");
+               ck_json_take(json, ':', "expected a colon after the name");
 }
 
 bool ck_json_skip(ck_json_t *json) {
@@ -278,7 +278,7 @@ bool ck_json_skip(ck_json_t *json) {
 
                 if (c == '{' || c == '[') {
                         if (depth == CK_JSON_DEPTH)
-                                return ck_json_fail(json, "values nested too deep");
+                                return ck_json_fail(json, "values are nested too deep");
                         depth++;
                         objects = objects << 1 | (c == '{');
                         json->at++;
@@ -295,9 +295,9 @@ bool ck_json_skip(ck_json_t *json) {
                                 return false;
                 } else if (!ck_json_word(json, "true") && !ck_json_word(json, "false") &&
                            !ck_json_word(json, "null")) {
-                        return ck_json_fail(json, "what is no JSON value");
+                        return ck_json_fail(json, "expected a JSON value");
                 }
-                /* Behind a value, or before the end of an empty one. */
+                /* After a value, or before the end of an empty array or object. */
                 for (;;) {
                         if (!depth)
                                 return true;
@@ -310,7 +310,7 @@ bool ck_json_skip(ck_json_t *json) {
                 }
                 if (c != ',')
                         return ck_json_fail(json,
-                                            "neither a comma nor the end behind a value");
+                                            "expected a comma or the end after a value");
                 json->at++;
                 if ((objects & 1) && !ck_json_skip_name(json))
                         return false;
@@ -327,7 +327,7 @@ static size_t ck_json_width(uint8_t byte) {
         return byte < 0x20 ? 6 : 1;
 }
 
-/* As ck_json_plain, where UTF-8 needs no escape. */
+/* As ck_json_plain(), but UTF-8 is not special. */
 static const char *ck_json_unescaped(const char *at, const char *end) {
         while ((at = ck_json_plain(at, end)) < end && (uint8_t)*at >= 0x80)
                 at++;

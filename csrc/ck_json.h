@@ -25,29 +25,29 @@ typedef struct ck_json_s {
         const char *at;
         const char *end;
         char *room; /* where strings with escapes are written; as large as the text */
-        const char *problem; /* what is wrong at `at`; static. NULL: nothing so far */
+        const char *problem; /* the error at `at`, static; NULL: none so far */
 } ck_json_t;
 
 /* Skips white space. Returns the character after it, or -1 at the end. */
 CK_EXPORT int ck_json_peek(ck_json_t *json);
 
-/* Skips white space and one character. Returns whether it was there; if not, sets
+/* Skips white space and the character c. Returns whether c was there; if not, sets
  * problem. */
 CK_EXPORT bool ck_json_take(ck_json_t *json, char c, const char *problem);
 
 /* Reads a string that begins at `at`. */
 CK_EXPORT bool ck_json_string(ck_json_t *json, ck_bytes_t *string);
 
-/* Skips null, if it is here. Returns whether it was; if not, sets no problem. */
+/* Skips the word null, if it is next. Returns whether it was; never sets problem. */
 CK_EXPORT bool ck_json_null(ck_json_t *json);
 
-/* Passes over white space and any value. */
+/* Skips white space and any value. */
 CK_EXPORT bool ck_json_skip(ck_json_t *json);
 
-/* How long a string of UTF-8 is between its quotes. */
+/* The length of a UTF-8 string as JSON, without the quotes. */
 CK_EXPORT size_t ck_json_size(ck_bytes_t string);
 
-/* Writes it, without quotes; returns its end. */
+/* Writes a string as JSON, without the quotes; returns its end. */
 CK_EXPORT char *ck_json_write(char *into, ck_bytes_t string);
 
 /* Whether bytes are UTF-8. */

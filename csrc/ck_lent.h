@@ -8,7 +8,7 @@
  * both have a reference to a ck_lent_t.
  *
  * Ownership: two references, the lender's (a consumer) and the borrower's (a Message);
- * the last one frees it. Threads: one at a time, for us the one that holds the GIL. No
+ * the last one frees it. Threads: one at a time, for us the thread with the GIL. No
  * locks; ck_lent_return() and ck_lent_drop() take librdkafka's. Fork: a child may read
  * the headers, because librdkafka parses them without a lock, with malloc() alone, in
  * memory that the child has a copy of. It destroys no message, because they belong to the
@@ -34,11 +34,11 @@ typedef struct ck_lent_s {
  * short. */
 CK_EXPORT ck_lent_t *ck_lent_new(void);
 
-/* Takes the headers out of the message and returns the message. Harmless if that is
- * done. */
+/* Takes the headers out of the message and returns the message to librdkafka. Does
+ * nothing if the message was returned before. */
 CK_EXPORT void ck_lent_return(ck_lent_t *lent);
 
-/* Gives a reference back. */
+/* Drops a reference. */
 CK_EXPORT void ck_lent_unref(ck_lent_t *lent);
 
 /* Whether only the lender has a reference, so that it can be used again. */
@@ -55,7 +55,7 @@ static inline void ck_lent_put(ck_lent_t *lent, rd_kafka_message_t *rkmessage) {
 }
 
 /* The headers, which the caller owns from now on; NULL if there are none. Returns the
- * message. */
+ * message to librdkafka. */
 static inline rd_kafka_headers_t *ck_lent_take_headers(ck_lent_t *lent) {
         rd_kafka_headers_t *headers;
 
@@ -65,7 +65,7 @@ static inline rd_kafka_headers_t *ck_lent_take_headers(ck_lent_t *lent) {
         return headers;
 }
 
-/* The borrower gives its reference back: the headers are not needed any more. */
+/* The borrower drops its reference: it does not need the headers any more. */
 static inline void ck_lent_drop(ck_lent_t *lent) {
         if (lent->rkmessage && lent->generation == ck_runtime_generation)
                 rd_kafka_message_destroy(lent->rkmessage);

@@ -25,19 +25,19 @@
 
 typedef struct ck_loans_s ck_loans_t;
 
-/* A new count, of nothing, with one reference; NULL if memory is short. */
+/* A new count of zero loans, with one reference; NULL if memory is short. */
 CK_EXPORT ck_loans_t *ck_loans_new(void);
 
-/* Gives a reference back. NULL is fine. */
+/* Drops a reference. NULL is fine. */
 CK_EXPORT void ck_loans_destroy(ck_loans_t *loans);
 
-/* One more loan (and reference): a batch now holds messages, or a call has started. */
+/* Adds a loan and a reference: a batch now has messages, or a call has started. */
 CK_EXPORT void ck_loans_add(ck_loans_t *loans);
 
-/* One loan (and reference) less: the messages are returned, or the call has ended. */
+/* Drops a loan and a reference: the messages are returned, or the call has ended. */
 CK_EXPORT void ck_loans_sub(ck_loans_t *loans);
 
-/* A loan may last, or no longer. */
+/* Pins a loan, which may then last, or unpins it. */
 CK_EXPORT void ck_loans_pin(ck_loans_t *loans);
 CK_EXPORT void ck_loans_unpin(ck_loans_t *loans);
 

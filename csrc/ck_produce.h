@@ -1,5 +1,5 @@
 /*
- * ck_produce: one record -> librdkafka, by a cached topic handle.
+ * ck_produce: hands one record to librdkafka, by a cached topic handle.
  *
  * Ownership: key and value are copied before the call returns. On success librdkafka owns
  * the headers, on failure the caller still does. Threads: any. The call never waits (a

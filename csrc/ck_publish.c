@@ -1,15 +1,15 @@
 #include "ck_publish.h"
 
-/* Records for one rd_kafka_produce_batch(): few enough for a small stack and the
- * first-level cache, enough that what is done once per call no longer counts. */
+/* Records for one rd_kafka_produce_batch(). The array fits on a small stack and into the
+ * first-level cache, and the cost of each call is negligible. */
 #define CK_PUBLISH_RUN 256
 
 static inline rd_kafka_topic_t *ck_publish_rkt(const ck_publish_t *publish, size_t i) {
         return publish->rkts ? publish->rkts[i] : publish->rkt;
 }
 
-/* What can be no partition's number is one that no topic has: librdkafka refuses the
- * record. */
+/* A number out of range becomes a partition that no topic has, so that librdkafka refuses
+ * the record. */
 static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i) {
         int64_t partition = ck_numbers_get(&publish->partitions, i);
 
@@ -18,7 +18,7 @@ static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i
                    : INT32_MAX;
 }
 
-/* The pairs of record i: those from *start on; returns how many, -1 for a record without
+/* The pairs of record i start at *start. Returns their number, -1 for a record without
  * headers. */
 static int64_t ck_publish_pairs(const ck_headers_t *headers, size_t i, int64_t *start) {
         int64_t at = headers->first + (int64_t)i;
@@ -60,7 +60,7 @@ static rd_kafka_headers_t *ck_publish_headers(const ck_headers_t *headers, size_
         return hdrs;
 }
 
-/* One record the long way. */
+/* Produces one record by rd_kafka_produceva(). */
 static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *publish,
                                           size_t i, rd_kafka_headers_t *hdrs,
                                           int64_t timestamp, ck_outcome_t *slot) {
@@ -102,14 +102,14 @@ static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *pu
         return err;
 }
 
-/* Whether record i can never have room, however empty the queue. */
+/* Whether the value of record i is larger than the whole queue. */
 static bool ck_publish_never_fits(const ck_publish_t *publish, size_t i) {
         return publish->room > 0 &&
                ck_column_get(&publish->values, i).len > (size_t)publish->room;
 }
 
-/* Records from publish->next on that go to the same topic and partition, without headers
- * and timestamps, at most up to `until`. NO_ERROR, or _QUEUE_FULL. */
+/* Produces the records from publish->next up to `until`, which have the same topic and
+ * partition and neither headers nor timestamps. Returns NO_ERROR or _QUEUE_FULL. */
 static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *delivery,
                                           size_t until) {
         rd_kafka_message_t rkmessages[CK_PUBLISH_RUN];
@@ -143,7 +143,7 @@ static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *
                 if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
                         bool never = ck_publish_never_fits(publish, first + i);
 
-                        /* All behind it were refused with it. */
+                        /* librdkafka refused all records after it, too. */
                         publish->next = first + i + never;
                         ck_delivery_untake(delivery, publish->next);
                         if (never)
@@ -155,8 +155,8 @@ static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *
         return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* How far the run reaches that starts at publish->next; nowhere, if its first record has
- * headers or a timestamp, which are returned in their places. */
+/* The end of the run that starts at publish->next. The run is empty if its first record
+ * has headers or a timestamp; *hdrs and *timestamp are then set. */
 static size_t ck_publish_reach(const ck_publish_t *publish, rd_kafka_headers_t **hdrs,
                                int64_t *timestamp) {
         size_t first = publish->next, end = publish->cnt, i;
@@ -200,7 +200,7 @@ rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
                 rd_kafka_resp_err_t err;
                 int64_t timestamp;
 
-                /* At the clock, that is, and not for every record. */
+                /* Read the clock once for many records. */
                 if (i - looked >= CK_PUBLISH_RUN) {
                         if (ck_runtime_now_ms() >= end)
                                 return RD_KAFKA_RESP_ERR__IN_PROGRESS;

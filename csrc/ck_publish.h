@@ -1,9 +1,9 @@
 /*
- * ck_publish: a batch of records, given as columns -> librdkafka.
+ * ck_publish: hands a batch of records, given as columns, to librdkafka.
  *
- * Ownership: all that a ck_publish_t points to is the caller's, and stays unchanged until
- * ck_publish() has returned NO_ERROR or is not called again. With `borrow` the values'
- * bytes must stay until the delivery is done; keys and headers are copied.
+ * Ownership: the caller owns everything that a ck_publish_t points to, and keeps it
+ * unchanged until ck_publish() returns NO_ERROR or is not called again. With `borrow` the
+ * values' bytes must stay until the delivery is done; keys and headers are copied.
  * Threads: one at a time for each ck_publish_t and its delivery. ck_publish() never waits
  * and runs no callback; call it without the GIL, in a counted call of the handle.
  */
@@ -17,24 +17,24 @@
 
 typedef struct ck_publish_s {
         size_t cnt;                    /* records */
-        size_t next;                   /* the first one not yet processed */
-        rd_kafka_topic_t *rkt;         /* of every record; or */
-        rd_kafka_topic_t *const *rkts; /* of each, if not NULL */
+        size_t next;                   /* the first record not yet processed */
+        rd_kafka_topic_t *rkt;         /* the topic of every record, or */
+        rd_kafka_topic_t *const *rkts; /* the topic of each, if not NULL */
         ck_column_t values;
         ck_column_t keys;
         const ck_headers_t *headers; /* NULL: none */
         ck_numbers_t timestamps;     /* ms; 0: now */
         ck_numbers_t partitions;     /* -1: the partitioner's choice */
         bool borrow;                 /* values are not copied */
-        /* queue.buffering.max.kbytes in bytes: a larger value would wait for room for
-         * ever. */
+        /* queue.buffering.max.kbytes in bytes: a larger value would never fit into the
+         * queue. */
         int64_t room;
 } ck_publish_t;
 
 /* Hands records to librdkafka, from publish->next on, for about slice_ms. NO_ERROR: all
- * were taken up. _QUEUE_FULL: serve librdkafka to make room, and call again.
- * _IN_PROGRESS: the slice is over, call again. Records that are refused for other
- * reasons have their outcome in the delivery. */
+ * records were processed. _QUEUE_FULL: serve librdkafka to make room, and call again.
+ * _IN_PROGRESS: the slice is over, call again. A record that is refused for another
+ * reason has its outcome in the delivery. */
 CK_EXPORT rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
                                          ck_delivery_t *delivery, int slice_ms);
 

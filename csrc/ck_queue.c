@@ -78,7 +78,7 @@ ck_event_t *ck_queue_pop(ck_queue_t *queue) {
 
                 if (!atomic_load_explicit(&queue->incoming, memory_order_relaxed))
                         return NULL;
-                /* All at once, so that no pusher is in the middle of a node we free. */
+                /* Takes all at once, so that no pusher uses a node that we free. */
                 newest = atomic_exchange_explicit(&queue->incoming, NULL,
                                                   memory_order_acquire);
                 while (newest) {

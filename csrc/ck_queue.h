@@ -9,8 +9,8 @@
  * belongs to the queue until ck_queue_pop() hands it to the caller. Events of the kinds
  * CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery of the
  * caller; all others are freed with ck_event_destroy(). Threads: any thread may push and
- * give a reference back, lock-free. All other functions are for one thread at a time (for
- * us: the one that holds the GIL).
+ * drop a reference, lock-free. All other functions are for one thread at a time (for
+ * us: the thread with the GIL).
  */
 #ifndef CK_QUEUE_H
 #define CK_QUEUE_H
@@ -24,15 +24,15 @@
 #include "ck_turn.h"
 
 typedef enum ck_event_kind_e {
-        CK_EVENT_NONE = 0, /* not on its way */
-        CK_EVENT_REPORT,   /* ck_report_t: a message reached its end */
+        CK_EVENT_NONE = 0, /* not in a queue */
+        CK_EVENT_REPORT,   /* ck_report_t: a message has its outcome */
         CK_EVENT_ERROR,    /* code, fatal, text */
         CK_EVENT_THROTTLE, /* code: broker id, number: ms, text: broker name */
         CK_EVENT_STATS,    /* text: JSON */
         CK_EVENT_LOG,      /* code: syslog level, facility, text */
         CK_EVENT_COMMIT,   /* code, partitions */
-        CK_EVENT_DELIVERY, /* ck_delivery_t: a batch reached its end */
-        CK_EVENT_FLYING, /* ck_report_t: its message is librdkafka's; never in a queue */
+        CK_EVENT_DELIVERY, /* ck_delivery_t: a batch is done */
+        CK_EVENT_FLYING,   /* ck_report_t: librdkafka has the message; never in a queue */
 } ck_event_kind_t;
 
 /* The head of every event. It is small because every record in flight has one. */
@@ -42,7 +42,7 @@ typedef struct ck_event_s {
         int32_t code;
 } ck_event_t;
 
-/* Every event but a report. */
+/* Every event except reports and deliveries. */
 typedef struct ck_notice_s {
         ck_event_t event;
         char *text; /* owned, or NULL */
@@ -84,19 +84,19 @@ CK_EXPORT ck_queue_t *ck_queue_new(void);
  * while callbacks may run. */
 CK_EXPORT void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object);
 
-/* What ck_queue_attach() was given, or NULL. */
+/* The object that ck_queue_attach() keeps, or NULL. */
 CK_EXPORT void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot);
 
-/* Whose turn it is to serve the queue's handle. Lives as long as the queue. */
+/* The turns of serving the queue's handle. They live as long as the queue. */
 CK_EXPORT ck_turn_t *ck_queue_turn(const ck_queue_t *queue);
 
-/* One more reference, for an rd_kafka_t that may outlive the object that serves it. */
+/* Adds a reference, for an rd_kafka_t that may outlive the object that serves it. */
 CK_EXPORT void ck_queue_keep(ck_queue_t *queue);
 
 /* Whether only one reference is left. Then its owner pops the remaining events. */
 CK_EXPORT bool ck_queue_is_last(const ck_queue_t *queue);
 
-/* Gives a reference back. The last one frees the queue and its remaining events, except
+/* Drops a reference. The last drop frees the queue and its remaining events, except
  * embedded ones: pop those first. NULL is fine. */
 CK_EXPORT void ck_queue_destroy(ck_queue_t *queue);
 
@@ -106,10 +106,10 @@ CK_EXPORT void ck_queue_push(ck_queue_t *queue, ck_event_t *event);
 /* The oldest event, or NULL. Events of one pushing thread come in their order. */
 CK_EXPORT ck_event_t *ck_queue_pop(ck_queue_t *queue);
 
-/* Whether no event waits. */
+/* Whether the queue has no event. */
 CK_EXPORT bool ck_queue_is_empty(const ck_queue_t *queue);
 
-/* The number of waiting events. Counts them one by one, because a counter would cost more
+/* The number of events. Counts them one by one, because a counter would cost more
  * than the push. */
 CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 

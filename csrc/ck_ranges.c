@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is taken while nobody knows how big the records are. */
+/* The messages of a step while the mean size is unknown. */
 #define CK_RANGES_FIRST 256
 
 ck_ranges_t *ck_ranges_new(size_t cnt) {
@@ -86,7 +86,7 @@ void ck_ranges_advance(ck_ranges_t *ranges, ck_range_t *range, int64_t next) {
                 ranges->left--;
 }
 
-/* Whether a message that is no error is a record that is wanted. */
+/* Whether a message without an error is a record within its range. */
 static bool ck_ranges_want(ck_ranges_t *ranges, ck_range_t *range,
                            const rd_kafka_message_t *rkmessage) {
         int64_t next, offset = rkmessage->offset;
@@ -97,7 +97,7 @@ static bool ck_ranges_want(ck_ranges_t *ranges, ck_range_t *range,
         range->met = true;
         if (rkmessage->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
                 range->eof = offset;
-                /* An end that falls short says nothing about what is to come. */
+                /* The partition may still grow up to the range's end. */
                 if (offset >= range->end)
                         ck_ranges_advance(ranges, range, range->end);
                 return false;

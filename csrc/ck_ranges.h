@@ -22,9 +22,8 @@
 typedef struct ck_range_s {
         char *topic;
         int32_t partition;
-        bool met; /* a message or end of it has arrived since the partitions were assigned
-                   */
-        int64_t next; /* the first offset not read; the end, once done */
+        bool met;     /* a message or the end of it has arrived since the assignment */
+        int64_t next; /* the first offset not read; when done, `end` */
         int64_t end;  /* the offset after the last one to read */
         int64_t eof; /* where the partition ended when all of it had been fetched; -1: not
                         known */

@@ -50,7 +50,7 @@ const char *ck_runtime_version(void) {
         return CK_VERSION;
 }
 
-/* The file that a function was loaded from. */
+/* The path of the library that contains a function. */
 static const char *ck_runtime_file_of(const void *function) {
         Dl_info info;
 

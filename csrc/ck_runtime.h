@@ -30,7 +30,7 @@ typedef enum ck_kind_e {
         CK_KIND_EVENT,      /* events not yet handed to a callback */
         CK_KIND_REPORT,     /* messages in flight that have a delivery callback */
         CK_KIND_FETCHED,    /* rd_kafka_message_t taken from librdkafka */
-        CK_KIND_DELIVERY,   /* ledgers of batches */
+        CK_KIND_DELIVERY,   /* deliveries of batches */
         CK_KIND_CALL,       /* calls of ck_call, each with its own thread */
         CK_KIND__CNT
 } ck_kind_t;

@@ -20,7 +20,7 @@ static bool ck_time_is_leap(int year) {
         return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }
 
-/* Days before a month, in a year that begins in January. */
+/* The days of a year before a month. */
 static int ck_time_before_month(int year, int month) {
         static const short before[] = {0,   31,  59,  90,  120, 151,
                                        181, 212, 243, 273, 304, 334};
@@ -113,7 +113,7 @@ static int32_t ck_time_of_wall_seconds(int64_t wall, int want_fold, bool *unused
         *unused = false;
         if (fits_before != fits_behind)
                 return fits_before ? before : behind;
-        /* Both: shown twice (or nothing changes). None: skipped. */
+        /* Both fit: shown twice, or no change is near. None fits: skipped. */
         return want_fold ? behind : before;
 }
 
@@ -147,8 +147,8 @@ bool ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil) {
         int32_t offset;
         bool fold;
 
-        /* So far from any datetime that the C library is not needed; also, no sum can
-         * overflow. */
+        /* No datetime is so far from 1970. This saves the call of the C library, and no
+         * sum can overflow. */
         if (seconds < -(int64_t)(CK_TIME_EPOCH + 2) * CK_TIME_DAY ||
             seconds > (int64_t)(CK_TIME_END - CK_TIME_EPOCH + 2) * CK_TIME_DAY)
                 return false;

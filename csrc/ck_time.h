@@ -18,10 +18,10 @@
 
 #include "ck_runtime.h"
 
-/* What is known of the hour asked for last. All zeros: nothing. */
+/* The cached offset of the hour of the last look-up. All zeros: none. */
 typedef struct ck_zone_hour_s {
-        bool asked; /* once: two instants of an hour come together or not at all */
-        bool known; /* offset and fold hold for all of it */
+        bool asked; /* looked up once: a single look-up of an hour is not worth caching */
+        bool known; /* offset and fold hold for the whole hour */
         bool fold;
         int32_t offset; /* seconds east of UTC */
         int64_t hour;
@@ -41,10 +41,11 @@ typedef struct ck_civil_s {
 /* The most that ck_time_write() writes. */
 #define CK_TIME_MAX 36
 
-/* Whether there is a datetime for it: years 1 to 9999. */
+/* The local wall clock time of an instant. Returns whether a datetime can hold it: years
+ * 1 to 9999. */
 CK_EXPORT bool ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil);
 
-/* The same of a wall clock time. */
+/* Splits a wall clock time into its fields. Returns the same. */
 CK_EXPORT bool ck_time_wall(int64_t wall_us, ck_civil_t *civil);
 
 /* Microseconds of a wall clock time, whose fields are in their ranges. */

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* How long any sleep lasts at most, ms: a net for wake-ups that went wrong, and for
- * signals. */
+/* The longest sleep, ms. It limits the effect of a missed wake-up, and lets the caller
+ * check for signals. */
 #define CK_TURN_SLEEP_MS 100
-/* How soon a guest asks again for the turn, ms: one waiting call eats a yield, and one
- * that was about to wait may miss it. */
+/* How often a guest yields the queue to get the turn, ms. One waiting call consumes a
+ * yield, and a call that was about to wait may miss it. */
 #define CK_TURN_ASK_MS 5
 
-/* A guest that waits to come in; on its stack. */
+/* A guest that waits to enter; lies on its stack. */
 typedef struct ck_guest_s {
         struct ck_guest_s *next;
 } ck_guest_t;
@@ -20,13 +20,13 @@ struct ck_turn_s {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         bool taken;
-        bool inside;         /* a guest is in */
+        bool inside;         /* a guest is inside */
         int guests;          /* inside or waiting */
-        ck_guest_t *waiting; /* in the order in which they came */
-        int sleepers;        /* on `changed` */
+        ck_guest_t *waiting; /* in their order of arrival */
+        int sleepers;        /* threads that sleep on `changed` */
         unsigned kicks;
         unsigned ended;
-        ck_link_t list; /* of what is waited for, in a ring */
+        ck_link_t list; /* pending deliveries, in a ring */
 };
 
 ck_turn_t *ck_turn_new(void) {
@@ -52,7 +52,7 @@ void ck_turn_destroy(ck_turn_t *turn) {
         free(turn);
 }
 
-/* Sleeps, with the lock. */
+/* Sleeps; the caller holds the lock. */
 static void ck_turn_wait(ck_turn_t *turn, int64_t ms) {
         struct timespec until;
 

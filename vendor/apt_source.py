@@ -21,12 +21,12 @@ ROLLING_SUITES = {"stable", "oldstable", "testing", "unstable", "sid", "devel"}
 
 
 class AptError(Exception):
-    """What apt could not do, in its own words."""
+    """apt failed; the message has apt's own words."""
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """One archive the machine uses: its address, its suites and the keys it is signed with."""
+    """An archive that the machine uses: its address, its suites and the keys that sign it."""
 
     uri: str
     suites: tuple[str, ...]
@@ -70,7 +70,7 @@ def parse_one_line(text: str) -> list[Mirror]:
 
 
 def parse_deb822(text: str) -> list[Mirror]:
-    """The mirrors of a `*.sources` file (stanzas); keys written into it are kept as they are."""
+    """The mirrors of a `*.sources` file (stanzas); keys inside the file are kept unchanged."""
     mirrors = []
     text = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for stanza in re.split(r"\n\s*\n", text):
@@ -87,7 +87,7 @@ def parse_deb822(text: str) -> list[Mirror]:
 
 
 def read_mirrors(source_list: Path, source_parts: Path) -> list[Mirror]:
-    """All mirrors of the machine, in apt's order. What cannot be read is skipped."""
+    """All mirrors of the machine, in apt's order. Skips unreadable files."""
     files = [source_list]
     if source_parts.is_dir():
         files += sorted(source_parts.iterdir())
@@ -101,7 +101,7 @@ def read_mirrors(source_list: Path, source_parts: Path) -> list[Mirror]:
 
 
 def main_mirrors(mirrors: Iterable[Mirror], codenames: set[str]) -> list[Mirror]:
-    """Those that carry the distribution itself, the likeliest first.
+    """The mirrors that carry the distribution itself, the likeliest first.
 
     A third party's archive may call its suite `stable` too: such names count, but come last.
     """
@@ -127,24 +127,24 @@ def fetch(package: str, suites: Mapping[str, Suites], folder: Path) -> Iterator[
 
     Yields
     ------
-    The archive and where it came from. Whatever is yielded has passed apt's signature check.
+    The archive and its origin. Each archive has passed apt's signature check.
 
     Raises
     ------
     AptError
-        No suite yielded an archive; says why for each.
+        No suite yielded an archive; the message has the reason of each.
     """
     if shutil.which("apt-get") is None:
-        raise AptError("there is no apt-get here")
+        raise AptError("apt-get is not installed")
     release = _os_release()
     names = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     wanted = next((suites[name] for name in names if name in suites), None)
     if wanted is None:
-        raise AptError(f"no suite is known for this distribution ({names[0] or 'unnamed'})")
+        raise AptError(f"librdkafka.toml has no suites for {names[0] or 'this distribution'}")
     codenames = {value for key, value in release.items() if key.endswith("CODENAME") and value}
     mirrors = main_mirrors(read_mirrors(*_source_lists()), codenames)
     if not mirrors:
-        raise AptError("apt's source lists name no mirror of the distribution itself")
+        raise AptError("apt's source lists have no mirror of the distribution itself")
     failures = []
     tries = [(mirror, suite) for mirror in mirrors for suite in wanted.suites]
     for number, (mirror, suite) in enumerate(tries):
@@ -172,16 +172,16 @@ def _fetch_from(mirror: Mirror, suite: str, components: str, package: str, place
         _apt(["update"], configuration, place)
         _apt(["source", "--download-only", "--tar-only", package], configuration, download)
     except subprocess.TimeoutExpired as error:
-        raise AptError(f"apt-get took longer than {APT_TIMEOUT_S} s") from error
+        raise AptError(f"apt-get timed out after {APT_TIMEOUT_S} s") from error
     archives = list(download.glob(f"{package}_*.orig.tar.*"))
     if len(archives) != 1:
-        raise AptError(f"apt-get left {len(archives)} archives of {package}, not one")
+        raise AptError(f"expected one archive of {package} from apt-get, got {len(archives)}")
     return archives[0]
 
 
 def _configuration(place: Path) -> str:
-    # Hooks of the machine (package managers' caches and the like) have no business here, and
-    # nothing unsigned is let through, whatever the machine's own configuration says.
+    # Drop the machine's hooks (package managers' caches and the like). Refuse everything unsigned,
+    # whatever the machine's own configuration allows.
     return f"""\
 Dir::Etc::sourcelist "/dev/null";
 Dir::Etc::sourceparts "{place}/sources.d";
@@ -223,7 +223,7 @@ def _apt(arguments: list[str], configuration: Path, folder: Path) -> None:
 
 
 def _open_to_sandbox(place: Path) -> None:
-    # As root, apt downloads as the user `_apt`, who must reach these folders.
+    # As root, apt downloads as the user `_apt`, which needs access to these folders.
     place.parent.chmod(0o755)
     for folder in (place / "lists/partial", place / "cache/archives/partial", place / "download"):
         try:

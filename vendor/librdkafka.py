@@ -1,4 +1,4 @@
-"""Find librdkafka or build it, and say where it is.
+"""Find librdkafka or build it, and print its location.
 
     python vendor/librdkafka.py [--json] [--mode bundled|system]
 
@@ -43,7 +43,7 @@ from librdkafka_source import (
 
 SONAME = "librdkafka.so.1"
 MODES = ("bundled", "system")
-# What users rely on, as `builtin.features` names it, and the Debian package it is built from.
+# The features that users rely on, as in `builtin.features`, and the Debian package of each.
 WANTED_FEATURES = {
     "ssl": "libssl-dev",
     "sasl_gssapi": "libsasl2-dev",
@@ -54,7 +54,7 @@ WANTED_FEATURES = {
     "lz4": "liblz4-dev",
     "gzip": "zlib1g-dev",
 }
-# The pkg-config modules that come with those packages.
+# The pkg-config modules of those packages.
 NEEDED_MODULES = {
     "openssl": "libssl-dev",
     "libsasl2": "libsasl2-dev",
@@ -72,7 +72,7 @@ CONFIGURE_OPTIONS = (
     "--enable-lz4-ext",
     "--disable-debug-symbols",
 )
-# The library lies beside the extension modules in a wheel, and so do the libraries it links to.
+# In a wheel the library lies beside the extension modules and beside the libraries it links to.
 # The quotes and the second $ are for make.
 RPATH = "-Wl,-rpath,'$$ORIGIN'"
 PKG_CONFIG = """\
@@ -90,7 +90,7 @@ Cflags: -I${{includedir}}
 
 @dataclass(frozen=True)
 class Library:
-    """A librdkafka to link against, and its facts, which the package ships."""
+    """A librdkafka to link against, and facts about it, which the package ships."""
 
     prefix: str
     include_dir: str
@@ -120,7 +120,7 @@ def facts_of(
 
 @dataclass
 class Toolchain:
-    """The programs that build librdkafka, and what of them decides the result."""
+    """The programs that build librdkafka, and the properties that decide the result."""
 
     cc: str = "cc"
     flags: dict[str, str] = field(
@@ -149,7 +149,7 @@ def _output(*command: str) -> str:
 
 
 def features_of(library: Path) -> list[str]:
-    """What a built librdkafka says it can do (its property `builtin.features`)."""
+    """The features of a built librdkafka (its property `builtin.features`)."""
     rdkafka = ctypes.CDLL(str(library))
     rdkafka.rd_kafka_conf_new.restype = ctypes.c_void_p
     conf = ctypes.c_void_p(rdkafka.rd_kafka_conf_new())
@@ -161,18 +161,18 @@ def features_of(library: Path) -> list[str]:
 
 
 def missing_features(features: Iterable[str]) -> dict[str, str]:
-    """The wanted features that are not there, each with the package it needs."""
+    """The wanted features that are missing, each with the package that it needs."""
     present = set(features)
     return {name: need for name, need in WANTED_FEATURES.items() if name not in present}
 
 
 def find_system(pin: Pin) -> Library:
-    """The system's librdkafka, as pkg-config knows it.
+    """The system's librdkafka, found by pkg-config.
 
     Raises
     ------
     SourceError
-        There is none, or it is too old.
+        librdkafka is missing or too old.
     """
     try:
         _output("pkg-config", "--exists", "rdkafka")
@@ -186,34 +186,36 @@ def find_system(pin: Pin) -> Library:
             )
         )
     except OSError as error:
-        raise SourceError("there is no pkg-config to ask") from error
+        raise SourceError("pkg-config is not installed") from error
     except subprocess.CalledProcessError as error:
-        raise SourceError("pkg-config knows no rdkafka (Debian: librdkafka-dev)") from error
+        raise SourceError("pkg-config finds no rdkafka (Debian: librdkafka-dev)") from error
     try:
         if not pin.accepts(version):
-            raise SourceError(f"the system's is {version}; at least {pin.oldest} is needed")
+            raise SourceError(
+                f"the system's version is {version}; at least {pin.oldest} is needed"
+            )
         library = Path(lib_dir) / SONAME
         features = features_of(library)
     except (ValueError, OSError) as error:
-        raise SourceError(f"the system's cannot be used: {error}") from error
+        raise SourceError(f"cannot use the system's library: {error}") from error
     facts = facts_of("system", version, "pkg-config", features, [])
     return Library(prefix, include_dir, str(library), facts)
 
 
 def build_key(version: str, checksum: str, toolchain: Toolchain, patches: list[Patch]) -> str:
-    """Names a build by all that decides what comes out of it."""
+    """The name of a build: the version, and a hash of everything that decides the result."""
     texts = [patch.path.read_text(encoding="utf-8") for patch in patches]
     inputs = "\n".join([version, checksum, *texts, *CONFIGURE_OPTIONS, toolchain.identity()])
     return f"{version}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
 
 
 def patches_for(version: str, pin: Pin) -> list[Patch]:
-    """The patches, if this is the pinned version; they belong to no other."""
+    """The patches if this is the pinned version; no other version gets them."""
     return load_patches() if version == pin.version else []
 
 
 def bundled(pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
-    """The pinned librdkafka, from the cache or built into it."""
+    """The pinned librdkafka from the cache; builds it if the cache lacks it."""
     with cache.lock():
         if not os.environ.get("CYKAFKA_LIBRDKAFKA_SOURCE"):
             for checksum in pin.checksums:
@@ -240,13 +242,13 @@ def _built(prefix: Path) -> Library:
 def build(
     source: Source, prefix: Path, cache: Cache, toolchain: Toolchain, patches: list[Patch]
 ) -> None:
-    """Build `source`, patched, as a shared library into `prefix`, which is created atomically."""
+    """Patch `source` and build it as a shared library; create `prefix` atomically."""
     check_modules()
     with cache.scratch() as scratch:
         tree = _tree_of(source, scratch / "source")
         version = version_of(tree)
         if not patches:
-            log(f"{version} is not the pinned version: it is built without our patches")
+            log(f"{version} is not the pinned version: building it without our patches")
         for patch in patches:
             patch.apply(tree)
             log(f"patched {version}: {patch.name}")
@@ -282,7 +284,7 @@ def _tree_of(source: Source, folder: Path) -> Path:
 
 
 def _flags(toolchain: Toolchain, tree: Path, version: str) -> dict[str, str]:
-    # librdkafka's assertions carry the names of its files: not those of this machine's folders.
+    # librdkafka's assertions contain file names; keep this machine's folders out of them.
     prefix_map = shlex.quote(f"-ffile-prefix-map={tree}=librdkafka-{version}")
     return {
         **toolchain.flags,
@@ -310,7 +312,7 @@ class _Runner:
     def __init__(self, log_path: Path, folder: Path, flags: dict[str, str]) -> None:
         self.log_path = log_path
         self.folder = folder
-        # The options of an outer make are not for librdkafka's make.
+        # librdkafka's make must not get the options of an outer make.
         of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
         kept = {name: value for name, value in os.environ.items() if name not in of_make}
         self.environment = {**kept, **flags}
@@ -340,9 +342,9 @@ class _Runner:
 
 
 def check_modules() -> None:
-    """Refuse to build without what the wanted features need, naming the packages."""
+    """Raise if a library of a wanted feature is missing; the message names the packages."""
     if shutil.which("pkg-config") is None:
-        raise VendorError("there is no pkg-config; on Debian: apt-get install pkg-config")
+        raise VendorError("pkg-config is not installed; on Debian: apt-get install pkg-config")
     missing = sorted(
         package
         for module, package in NEEDED_MODULES.items()
@@ -356,18 +358,18 @@ def check_modules() -> None:
 
 
 def check_features(features: Iterable[str]) -> None:
-    """Refuse a library that was built without a wanted feature."""
+    """Raise if the library was built without a wanted feature."""
     missing = missing_features(features)
     if missing:
         packages = " ".join(sorted(set(missing.values())))
         raise VendorError(
-            f"librdkafka came out without {', '.join(missing)}; "
+            f"librdkafka was built without {', '.join(missing)}; "
             f"on Debian: apt-get install {packages}"
         )
 
 
 def locate(mode: str, pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
-    """The librdkafka that `mode` (CYKAFKA_LIBRDKAFKA) asks for."""
+    """The librdkafka of `mode` (CYKAFKA_LIBRDKAFKA)."""
     if mode not in MODES:
         raise VendorError(f"CYKAFKA_LIBRDKAFKA is {mode!r}; it must be one of {', '.join(MODES)}")
     if mode == "bundled":
@@ -391,7 +393,7 @@ def locate(mode: str, pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Find librdkafka or build it.")
     parser.add_argument("--mode", default="", help="bundled (default) or system")
-    parser.add_argument("--json", action="store_true", help="print all that CMake needs")
+    parser.add_argument("--json", action="store_true", help="print everything that CMake needs")
     parser.add_argument("--cc", default=os.environ.get("CC") or "cc")
     arguments = parser.parse_args()
     mode = arguments.mode or os.environ.get("CYKAFKA_LIBRDKAFKA") or "bundled"

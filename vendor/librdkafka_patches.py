@@ -41,7 +41,7 @@ class Patch:
         Raises
         ------
         VendorError
-            A line of the patch is not exactly where the patch says.
+            A line of the source is not exactly where the patch expects it.
         """
         command = ["patch", "--strip=1", "--fuzz=0", "--forward", "--batch"]
         try:
@@ -57,8 +57,7 @@ class Patch:
             raise VendorError(
                 f"cannot run patch: {error.strerror}; on Debian: apt-get install patch"
             ) from error
-        # patch accepts a hunk that applies at another line, with a message. Here that is a
-        # failure.
+        # patch applies a hunk at another line and prints a message. Here any message is a failure.
         lines = done.stdout.splitlines()
         complaints = [line for line in lines if not line.startswith("patching file ")]
         if done.returncode != 0 or complaints:

@@ -1,4 +1,4 @@
-"""Where the source of librdkafka comes from, and how it is known to be the right one."""
+"""The places that may have librdkafka's source, and the check of its checksum."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Version = tuple[int, int, int]
 
 
 class VendorError(Exception):
-    """librdkafka cannot be had; the message says what to do."""
+    """librdkafka cannot be found or built; the message says what to do."""
 
 
 class SourceError(Exception):
-    """One place has no usable source."""
+    """A place has no usable source."""
 
 
 def log(message: str) -> None:
@@ -47,7 +47,7 @@ def parse_version(text: str) -> Version:
 
 @dataclass(frozen=True)
 class Pin:
-    """What librdkafka.toml says."""
+    """The contents of librdkafka.toml."""
 
     version: str
     oldest: str
@@ -85,7 +85,7 @@ def load_pin(path: Path = PIN_FILE) -> Pin:
 
 @dataclass(frozen=True)
 class Source:
-    """A folder or an archive with librdkafka's source, and where it came from."""
+    """A folder or an archive with librdkafka's source, and its origin."""
 
     path: Path
     version: str
@@ -97,8 +97,8 @@ class Source:
 class Cache:
     """The per-user cache: archives in `sources/`, built libraries in `builds/`.
 
-    What lies under its final name is whole: everything is written in a scratch folder beside it
-    and renamed. Use it inside `lock()`.
+    Files and folders under their final names are complete: the cache writes them in a scratch
+    folder and then renames them. Use the cache inside `lock()`.
     """
 
     root: Path
@@ -111,29 +111,29 @@ class Cache:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the cache alone, so that two builds do not do the same work at once."""
+        """Hold the cache exclusively, so that two builds do not do the same work at once."""
         try:
             for folder in (self.sources, self.builds):
                 folder.mkdir(parents=True, exist_ok=True)
             lock = (self.root / "lock").open("w")
         except OSError as error:
             raise VendorError(
-                f"the cache cannot be written: {error}; set CYKAFKA_CACHE_DIR to a folder of yours"
+                f"cannot write the cache: {error}; set CYKAFKA_CACHE_DIR to a writable folder"
             ) from error
         with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                log(f"waiting for another build that holds {self.root}")
+                log(f"waiting for another build, which has locked {self.root}")
                 fcntl.flock(file, fcntl.LOCK_EX)
-            # Nobody else is at work: scratch folders found now are of builds that were killed.
+            # We hold the lock, so these scratch folders belong to builds that were killed.
             for left_over in self.root.glob("scratch-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
             yield
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder on the same file system, gone afterwards."""
+        """A folder on the same file system; removed at the end."""
         folder = Path(tempfile.mkdtemp(prefix="scratch-", dir=self.root))
         try:
             yield folder
@@ -183,7 +183,7 @@ def version_of(tree: Path) -> str:
 
 
 def extract(archive: Path, folder: Path) -> Path:
-    """Unpack an archive that holds one folder; nothing may land outside `folder`."""
+    """Unpack an archive of one folder; no member may land outside `folder`."""
     try:
         with tarfile.open(archive) as tar:
             members = [_checked(member) for member in tar]
@@ -191,16 +191,16 @@ def extract(archive: Path, folder: Path) -> Path:
                 tar.extraction_filter = tarfile.data_filter
             tar.extractall(folder, members)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise SourceError(f"{archive.name} cannot be unpacked: {error}") from error
+        raise SourceError(f"cannot unpack {archive.name}: {error}") from error
     trees = [entry for entry in folder.iterdir() if entry.is_dir()]
     if len(trees) != 1:
-        raise SourceError(f"{archive.name} holds {len(trees)} folders, not one")
+        raise SourceError(f"expected one folder in {archive.name}, found {len(trees)}")
     return trees[0]
 
 
 def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    # Pythons before 3.11.4 have no `data` filter: this is what it must not let through, and
-    # librdkafka's archive has no need of.
+    # Python before 3.11.4 has no `data` filter. This refuses unsafe members; librdkafka's archive
+    # has none.
     path = Path(member.name)
     if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
         raise tarfile.ExtractError(f"unsafe member {member.name!r}")
@@ -209,7 +209,7 @@ def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def from_setting(setting: str, pin: Pin, cache: Cache) -> Source:
-    """The folder or archive that CYKAFKA_LIBRDKAFKA_SOURCE names."""
+    """The folder or archive of CYKAFKA_LIBRDKAFKA_SOURCE."""
     path = Path(setting).expanduser().absolute()
     if not path.exists():
         raise SourceError(f"{path} does not exist")
@@ -231,13 +231,13 @@ def from_cache(pin: Pin, cache: Cache) -> Source:
         for path in cache.sources.glob(f"librdkafka-{pin.version}-{checksum}.tar*"):
             if sha256_of(path) == checksum:
                 return Source(path, pin.version, checksum, f"{path}")
-            log(f"{path} is damaged: removed")
+            log(f"removed {path}: its checksum is wrong")
             path.unlink()
     raise SourceError(f"no archive of {pin.version} in {cache.sources}")
 
 
 def from_release(pin: Pin, cache: Cache) -> Source:
-    """Upstream's archive of the pinned version, known by its checksum."""
+    """Upstream's archive of the pinned version, verified by its checksum."""
     with cache.scratch() as folder:
         archive = folder / "release.tar.gz"
         try:
@@ -260,7 +260,7 @@ def from_release(pin: Pin, cache: Cache) -> Source:
 def from_apt(pin: Pin, cache: Cache) -> Source:
     """The pinned archive from the source package of Debian or Ubuntu."""
     refused = []
-    # Not in the cache: run as root, apt downloads as another user, who may not have access there.
+    # Not into the cache: as root, apt downloads as another user, who may lack access there.
     with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as folder:
         try:
             for archive, origin in apt_source.fetch(pin.debian_package, pin.suites, Path(folder)):
@@ -285,13 +285,13 @@ def find_source(pin: Pin, cache: Cache) -> Source:
     Raises
     ------
     VendorError
-        None is usable: names each place, why it failed and what to set.
+        No source is usable; the message has each place, its failure and what to set.
     """
     setting = os.environ.get("CYKAFKA_LIBRDKAFKA_SOURCE")
     if setting:
         try:
             return from_setting(setting, pin, cache)
-        except SourceError as error:  # it was asked for: nothing else may stand in for it
+        except SourceError as error:  # an explicit setting: do not fall back to another source
             raise VendorError(f"CYKAFKA_LIBRDKAFKA_SOURCE: {error}") from error
     places: list[tuple[str, Callable[[Pin, Cache], Source]]] = [
         ("the cache", from_cache),
@@ -304,7 +304,7 @@ def find_source(pin: Pin, cache: Cache) -> Source:
             source = look(pin, cache)
         except SourceError as error:
             failures.append(f"{name}: {error}")
-            log(f"not from {failures[-1]}")
+            log(f"no source from {failures[-1]}")
         else:
             log(f"source {source.version} from {source.origin}")
             return source

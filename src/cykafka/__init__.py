@@ -1,4 +1,4 @@
-"""A Kafka client that costs what librdkafka costs, with confluent_kafka's interface."""
+"""A Kafka client with confluent_kafka's interface and hardly any overhead above librdkafka."""
 
 import importlib
 
@@ -37,8 +37,8 @@ from cykafka._core.consume.lag import Watermarks
 from cykafka._core.produce.delivery import Delivery, DeliveryError
 from cykafka._core.produce.producer import Producer
 
-# What a program that only produces or consumes has no use for is imported when it is asked for:
-# it is half of the time that the import takes. (`typing` is a part of that.)
+# Names that a plain producer or consumer does not need are imported at the first access: they
+# take half of the time of the import. (`typing` is a part of that.)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cykafka import admin, error, serialization

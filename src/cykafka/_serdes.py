@@ -1,4 +1,4 @@
-"""The serializers of a client that serializes: from its configuration to its close().
+"""The serializers of a serializing client, from its configuration to its close().
 
 A serde is a serializer or a deserializer.
 """
@@ -16,12 +16,12 @@ _log = logging.getLogger("cykafka")
 
 
 class Serdes:
-    """The serdes for keys and for values, and which of them are ours to close.
+    """The serdes for keys and for values, and the list of those that the client closes.
 
     Parameters
     ----------
     config : dict
-        The client's configuration; left alone.
+        The client's configuration; not changed.
     kind : str
         ``"serializer"`` or ``"deserializer"``.
 
@@ -29,7 +29,7 @@ class Serdes:
     ----------
     key, value : callable or None
     config : dict
-        What is left for the client: a property that one of the builders took is not in it.
+        The client's configuration without the properties that a builder has taken.
 
     Raises
     ------
@@ -73,16 +73,17 @@ class Serdes:
                 self._owned.append(serde)
                 if not isinstance(left, dict):
                     raise ValueError(
-                        f"{name}.builder: expected a dict of what is left of the configuration "
+                        f"{name}.builder: expected a dict of the remaining configuration "
                         f"from build(), got {type(left).__name__}"
                     )
-                # Each builder sees the whole; the client gets what no builder took.
+                # Each builder gets the whole configuration. The client gets the properties that no
+                # builder has taken.
                 self.config = {key: left[key] for key in left if key in self.config}
             serdes.append(serde)
         return serdes
 
     def offer_cluster_id(self, client: Any) -> None:
-        """Tell the serdes that want to know how to ask for the cluster's id."""
+        """Give the serdes that accept it a function that returns the cluster's id."""
         resolver = _cluster_id_resolver(client)
         for serde in (self.key, self.value):
             set_resolver = getattr(serde, "set_cluster_id_resolver", None)
@@ -90,7 +91,7 @@ class Serdes:
                 set_resolver(resolver)
 
     def close(self) -> None:
-        """Close those that builders made, all of them; then raise the first error, if any."""
+        """Close all serdes that builders made; then raise the first error, if any."""
         owned, self._owned = self._owned, []
         first: BaseException | None = None
         for serde in owned:
@@ -108,7 +109,7 @@ class Serdes:
             raise first
 
     def close_quietly(self) -> None:
-        """Close, when another error is on its way already."""
+        """Close, and log errors instead of raising: another exception is being raised."""
         try:
             self.close()
         except Exception:
@@ -116,13 +117,13 @@ class Serdes:
 
 
 def _cluster_id_resolver(client: Any) -> Callable[[], str]:
-    # The application's serdes may well outlive the client, and must not keep it alive.
+    # The application's serdes may outlive the client, and must not keep it alive.
     reference = weakref.ref(client)
 
     def cluster_id() -> str:
         client = reference()
         if client is None:
-            raise RuntimeError("the client that could tell the cluster's id is gone")
+            raise RuntimeError("cannot get the cluster's id: the client no longer exists")
         found: str = client.cluster_id(timeout=CLUSTER_ID_S)
         return found
 

@@ -1,4 +1,4 @@
-"""The asyncio clients are to come; until then, asking for one says so."""
+"""The asyncio clients do not exist yet; importing one raises an ImportError that says so."""
 
 from typing import NoReturn
 

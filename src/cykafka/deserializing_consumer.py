@@ -39,7 +39,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         ``key.deserializer``, ``value.deserializer``
             ``callable(bytes or None, SerializationContext) -> object``.
         ``key.deserializer.builder``, ``value.deserializer.builder``
-            A DeserializerBuilder instead. The consumer closes what it makes.
+            A DeserializerBuilder instead. The consumer closes the deserializer that it makes.
 
     Raises
     ------
@@ -54,7 +54,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         except BaseException:
             serdes.close_quietly()
             raise
-        # Only now: a second __init__ has been refused, and the first one's serdes stay.
+        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
         self._serdes = serdes
         try:
             serdes.offer_cluster_id(self)
@@ -73,14 +73,14 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         Returns
         -------
         Message or None
-            None if there was none in time. ``key()`` and ``value()`` are the objects, and so are
-            ``deserialized_key()`` and ``deserialized_value()``.
+            None if no message arrived in time. ``key()``, ``value()``, ``deserialized_key()`` and
+            ``deserialized_value()`` return the objects.
 
         Raises
         ------
         KeyDeserializationError, ValueDeserializationError
-            A deserializer raised: ``exception`` is what it raised, ``kafka_message`` the message
-            as it came. The message counts as read.
+            A deserializer raised. ``exception`` is its exception; ``kafka_message`` is the message
+            with its bytes. The message counts as read.
         ConsumeError
             An event (such as ``_PARTITION_EOF``) or an error came instead of a record.
         """
@@ -93,7 +93,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         return self._deserialized(message)
 
     def __next__(self) -> Message:
-        """As ``Consumer.__next__``, but raising what :meth:`poll` raises."""
+        """As ``Consumer.__next__``, but with the exceptions of :meth:`poll`."""
         while True:
             try:
                 return super().__next__()
@@ -117,22 +117,22 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
                 value = self._serdes.value(value, ctx)
             except Exception as error:
                 raise ValueDeserializationError(error, message) from error
-        # Only now: with an error the message keeps its bytes.
+        # After both succeeded: with an error the message keeps its bytes.
         message.set_key(key)
         message.set_value(value)
         return message
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
-        """There is none, as in confluent_kafka: use :meth:`poll`."""
+        """Not supported, as in confluent_kafka: use :meth:`poll`."""
         raise NotImplementedError(
-            f"{type(self).__name__} has no consume(): use poll(), or Consumer.consume() and "
+            f"{type(self).__name__} has no consume(): use poll(), or Consumer.consume() with "
             "the deserializers"
         )
 
     def consume_batch(
         self, max_messages: int = 10_000, timeout: float | None = None
     ) -> MessageBatch:
-        """There is none: a batch is bytes."""
+        """Not supported, because a batch contains bytes, not objects."""
         raise NotImplementedError(
             f"{type(self).__name__} has no consume_batch(): use Consumer.consume_batch()"
         )
@@ -140,7 +140,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
     def batches(
         self, max_messages: int = 10_000, timeout: float | None = 1.0
     ) -> Iterator[MessageBatch]:
-        """There are none: a batch is bytes."""
+        """Not supported, because batches contain bytes, not objects."""
         raise NotImplementedError(
             f"{type(self).__name__} has no batches(): use Consumer.batches()"
         )
@@ -150,7 +150,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
     @overload
     def close(self, timeout: float) -> bool | None: ...
     def close(self, timeout: float | None = None) -> bool | None:
-        """Close the consumer, as ``Consumer.close``, then the deserializers that builders made."""
+        """Close the consumer as ``Consumer.close`` does, then the deserializers from builders."""
         left = super().close(timeout)
         self._serdes.close()
         return left

@@ -1,4 +1,4 @@
-"""Errors of clients that serialize, and the exceptions below them."""
+"""Errors of clients that serialize, and their base classes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class _KafkaClientError(KafkaException):
-    """A KafkaError, the exception behind it and the message it is about."""
+    """A KafkaError, the exception that caused it, and its message."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What cykafka's own layers above the client need and applications do not.
+"""Names for cykafka's own layers above the client; applications do not need them.
 
 ``cykafka.spark`` and ``pip_services4_kafka`` import these names from here. They may change in any
 release.
@@ -94,8 +94,8 @@ def run_command(work: Callable[[], int]) -> int:
         try:
             return work()
         finally:
-            print(end="", flush=True)  # now, or Python reports the closed pipe when it exits
+            print(end="", flush=True)  # flush now: at exit Python would report the broken pipe
     except BrokenPipeError:
-        # Python must not write to the pipe again when it exits.
+        # The reader of our output has closed the pipe. At exit Python must not write to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

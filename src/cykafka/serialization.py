@@ -29,11 +29,11 @@ Headers: TypeAlias = dict[str, str | bytes | None] | list[tuple[str, str | bytes
 
 
 class SerializationError(KafkaException):
-    """An object could not be made into bytes, or bytes into an object."""
+    """An object could not be serialized, or bytes could not be deserialized."""
 
 
 class MessageField(StrEnum):
-    """The part of a message that is being serialized."""
+    """The part of a message that is serialized."""
 
     NONE = "none"
     KEY = "key"
@@ -41,14 +41,14 @@ class MessageField(StrEnum):
 
 
 class SerializationContext:
-    """Where the bytes belong.
+    """The topic and the part of the message that a serializer works on.
 
     Parameters
     ----------
     topic : str
     field : MessageField
     headers : dict or list of (str, str or bytes or None), optional
-        The message's; the very object, so a serializer may add to it.
+        The message's headers; the same object, so a serializer may add to it.
     """
 
     def __init__(self, topic: str, field: MessageField, headers: Headers | None = None) -> None:
@@ -58,31 +58,31 @@ class SerializationContext:
 
 
 class _Serde:
-    """What serializers and deserializers have in common."""
+    """The common methods of serializers and deserializers."""
 
     __slots__: tuple[str, ...] = ()
 
     def set_cluster_id_resolver(self, resolver: Callable[[], Any]) -> None:
-        """Take note of a function that tells the cluster's id.
+        """Keep a function that returns the cluster's id.
 
-        The client calls this once, when it has been made; here it does nothing.
+        The client calls this once, after it has been made. The default does nothing.
 
         Parameters
         ----------
         resolver : callable
-            Returns the cluster's id, str, or raises. It may wait up to 60 s for a broker, so
+            Returns the cluster's id (str), or raises. It may wait up to 60 s for a broker, so
             do not call it before the id is needed.
         """
 
     def close(self) -> None:
-        """Let go of what was acquired; here it does nothing.
+        """Release resources. The default does nothing.
 
-        The client calls this when it is closed, for what it got from a builder.
+        A client that is closed calls this for each serializer or deserializer from a builder.
         """
 
 
 class Serializer(_Serde):
-    """The base of serializers; any ``callable(object, SerializationContext)`` is one as well."""
+    """The base of serializers; any ``callable(object, SerializationContext)`` also works."""
 
     __slots__ = ()
 
@@ -97,12 +97,12 @@ class Serializer(_Serde):
 
 
 class Deserializer(_Serde):
-    """The base of deserializers; any ``callable(bytes, SerializationContext)`` is one as well."""
+    """The base of deserializers; any ``callable(bytes, SerializationContext)`` also works."""
 
     __slots__ = ()
 
     def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
-        """The object that bytes stand for; None for None, Kafka's null.
+        """The object of some bytes; None for None, Kafka's null.
 
         Raises
         ------
@@ -122,20 +122,21 @@ class SerializerBuilder:
         Parameters
         ----------
         conf : dict
-            The client's configuration, a copy.
+            A copy of the client's configuration.
         is_key : bool
             Whether it is for keys.
 
         Returns
         -------
         tuple of (Serializer, dict)
-            The serializer, which the client will close, and what is left of the configuration.
+            The serializer, which the client will close, and the configuration without the
+            properties of the serializer.
         """
         raise NotImplementedError(f"{type(self).__name__} has no build()")
 
 
 class DeserializerBuilder:
-    """As SerializerBuilder, for ``key.deserializer.builder`` and the like."""
+    """Makes a client's deserializer, for ``key.deserializer.builder`` and the like."""
 
     __slots__: tuple[str, ...] = ()
 

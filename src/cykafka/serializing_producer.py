@@ -40,7 +40,7 @@ class SerializingProducer(Producer, Generic[K, V]):
         ``key.serializer``, ``value.serializer``
             ``callable(object, SerializationContext) -> bytes or None``.
         ``key.serializer.builder``, ``value.serializer.builder``
-            A SerializerBuilder instead. The producer closes what it makes.
+            A SerializerBuilder instead. The producer closes the serializer that it makes.
 
     Raises
     ------
@@ -59,7 +59,7 @@ class SerializingProducer(Producer, Generic[K, V]):
         except BaseException:
             serdes.close_quietly()
             raise
-        # Only now: a second __init__ has been refused, and the first one's serdes stay.
+        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
         self._serdes = serdes
         self._closed = False
         try:
@@ -86,16 +86,16 @@ class SerializingProducer(Producer, Generic[K, V]):
         topic : str
         key, value : object, optional
         partition, on_delivery, timestamp, headers, timeout
-            As for ``Producer.produce``. Mind that the key comes before the value here.
+            As for ``Producer.produce``. Here the key comes before the value.
 
         Raises
         ------
         KeySerializationError, ValueSerializationError
-            A serializer raised; ``exception`` is what it raised.
+            A serializer raised; ``exception`` is its exception.
         BufferError, KafkaException, RuntimeError
             As ``Producer.produce``.
         """
-        # A serializer may register a schema: not for a record that can never be produced.
+        # Check first: a serializer must not register a schema for a record that cannot be sent.
         if self._closed:
             raise RuntimeError(f"Producer has been closed: {type(self).__name__}")
         if not isinstance(topic, str):
@@ -126,9 +126,9 @@ class SerializingProducer(Producer, Generic[K, V]):
         )
 
     def close(self, timeout: float | None = None) -> bool:
-        """Close the producer, as ``Producer.close``, then the serializers that builders made."""
+        """Close the producer as ``Producer.close`` does, then the serializers from builders."""
         closed = super().close(timeout)
-        # Not before: the flush in there runs delivery callbacks, and these may produce.
+        # After the close: its flush runs delivery callbacks, which may produce.
         self._closed = True
         self._serdes.close()
         return closed

@@ -313,7 +313,7 @@ def test_forked_child_leaves_the_cluster_alone(
     )
 
     assert done.stdout == (
-        "the KafkaCluster belongs to the process that was forked from\ncreated\n"
+        "the KafkaCluster belongs to the parent of this forked process\ncreated\n"
     ), done.stderr
 
 

@@ -70,7 +70,7 @@ def test_broker_serves_until_a_signal_and_leaves_nothing(
     assert out == ""
     assert err.splitlines() == [
         "starting 1 node of Kafka ...",
-        "ready; Ctrl-C ends it and drops the data",
+        "ready; Ctrl-C stops the brokers and removes the data",
     ]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
@@ -130,7 +130,8 @@ def test_broker_without_maven_and_jars_says_how_to_get_it(tmp_path: Path) -> Non
     done = run(PATH=str(tmp_path), JAVA_HOME="", CYKAFKA_CACHE_DIR=str(tmp_path / "cache"))
 
     assert done.returncode == 1
-    assert "Maven, which is missing" in done.stderr
+    assert "Maven, which fetches the jars of" in done.stderr
+    assert "is not installed" in done.stderr
     assert "apt-get install" in done.stderr
 
 

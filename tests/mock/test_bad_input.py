@@ -295,9 +295,9 @@ def test_message_made_by_hand_without_a_topic_cannot_be_committed(
 @pytest.mark.parametrize(
     ("topics", "words"),
     [
-        ([], "at least one; unsubscribe()"),
+        ([], "at least one; call unsubscribe()"),
         (["t", ""], "topics[1]: expected a name"),
-        (["t", "u", "t"], "topics[2]: 't' is there twice"),
+        (["t", "u", "t"], "topics[2]: 't' is a duplicate"),
         (["t", "^["], "got '^['"),
         (["^a", "^["], "one of them is not: '^a', '^['"),
     ],

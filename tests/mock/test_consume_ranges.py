@@ -183,7 +183,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
         ([("t", 0, 0, -1)], ValueError, "end: expected"),
         ([(b"t", 0, 0, 1)], TypeError, "expected a str as topic"),
         ([("t", "0", 0, 1)], TypeError, "partition: expected an int"),
-        ([("t", 0, 0, 1), ("t", 0, 5, 6)], ValueError, "t \\[0\\] is there twice"),
+        ([("t", 0, 0, 1), ("t", 0, 5, 6)], ValueError, "t \\[0\\] is a duplicate"),
         (3, TypeError, "iterable"),
     ],
 )

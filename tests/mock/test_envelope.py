@@ -398,16 +398,16 @@ def test_naive_times_that_the_clock_shows_twice_keep_their_fold(
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (None, "there is no value"),
+        (None, "the value is null"),
         (b"", "expected an object"),
         (b"plain text", "expected an object"),
-        (b'{"message": "YQ"}', "message: base64 that ends too early"),
+        (b'{"message": "YQ"}', "message: truncated or unpadded base64"),
         (b'{"message": 1}', "message: expected a string or null"),
-        (b'{"trace_id": "\xff"}', "trace_id: bytes that are not UTF-8"),
+        (b'{"trace_id": "\xff"}', "trace_id: invalid UTF-8"),
         (b'{"trace_id": "\\ud800"}', "trace_id: an unpaired surrogate"),
-        (b'{"sent_time": "soon"}', "sent_time: no date and time"),
+        (b'{"sent_time": "soon"}', "sent_time: expected an ISO 8601 date and time"),
         (b'{"x": ' + b"[" * 100_000, "nested too deep"),
-        (b"{} {}", "more behind the object"),
+        (b"{} {}", "data after the object"),
     ],
 )
 def test_a_malformed_value_is_an_error_of_its_record_alone(

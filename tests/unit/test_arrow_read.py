@@ -210,7 +210,7 @@ def test_columns_are_found_by_name() -> None:
 def test_numbers_that_do_not_fit_are_refused_with_their_row() -> None:
     chunks = pa.chunked_array([[1, 2], [None, 2**63]], pa.uint64())
 
-    message = "in row 3 of the column 'x' the number is beyond what an int64 holds"
+    message = "in row 3 of the column 'x' the number is too large for an int64"
     with pytest.raises(ValueError, match=message):
         ArrowData(pa.table({"x": chunks})).read_numbers("x")
 
@@ -374,8 +374,8 @@ class CArray(ctypes.Structure):
         ("offset", -1, "its length or offset is out of range"),
         ("offset", 2**62, "its length or offset is out of range"),
         ("n_buffers", -1, "its buffers are missing"),
-        ("n_buffers", 2, "it has another number of buffers than its type"),
-        ("null_count", 1, "it has nulls and no validity bitmap"),
+        ("n_buffers", 2, "its number of buffers does not match its type"),
+        ("null_count", 1, "it has nulls but no validity bitmap"),
     ],
 )
 def test_what_breaks_the_interfaces_rules_is_refused(field: str, value: int, message: str) -> None:
@@ -386,5 +386,5 @@ def test_what_breaks_the_interfaces_rules_is_refused(field: str, value: int, mes
     array = CArray.from_address(pointer_of(pair[1], b"arrow_array"))
     setattr(array, field, value)
 
-    with pytest.raises(ValueError, match=f"the array is no valid Arrow array: {message}"):
+    with pytest.raises(ValueError, match=f"the array is not a valid Arrow array: {message}"):
         ArrowData(Gives(pair)).read_column()

@@ -474,7 +474,7 @@ def test_other_flags_are_another_build(tmp_path: Path) -> None:
     ("tree_options", "reason"),
     [
         ({"rdkafka_c": "this is not C"}, "the build failed"),
-        ({"features": "ssl,gzip"}, "came out without .*zstd.*apt-get install .*libzstd-dev"),
+        ({"features": "ssl,gzip"}, "was built without .*zstd.*apt-get install .*libzstd-dev"),
     ],
 )
 def test_failed_build_is_not_kept(
@@ -493,7 +493,7 @@ def test_source_of_another_version_is_built_without_patches(tmp_path: Path) -> N
     tree = write_tree(tmp_path / "tree")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert status == 0
-    assert "2.15.0 is not the pinned version: it is built without our patches" in err
+    assert "2.15.0 is not the pinned version: building it without our patches" in err
     facts = json.loads((Path(out) / "build.json").read_text())
     assert facts["patches"] == []
     assert all(patch["effect"] for patch in facts["known_patches"].values())
@@ -543,5 +543,5 @@ def test_system_too_old_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
         start(tmp_path, tmp_path / "cache", tmp_path / "builds", CYKAFKA_LIBRDKAFKA="system")
     )
     assert status == 1
-    assert "the system's is 2.0.2; at least 2.14.2 is needed" in err
+    assert "the system's version is 2.0.2; at least 2.14.2 is needed" in err
     assert "CYKAFKA_LIBRDKAFKA=bundled" in err

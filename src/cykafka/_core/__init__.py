@@ -1,1 +1,1 @@
-"""The compiled core of cykafka. DESIGN.md has the map; the public names are in cykafka."""
+"""The compiled core of cykafka. DESIGN.md describes it; the public names are in cykafka."""

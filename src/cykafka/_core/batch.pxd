@@ -7,11 +7,10 @@ cdef class Storage:
     # The records, or NULL once they are released. Read or exchanged with the GIL only. To read the
     # batch without the GIL, take a reference first; to keep it for longer than a call, pin it.
     cdef ck_batch_t *_ptr
-    # The consumer's list of batches it has handed over: the next Storage, and the pointer to this
-    # one.
+    # The consumer's list of its batches: the next Storage, and the pointer to this one.
     cdef void *_next
     cdef void **_link
-    # Whether a closed consumer had no memory to detach it.
+    # Whether a closed consumer could not detach it for lack of memory.
     cdef bint _pinned
 
     cdef void link(self, void **first) noexcept
@@ -21,7 +20,7 @@ cdef class Storage:
 
 cdef class Payloads:
     cdef ck_batch_t *_pinned
-    # What the next view is of; NULL when all views are made.
+    # The bytes of the next view; NULL when all views are made.
     cdef const void *_bytes
     cdef Py_ssize_t _size
 
@@ -42,9 +41,9 @@ cdef class MessageBatch(ArrowExport):
     cdef Py_ssize_t _step
     cdef Py_ssize_t _cnt
     cdef tuple _errors
-    # The columns of numbers made so far, by ck_number_t.
+    # The columns of numbers that exist, by ck_number_t.
     cdef dict _columns
-    # The name of the topic last seen.
+    # The name of the last row's topic.
     cdef bytes _last_name
     cdef object _last_topic
 

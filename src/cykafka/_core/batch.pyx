@@ -1,7 +1,7 @@
-"""MessageBatch: records in librdkafka's buffers, seen as rows and as columns.
+"""MessageBatch: records in librdkafka's buffers, as rows and as columns.
 
-_batch_storage has the rules for reading them: either with the GIL, or with a reference that is
-given back before the GIL is taken again. In both cases no foreign code may run.
+Read the records (Storage in batch.pxd) either with the GIL, or with a reference that is dropped
+before the GIL is taken again. In both cases no foreign code may run.
 """
 from cpython.buffer cimport (
     PyBUF_FORMAT,
@@ -90,11 +90,11 @@ cdef class Storage:
         self._next = NULL
 
     cdef bint detach(self) noexcept:
-        """Exchange the records for a copy in memory of our own. False if there is not enough."""
+        """Exchange the records for a copy in our own memory. False if memory is short."""
         cdef ck_batch_t *lent = self._ptr
         cdef ck_batch_t *copy
         cdef bint pinned
-        # A child's copy would give nothing back: the messages are its parent's.
+        # A copy in a forked child would return nothing: the messages belong to its parent.
         if (lent is NULL or lent.rows is not NULL or lent.cnt == 0
                 or lent.generation != ck_runtime_generation):
             return True
@@ -146,13 +146,13 @@ cdef class Payloads:
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._bytes is NULL:
-            raise BufferError("views of a batch's bytes come from the batch")
+            raise BufferError("views of a batch's bytes come from values() and keys()")
         PyBuffer_FillInfo(buffer, self, <void *>self._bytes, self._size, 1, flags)
 
 
 @cython.final
 cdef class Column:
-    """Numbers, one for each row, in memory of their own."""
+    """Numbers, one for each row, in their own memory."""
 
     def __dealloc__(self):
         free(self._numbers)
@@ -208,8 +208,8 @@ cdef class Rows:
         return 0 if self._batch is None else self._batch._cnt - self._next
 
 
-# The garbage collector does not clear it: its methods rely on the attributes, and other objects
-# can break every cycle.
+# The garbage collector does not clear a batch: its methods rely on the attributes, and other
+# objects can break every cycle.
 @cython.final
 @cython.no_gc_clear
 cdef class MessageBatch(ArrowExport):
@@ -222,16 +222,16 @@ cdef class MessageBatch(ArrowExport):
     read-only, and many threads may use it.
 
     ``batch[i]`` and iteration make Messages on demand. They own their data, so keeping one pins
-    nothing. ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts
+    no buffer. ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts
     records only; a batch is true if it has records or errors.
 
-    It is Arrow data too: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB copy its
-    columns: those named in :meth:`select` or, without it, all except the headers.
+    A batch is also Arrow data: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB
+    copy the columns named in :meth:`select` or, without it, all columns except the headers.
 
     Raises
     ------
     ValueError
-        On every use after the batch was released.
+        The batch is used after it was released.
     """
 
     def __init__(self):
@@ -279,11 +279,11 @@ cdef class MessageBatch(ArrowExport):
         if isinstance(key, slice):
             PySlice_GetIndicesEx(key, self._cnt, &start, &stop, &step, &cnt)
             part = MessageBatch.__new__(MessageBatch)
-            self.opened()  # now: both may have run foreign code
+            self.opened()  # after both, which may have run foreign code
             part._storage = self._storage
             part._errors = ()
             part._cnt = cnt
-            # A step beyond the rows counts for nothing, and could overflow.
+            # With at most one row the step has no effect, and it could overflow.
             part._step = self._step * step if cnt > 1 else 1
             part._start = self._start + start * self._step if cnt else 0
             return part
@@ -334,7 +334,7 @@ cdef class MessageBatch(ArrowExport):
     # -- columns of bytes
 
     def values(self, copy=True):
-        """The values, all at once.
+        """Return all values.
 
         Parameters
         ----------
@@ -351,7 +351,7 @@ cdef class MessageBatch(ArrowExport):
         return self.copies(False) if copy else self.views(False)
 
     def keys(self, copy=True):
-        """The keys, all at once.
+        """Return all keys.
 
         Parameters
         ----------
@@ -366,7 +366,7 @@ cdef class MessageBatch(ArrowExport):
         return self.copies(True) if copy else self.views(True)
 
     cdef list copies(self, bint of_keys):
-        # The list first: its allocation may run foreign code, that of bytes does not.
+        # The list first: its allocation may run foreign code, the allocation of bytes does not.
         cdef list column = PyList_New(self._cnt)
         cdef ck_batch_t *batch = self.opened()
         cdef Py_ssize_t i
@@ -400,7 +400,7 @@ cdef class MessageBatch(ArrowExport):
     # -- headers
 
     def header(self, name):
-        """The values of one header.
+        """Return the values of one header.
 
         Parameters
         ----------
@@ -409,7 +409,7 @@ cdef class MessageBatch(ArrowExport):
         Returns
         -------
         list of bytes and None
-            The last value of that name in each record; None without such a header or without a
+            The last value of that name in each record; None without such a header or without its
             value.
         """
         cdef rd_kafka_headers_t *headers
@@ -440,12 +440,12 @@ cdef class MessageBatch(ArrowExport):
         return column
 
     def headers(self):
-        """The headers of each record.
+        """Return the headers of each record.
 
         Returns
         -------
         list of (list of (str, bytes or None)) and None
-            In their order, duplicates included; None for a record that has none.
+            In their order, duplicates included; None for a record without headers.
         """
         cdef rd_kafka_headers_t *headers
         cdef list column = []
@@ -467,7 +467,7 @@ cdef class MessageBatch(ArrowExport):
         return column
 
     cdef int _parse_headers(self) except -1:
-        """Without the GIL: it is most of the work."""
+        """Parse the headers without the GIL, because this is most of the work."""
         cdef ck_batch_t *batch = self.opened()
         ck_batch_ref(batch)
         with nogil:
@@ -490,7 +490,7 @@ cdef class MessageBatch(ArrowExport):
 
     @property
     def timestamp_types(self):
-        """What the timestamps are (``TIMESTAMP_...``): a read-only memoryview of format ``i``."""
+        """The timestamps' types (``TIMESTAMP_...``): a read-only memoryview of format ``i``."""
         return self.column(CK_NUMBER_TIMESTAMP_TYPE)
 
     @property
@@ -544,7 +544,7 @@ cdef class MessageBatch(ArrowExport):
         return column
 
     def positions(self):
-        """The offsets to commit after processing these records, as for
+        """Return the offsets to commit after processing these records, as for
         ``Producer.send_offsets_to_transaction()``.
 
         Returns
@@ -565,7 +565,7 @@ cdef class MessageBatch(ArrowExport):
             rd_kafka_topic_partition_list_destroy(positions)
 
     cdef rd_kafka_topic_partition_list_t *c_positions(self) except NULL:
-        """positions(), of librdkafka; the caller destroys the list."""
+        """As positions(), but librdkafka's list, which the caller destroys."""
         cdef rd_kafka_topic_partition_list_t *positions
         cdef ck_batch_t *batch = self.opened()
         ck_batch_ref(batch)
@@ -579,8 +579,9 @@ cdef class MessageBatch(ArrowExport):
     def detach(self):
         """Copy the records, including those of all slices, and return librdkafka's buffers.
 
-        For batches that are kept for long: the buffers hold other records too, and stay allocated
-        until then. Harmless if already done, as after the consumer was closed.
+        Use it for batches that you keep for long: the buffers also hold other records, and stay
+        allocated until then. Detaching again does nothing. Closing the consumer also detaches its
+        batches.
 
         Raises
         ------
@@ -592,9 +593,9 @@ cdef class MessageBatch(ArrowExport):
             raise MemoryError("not enough memory to detach the batch")
 
     def release(self):
-        """Free the records now, including those of all slices. Views of values keep them alive.
+        """Release the records now, including those of all slices. Views of values keep them alive.
 
-        Leaving a ``with`` block does it. Releasing again is harmless.
+        Leaving a ``with`` block releases the batch. Releasing it again does nothing.
         """
         if self._storage is not None:
             self._storage.release()
@@ -618,8 +619,9 @@ cdef class MessageBatch(ArrowExport):
 
 cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
                              tuple errors):
-    """The next cnt gathered messages; those with an error are in `errors` already. Runs no garbage
-    collection if the caller has disabled it. The batch joins the list that begins at first."""
+    """A batch of the next cnt gathered messages; `errors` already has those with an error. Runs no
+    garbage collection if the caller has disabled it. The batch joins the list that begins at
+    first."""
     cdef Storage storage = Storage.__new__(Storage)
     cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
     batch._errors = errors

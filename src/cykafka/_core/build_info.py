@@ -25,11 +25,11 @@ def build_info() -> dict[str, Any]:
     dict of str to str, list of str or None
         - ``cykafka``, ``librdkafka``, ``python``: their versions
         - ``platform``
-        - ``librdkafka_path``: the loaded file; None if the loader does not know it
-        - ``librdkafka_source``: the checksum of the source that the package's own librdkafka was
-          built from; ``"system"`` if another file is loaded
-        - ``patches``: the names of our patches that the loaded librdkafka has
-        - ``missing_patches``: the names of those that it lacks and needs
+        - ``librdkafka_path``: the loaded file; None if the loader does not know its path
+        - ``librdkafka_source``: the checksum of the source of the package's own librdkafka;
+          ``"system"`` if another file is loaded
+        - ``patches``: the names of cykafka's patches that the loaded librdkafka has
+        - ``missing_patches``: the names of the patches that it needs and lacks
         - ``features``: librdkafka's property ``builtin.features``
     """
     facts = json.loads(_FACTS.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def _is_own(facts: dict[str, Any]) -> bool:
 
 
 def _missing(facts: dict[str, Any]) -> dict[str, str]:
-    """The patches that the loaded librdkafka needs and lacks, each with the effect of its lack."""
+    """The patches that the loaded librdkafka needs and lacks, each with the effect of the bug."""
     have = facts["patches"] if _is_own(facts) else []
     version = libversion()[1]
     return {
@@ -78,8 +78,8 @@ def warn_unless_patched() -> None:
         warnings.warn(
             f"librdkafka {libversion()[0]} ({librdkafka_path()}) lacks patches of cykafka: "
             f"{'; '.join(missing.values())}. Install cykafka with its own librdkafka: a wheel, or "
-            "a build with CYKAFKA_LIBRDKAFKA=bundled; and let LD_LIBRARY_PATH and LD_PRELOAD name "
-            "no other.",
+            "a build with CYKAFKA_LIBRDKAFKA=bundled. LD_LIBRARY_PATH and LD_PRELOAD must not "
+            "name another librdkafka.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -37,12 +37,12 @@ cdef class Gathered:
     cdef ck_envelopes_t _envelopes
     cdef ck_bytes_t *_texts[3]
     cdef ck_bytes_t *_bodies
-    # NULL: nobody asks when they were sent.
+    # NULL: the sent times are not needed.
     cdef ck_sent_t *_sent
     cdef Columns _columns
     cdef Kept _texts_kept
     cdef Kept _bodies_kept
-    # Where the gathering is, for what it raises; -1: it has been said already.
+    # The attribute being read, for errors; -1: the error already names it.
     cdef int _field
     cdef Py_ssize_t _i
 
@@ -69,12 +69,12 @@ cdef inline object bytes_of(ck_bytes_t data):
     return PyBytes_FromStringAndSize(<const char *>data.ptr, data.len)
 
 cdef class EnvelopeRows:
-    # The codec's.
+    # The codec's fields.
     cdef object _type
     cdef bint _json
     cdef bint _traceparent
     cdef list _known
-    # What C reads of each row, and what that points to.
+    # The fields of each row as C reads them, and the memory that they point to.
     cdef size_t _cnt
     cdef ck_envelope_t *_read
     cdef uint32_t *_at

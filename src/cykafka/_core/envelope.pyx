@@ -1,4 +1,4 @@
-"""EnvelopeCodec: batches of message envelopes (of pip-services) to records and back.
+"""EnvelopeCodec: converts batches of message envelopes (of pip-services) to records and back.
 
 Attributes are read and set with the GIL. Their bytes are encoded and decoded without it, in
 csrc/ck_envelope.
@@ -90,17 +90,17 @@ import_datetime()
 
 cdef tuple FIELDS = ("message_id", "trace_id", "message_type", "message", "sent_time")
 
-# Of datetime itself: it checks what a tzinfo says, and no subclass can override it.
+# datetime's own method: it checks the result of a tzinfo, and no subclass can override it.
 _utcoffset = datetime.utcoffset
 
 
 class EnvelopeError(ValueError):
-    """A record that is no envelope, or an envelope that cannot be read.
+    """A record that is not an envelope, or an envelope with an unreadable attribute.
 
     Attributes
     ----------
     message : Message or None
-        The record; None if it was an envelope's attribute that could not be read.
+        The record; None if an attribute of an envelope could not be read.
     """
 
     def __init__(self, text, message=None):
@@ -110,7 +110,7 @@ class EnvelopeError(ValueError):
 
 @cython.final
 cdef class Kept:
-    """Objects that a call, or records on their way, point to."""
+    """Objects that a call or records in flight point to."""
 
     def __dealloc__(self):
         cdef size_t i
@@ -189,7 +189,7 @@ cdef class Gathered:
                 return 0
             if not PyObject_CheckBuffer(value):
                 self._refuse(value, "bytes, str, a buffer or None")
-            value = bytes(memoryview(value))  # a copy: it may change
+            value = bytes(memoryview(value))  # a copy: the buffer may change
         into.ptr = PyBytes_AS_STRING(value)
         into.len = PyBytes_GET_SIZE(value)
         self._bodies_kept.keep(value)
@@ -218,12 +218,12 @@ cdef class Gathered:
                 into.kind = CK_SENT_OFFSET
                 into.offset = (PyDateTime_DELTA_GET_DAYS(offset) * 86400
                                + PyDateTime_DELTA_GET_SECONDS(offset))
-                # What is left of an offset in whole seconds.
+                # into.offset has whole seconds: subtract the microseconds here.
                 into.wall_us -= PyDateTime_DELTA_GET_MICROSECONDS(offset)
         return 0
 
     cdef int read(self, tuple envelopes) except -1:
-        """Fill the columns. The code of the attributes may do anything except change the tuple of
+        """Fill the columns. The attributes' code may do anything except change the tuple of
         these envelopes."""
         cdef Py_ssize_t i = 0
         try:
@@ -255,7 +255,7 @@ cdef class Gathered:
         raise TypeError(f"{where}: expected {expected}, got {type(value).__name__}")
 
     cdef int _explain(self, object envelope, object error) except -1:
-        """Raise what says where `error` was raised."""
+        """Raise an error that names the attribute in which `error` was raised."""
         field = FIELDS[self._field]
         if type(error) is UnicodeEncodeError:
             error.reason += f" in envelopes[{self._i}]: {field}"
@@ -263,15 +263,15 @@ cdef class Gathered:
         if isinstance(error, AttributeError):
             raise TypeError(f"envelopes[{self._i}]: expected an envelope, got "
                             f"{type(envelope).__name__}, which has no {field}") from error
-        raise EnvelopeError(f"envelopes[{self._i}]: {field} cannot be read: "
+        raise EnvelopeError(f"envelopes[{self._i}]: cannot read {field}: "
                             f"{type(error).__name__}") from error
 
     cdef Kept encode(self, int64_t ms, const ck_bytes_t **values):
-        """JSON of the envelopes, in an arena that is returned."""
+        """Write the envelopes as JSON into an arena, and return the arena."""
         cdef Kept kept = Kept.__new__(Kept)
         cdef ck_bytes_t *items
         cdef int err
-        # What no date can say is null in the JSON.
+        # A time beyond every datetime becomes null in the JSON.
         self._envelopes.now_us = min(ms, INT64_MAX // 1000) * 1000 if ms else now_us()
         items = <ck_bytes_t *>self._columns.block(self._envelopes.cnt, sizeof(ck_bytes_t))
         with nogil:
@@ -307,16 +307,16 @@ cdef int64_t now_us() noexcept:
 import_datetime()
 
 cdef enum:
-    # As many records are decoded with the GIL, if they are small: letting go of it costs as much.
+    # So many small records are decoded with the GIL: releasing it would cost as much.
     FEW = 4
     FEW_BYTES = 65536
-    # Bytes of a message type that is worth remembering.
+    # The longest message type that the codec remembers, in bytes.
     LONGEST_KNOWN = 128
 
 
 @cython.final
 cdef class EnvelopeRows:
-    """Some records on their way to envelopes."""
+    """Records that are converted to envelopes."""
 
     def __dealloc__(self):
         cdef size_t i
@@ -349,7 +349,7 @@ cdef class EnvelopeRows:
         cdef bint collecting
         cdef int err
         self.allocate(batch._cnt)
-        # Whoever finds it by the collector could take the Messages away while C reads them.
+        # Code that finds the list by gc could remove the Messages while C reads them.
         PyObject_GC_UnTrack(<void *>result)
         records = batch.opened()
         if self._cnt <= FEW:
@@ -376,7 +376,7 @@ cdef class EnvelopeRows:
         return result
 
     cdef object of_message(self, Message message):
-        """An envelope of a Message, of which the user may have made anything."""
+        """An envelope of a Message, whose data the user may have replaced."""
         cdef ck_bytes_t name, value
         cdef int rank = 0
         self.allocate(1)
@@ -394,7 +394,7 @@ cdef class EnvelopeRows:
                 if name.ptr is not NULL:
                     ck_envelope_header(self._read, &rank, self._traceparent, name, value)
         except (TypeError, LookupError, UnicodeEncodeError) as error:
-            raise EnvelopeError(f"{_place(message)}: no envelope: {error}", message) from None
+            raise EnvelopeError(f"{_place(message)}: not an envelope: {error}", message) from None
         if self._json:
             self._values[0] = _span(body)
             if self._decode_values(self._values[0].len):
@@ -418,7 +418,7 @@ cdef class EnvelopeRows:
 
     @cython.cdivision(True)
     cdef int _make_messages(self, MessageBatch batch, list result) except -1:
-        """Nothing is collected meanwhile, and so no foreign code runs while the batch is read."""
+        """Make the Messages. The garbage collector is off, so no foreign code runs meanwhile."""
         cdef HeaderBlock block = None
         cdef ck_batch_t *records
         cdef size_t at = batch._start, i
@@ -446,7 +446,7 @@ cdef class EnvelopeRows:
         return 0
 
     cdef int _read_values(self, list messages) except -1:
-        """Read the JSON in the values of Messages that no other code has yet."""
+        """Read the JSON in the values of Messages, to which no other code has a reference yet."""
         cdef Message message
         cdef size_t size = 0, i
         for i in range(self._cnt):
@@ -458,7 +458,7 @@ cdef class EnvelopeRows:
         return 0
 
     cdef int _decode_values(self, size_t size) noexcept:
-        """Read the JSON of `size` bytes in all. Not 0: memory is short."""
+        """Read the JSON, of `size` bytes in total. Not 0: memory is short."""
         cdef int err
         if self._cnt <= FEW and size <= FEW_BYTES:
             return ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
@@ -479,8 +479,8 @@ cdef class EnvelopeRows:
                     i += 1
             except MemoryError:
                 raise
-            except Exception as error:  # of a property, or of the class's own __new__
-                refused = EnvelopeError(f"{_place(message)}: no envelope can be made of it: "
+            except Exception as error:  # from a property or from the class's __new__
+                refused = EnvelopeError(f"{_place(message)}: cannot make an envelope: "
                                         f"{type(error).__name__}", message)
                 refused.__cause__ = error
                 result[i] = refused
@@ -489,7 +489,7 @@ cdef class EnvelopeRows:
 
     cdef object _envelope(self, Message message, object key, object value,
                           const ck_envelope_t *read):
-        """An envelope of what was read of a record. Foreign code runs only when all is made."""
+        """An envelope of a record's fields. Foreign code runs only after all objects are made."""
         cdef object sent_time = None, message_type = None, trace_id = None, body = value
         cdef ck_civil_t civil
         if read.problem is not NULL:
@@ -516,7 +516,7 @@ cdef class EnvelopeRows:
         if self._json:
             body = bytes_of(read.body)
         envelope = (<PyTypeObject *>self._type).tp_new(<PyTypeObject *>self._type, (), NULL)
-        # In the order of MessageEnvelope's own __init__: then all instances share their keys.
+        # In the order of MessageEnvelope's __init__, so that all instances share their keys.
         PyObject_SetAttr(envelope, "_MessageEnvelope__reference", message)
         PyObject_SetAttr(envelope, "trace_id", trace_id)
         PyObject_SetAttr(envelope, "message_type", message_type)
@@ -526,7 +526,7 @@ cdef class EnvelopeRows:
         return envelope
 
     cdef object _local_time(self, int64_t us):
-        """The local datetime of an instant. Neighbors often have the same one, so the last one is
+        """The local datetime of an instant. Neighbors often have the same, so the last one is
         reused."""
         cdef ck_civil_t civil
         if self._last_time is None or us != self._last_us:
@@ -537,7 +537,7 @@ cdef class EnvelopeRows:
         return self._last_time
 
     cdef object _known_type(self, ck_bytes_t text):
-        """The str of a message type: one of those seen lately, if it is equal."""
+        """The str of a message type; equal recent types share one str."""
         cdef const char *known
         cdef const unsigned char *bytes = <const unsigned char *>text.ptr
         cdef Py_ssize_t size = 0
@@ -563,7 +563,7 @@ cdef inline object _datetime(const ck_civil_t *civil):
 
 
 cdef inline ck_bytes_t _span(object data):
-    """Where the bytes of a bytes object are."""
+    """The span of a bytes object."""
     cdef ck_bytes_t span
     span.ptr = NULL
     span.len = 0
@@ -574,7 +574,7 @@ cdef inline ck_bytes_t _span(object data):
 
 
 cdef object _plain_bytes(object data):
-    """What a Message made by the user has, as bytes or None."""
+    """The key or value of a Message that the user made, as bytes or None."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, str):
@@ -593,7 +593,7 @@ cdef object _malformed(Message message, const ck_envelope_t *read):
     if read.field is not NULL:
         problem = f"{(<bytes>read.field).decode()}: {problem}"
     return EnvelopeError(
-        f"{_place(message)}: no envelope: {problem} (byte {read.at} of the value)", message)
+        f"{_place(message)}: not an envelope: {problem} (byte {read.at} of the value)", message)
 
 
 __all__ = ["EnvelopeCodec", "EnvelopeError"]
@@ -602,7 +602,7 @@ __all__ = ["EnvelopeCodec", "EnvelopeError"]
 cdef enum:
     KNOWN = 64
 
-cdef ck_bytes_t[2] NAMES  # of the headers that every record has
+cdef ck_bytes_t[2] NAMES  # of the headers of every record
 NAMES[0].ptr = <const char *>b"message_type"
 NAMES[0].len = 12
 NAMES[1].ptr = <const char *>b"trace_id"
@@ -620,14 +620,14 @@ cdef class EnvelopeCodec:
     Parameters
     ----------
     envelope_type : type
-        The class of the decoded envelopes. They are made with ``__new__`` only.
+        The class of the decoded envelopes. The codec calls only its ``__new__``.
     form : {"headers", "json"}
         ``headers``: the body is the record's value; type and trace id are headers. ``json``: the
         value is a JSON object of all fields, with the body as base64. The key is the envelope's id
         in both forms.
     traceparent : bool, default False
         Trace ids of 32 hexadecimal digits are also sent as a header ``traceparent`` (W3C Trace
-        Context). A record without another trace id gets the one of this header.
+        Context). A record without another trace id gets the id of this header.
 
     Notes
     -----
@@ -666,14 +666,14 @@ cdef class EnvelopeCodec:
         ----------
         producer : Producer
         topic : str or sequence of str
-            Of all records, or of each.
+            The topic of all records, or of each.
         envelopes : sequence
         partition : int, optional
             None: the ``partitioner`` chooses by the id.
         timestamp_ms : int, optional
             ms since the epoch; None: now.
         timeout : float, optional
-            Seconds to wait for room in the queue; None: for ever.
+            Seconds to wait for room in the queue; None: forever.
 
         Returns
         -------
@@ -682,11 +682,11 @@ cdef class EnvelopeCodec:
         Raises
         ------
         TypeError
-            Something that is no envelope, or has an attribute of another type; it says which.
+            An object is not an envelope, or an attribute has the wrong type. The message names it.
         EnvelopeError
-            An attribute's property has raised something; that is the cause.
+            An attribute's property has raised an exception, which is the cause.
         UnicodeEncodeError
-            A text that UTF-8 cannot say.
+            A text has no UTF-8 form.
         """
         cdef ck_publish_t publish
         cdef ck_headers_t headers
@@ -791,7 +791,7 @@ cdef class EnvelopeCodec:
         -------
         list
             An envelope for each row. Its reference is the row's Message, its ``sent_time`` a naive
-            local datetime. An invalid row gives an EnvelopeError, whose ``message`` is the row's
+            local datetime. An invalid row becomes an EnvelopeError, whose ``message`` is the row's
             Message.
 
         Raises
@@ -813,12 +813,12 @@ cdef class EnvelopeCodec:
         Returns
         -------
         object
-            An envelope, as :meth:`decode` makes them.
+            An envelope like those of :meth:`decode`.
 
         Raises
         ------
         EnvelopeError
-            The message is no envelope.
+            The message is not an envelope.
         """
         self._opened()
         return self._rows().of_message(message)

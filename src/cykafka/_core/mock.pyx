@@ -1,7 +1,7 @@
 """Thin binding of librdkafka's mock cluster, the backend of :class:`cykafka.testing.MockCluster`.
 
-Arguments are checked in the class above it, where the names are; here are the handle's life and
-the calls. A call that can fail returns librdkafka's error code.
+MockCluster checks the arguments; this module has the handle's life and the calls. A call that can
+fail returns librdkafka's error code.
 """
 
 import os
@@ -56,8 +56,8 @@ from cykafka._core.clib.librdkafka cimport (
 
 
 cdef int check_descriptors(int count) except? -1:
-    # librdkafka aborts the process when a mock broker gets no socket, so a shortage has to be
-    # noticed here, where it can still be an OSError.
+    # librdkafka aborts the process when a mock broker gets no socket. So detect a shortage here,
+    # and raise an OSError.
     held = []
     try:
         for _ in range(count):
@@ -70,7 +70,7 @@ cdef int check_descriptors(int count) except? -1:
 
 @cython.final
 cdef class Cluster:
-    """A mock cluster and the client handle that carries it.
+    """A mock cluster and the client handle that owns it.
 
     Any thread may call any method; `close` waits for calls in flight. In a forked child `close`
     does nothing and everything else raises RuntimeError.
@@ -87,9 +87,9 @@ cdef class Cluster:
         self._ptr = NULL
         self._pid = getpid()
         self._lock = threading.Lock()
-        # A listener for each broker, and some more for librdkafka's threads.
+        # One socket for each broker's listener, and some for librdkafka's threads.
         check_descriptors(brokers + 16)
-        # The mock's thread inherits the signal mask: it must not take the signals that the main
+        # The mock's thread inherits the signal mask. It must not receive the signals that the main
         # thread waits for.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -100,7 +100,7 @@ cdef class Cluster:
     cdef int start(self, int brokers) except? -1:
         cdef char errstr[512]
         cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
-        # The carrying client never connects to anything: only its errors are worth a line.
+        # The owning client never connects, so log only its errors.
         if rd_kafka_conf_set(conf, b"log_level", b"3", errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK:
             with nogil:
                 self._rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, sizeof(errstr))
@@ -110,7 +110,7 @@ cdef class Cluster:
         with nogil:
             self._ptr = rd_kafka_mock_cluster_new(self._rk, brokers)
         if self._ptr == NULL:
-            raise RuntimeError("librdkafka could not start the mock cluster; its log says why")
+            raise RuntimeError("librdkafka could not start the mock cluster; see its log")
         return 0
 
     cdef void stop(self) noexcept:
@@ -118,7 +118,7 @@ cdef class Cluster:
         cdef rd_kafka_t *rk = self._rk
         self._ptr = NULL
         self._rk = NULL
-        # The threads that would answer exist only in the process that made them.
+        # In a forked child the cluster's threads do not exist.
         if getpid() != self._pid:
             return
         with nogil:
@@ -136,12 +136,12 @@ cdef class Cluster:
         return 0
 
     cdef object locked(self):
-        """The lock to hold for a call; `check_open` has to follow once it is held."""
-        # Before taking it: a fork may have copied the lock while another thread held it.
+        """The lock to hold for a call; call `check_open` after taking it."""
+        # Check before taking the lock: a fork may have copied it while another thread held it.
         if getpid() != self._pid:
             raise RuntimeError(
-                "MockCluster was made before a fork: the child has to make its own, or to use "
-                "the parent's by its address alone"
+                "the MockCluster was made before a fork: make another one in the child, or use "
+                "only the address of the parent's"
             )
         return self._lock
 
@@ -301,7 +301,7 @@ cdef class Cluster:
                 rd_kafka_mock_clear_requests(self._ptr)
 
     def requests(self):
-        """(broker id, API key, arrival in us on the monotonic clock) of every request tracked."""
+        """(broker id, API key, arrival in us on the monotonic clock) of each tracked request."""
         cdef rd_kafka_mock_request_t **array = NULL
         cdef size_t count = 0
         cdef size_t i

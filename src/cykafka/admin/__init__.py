@@ -11,7 +11,7 @@ from cykafka._core.common.metadata import (
 from cykafka._core.common.partition import OFFSET_INVALID
 from cykafka._core.common.partition import TopicPartition as _TopicPartition  # noqa: F401
 
-# With the underscore too, because programs import these names from confluent_kafka.admin.
+# Also with an underscore, because programs import these names from confluent_kafka.admin.
 from cykafka._core.model import ConsumerGroupState as _ConsumerGroupState  # noqa: F401
 from cykafka._core.model import ConsumerGroupTopicPartitions as _ConsumerGroupTopicPartitions  # noqa: F401
 from cykafka._core.model import ConsumerGroupType as _ConsumerGroupType  # noqa: F401
@@ -71,25 +71,25 @@ RESOURCE_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID.value
 class AdminClient(_Admin):
     """Administers topics, partitions, configurations, access rules, groups and users.
 
-    Most methods return at once: a ``concurrent.futures.Future``, or a dict with one for each thing
-    asked about. ``result()`` of a future waits for the cluster's answer and returns it, or raises
-    :class:`KafkaException`; every future gets its outcome, at the latest after `request_timeout`.
-    Their callbacks run in a thread of the client, which meanwhile gives out no other answers: they
-    must not wait for another future of the same client.
+    Most methods return at once: a ``concurrent.futures.Future``, or a dict with a future for each
+    item of the request. ``result()`` of a future waits for the cluster's answer and returns it, or
+    raises :class:`KafkaException`. Every future is done at the latest after `request_timeout`.
+    The callbacks of futures run in the client's thread, which delivers no other answers meanwhile.
+    A callback must not wait for another future of the same client.
 
     Keywords that many methods have:
 
-    - `request_timeout` (s): for all of it, finding the broker included; by default
+    - `request_timeout` (s): limits the whole request, finding the broker included; by default
       ``socket.timeout.ms``.
-    - `operation_timeout` (s): how long the broker waits for the cluster to follow; 0 does not
-      wait. By default ``socket.timeout.ms``.
-    - `validate_only`: have the broker check the request, and do nothing.
+    - `operation_timeout` (s): limits the broker's wait until the cluster has applied the change;
+      0 does not wait. By default ``socket.timeout.ms``.
+    - `validate_only`: the broker checks the request and changes nothing.
 
-    Use the client as a context manager, or :meth:`close` it: what then has no answer yet fails
-    with ``_DESTROY``. A client that nobody holds any more lives on until its answers are there.
+    Use the client as a context manager, or :meth:`close` it: requests without an answer then fail
+    with ``_DESTROY``. A client without references lives on until its requests are answered.
 
-    When the broker it asks, the controller, has gone, requests time out; each that does has the
-    client ask another broker who the controller is now, so one made then finds it.
+    If the controller is down, the requests that it should answer time out. Each timeout makes the
+    client ask another broker for the controller, so later requests reach the new one.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from cykafka._core.model.check import expect_list, refuse_duplicates
 def create_acls(
     self: Admin, acls: list[AclBinding], *, request_timeout: float | None = None
 ) -> dict[AclBinding, Future[None]]:
-    """Make rules. One that is there already is no error.
+    """Create rules. Creating an existing rule is not an error.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def delete_acls(
     Returns
     -------
     dict of AclBindingFilter to Future of list of AclBinding
-        What was deleted.
+        The deleted rules.
     """
     filters = expect_list(acl_binding_filters, AclBindingFilter, "acl_binding_filters")
     refuse_duplicates(filters, "acl_binding_filters")

@@ -34,7 +34,7 @@ def describe_cluster(
     Parameters
     ----------
     include_authorized_operations : bool
-        Also tell what we may do with it (KIP-430).
+        Also return the operations that this client may use on it (KIP-430).
     request_timeout : float, optional
         Seconds.
 
@@ -66,7 +66,7 @@ def describe_user_scram_credentials(
     Future[dict[str, UserScramCredentialsDescription]]
     | dict[str, Future[UserScramCredentialsDescription]]
 ):
-    """Tell which SCRAM credentials users have (KIP-554).
+    """Describe the SCRAM credentials of users (KIP-554).
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def alter_user_scram_credentials(
     *,
     request_timeout: float | None = None,
 ) -> dict[str, Future[None]]:
-    """Give users SCRAM credentials, change them, or take them away (KIP-554).
+    """Add, change or delete users' SCRAM credentials (KIP-554).
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def alter_user_scram_credentials(
 
 
 def _check_alteration(alteration: UserScramCredentialAlteration) -> None:
-    # The messages say what is wrong, never what the secret is.
+    # The messages never contain the secret.
     if not isinstance(alteration.user, str):
         raise TypeError(f"user: expected a str, got {type(alteration.user).__name__}")
     if not alteration.user:

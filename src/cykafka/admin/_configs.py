@@ -27,7 +27,7 @@ def describe_configs(
     request_timeout : float, optional
         Seconds.
     broker : int, optional
-        The broker to ask; by default the controller.
+        The broker that gets the request; by default the controller.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def alter_configs(
     validate_only: bool = False,
     broker: int | None = None,
 ) -> dict[ConfigResource, Future[None]]:
-    """Replace configurations: what is not set goes back to its default.
+    """Replace configurations: a property that is not set gets its default again.
 
     .. deprecated:: 0.2
         Use :meth:`incremental_alter_configs`.
@@ -61,7 +61,7 @@ def alter_configs(
         Seconds.
     validate_only : bool
     broker : int, optional
-        The broker to ask; by default the controller.
+        The broker that gets the request; by default the controller.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def incremental_alter_configs(
     validate_only: bool = False,
     broker: int | None = None,
 ) -> dict[ConfigResource, Future[None]]:
-    """Change configurations (KIP-339): what is not named stays as it is.
+    """Change configurations (KIP-339): properties that are not named stay unchanged.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def incremental_alter_configs(
         Seconds.
     validate_only : bool
     broker : int, optional
-        The broker to ask; by default the controller.
+        The broker that gets the request; by default the controller.
 
     Returns
     -------

@@ -71,7 +71,7 @@ def describe_consumer_groups(
     group_ids : list of str
         All different.
     include_authorized_operations : bool
-        Also tell what we may do with them (KIP-430).
+        Also return the operations that this client may use on them (KIP-430).
     request_timeout : float, optional
         Seconds.
 
@@ -94,7 +94,7 @@ def describe_consumer_groups(
 def delete_consumer_groups(
     self: Admin, group_ids: list[str], *, request_timeout: float | None = None
 ) -> dict[str, Future[None]]:
-    """Delete groups, which must be without members.
+    """Delete groups; they must have no members.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def list_consumer_group_offsets(
     Parameters
     ----------
     list_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-        One group, and its partitions: None for all it has offsets of.
+        One group, and its partitions: None for all with a committed offset.
     require_stable : bool
         Fail with ``UNSTABLE_OFFSET_COMMIT`` while a transaction has offsets pending (KIP-447).
     request_timeout : float, optional
@@ -185,7 +185,7 @@ def delete_consumer_group_offsets(
     *,
     request_timeout: float | None = None,
 ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-    """Have a group forget its offsets of partitions it is not subscribed to (KIP-496).
+    """Delete a group's offsets of partitions that it is not subscribed to (KIP-496).
 
     Parameters
     ----------

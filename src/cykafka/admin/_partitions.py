@@ -19,7 +19,7 @@ def list_offsets(
     isolation_level: IsolationLevel | None = None,
     request_timeout: float | None = None,
 ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-    """Look up the first, last, or newest offset of partitions, or one by its time.
+    """Look up the first, last or newest offset of partitions, or the offset of a timestamp.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def elect_leaders(
     Parameters
     ----------
     election_type : ElectionType
-        ``PREFERRED``, the first of a partition's replicas; or ``UNCLEAN``, one that is not in
+        ``PREFERRED``: the first of a partition's replicas. ``UNCLEAN``: a replica that is not in
         sync, if there is no other.
     partitions : list of TopicPartition, optional
         All of the cluster by default.
@@ -111,8 +111,8 @@ def elect_leaders(
     Returns
     -------
     Future of dict of TopicPartition to KafkaError or None
-        ``ELECTION_NOT_NEEDED`` where the leader is the right one already. For all partitions
-        of the cluster, only those for which there was something to do.
+        ``ELECTION_NOT_NEEDED`` where the leader is already the right one. For all partitions
+        of the cluster, only the partitions that needed an election.
     """
     if not isinstance(election_type, ElectionType):
         raise TypeError(

@@ -82,7 +82,7 @@ def create_partitions(
     request_timeout: float | None = None,
     validate_only: bool = False,
 ) -> dict[str, Future[None]]:
-    """Give topics more partitions.
+    """Add partitions to topics.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def describe_topics(
     request_timeout : float, optional
         Seconds.
     include_authorized_operations : bool
-        Also tell what we may do with them (KIP-430).
+        Also return the operations that this client may use on them (KIP-430).
 
     Returns
     -------
@@ -140,8 +140,8 @@ def describe_topics(
 
 
 def _names(plans: Sequence[NewTopic | NewPartitions], argument: str) -> list[str]:
-    """The topics' names, none of which may be empty."""
+    """The topics' names; none may be empty."""
     names = [plan.topic for plan in plans]
     if "" in names:
-        raise ValueError(f"{argument}: there is a topic without a name")
+        raise ValueError(f"{argument}: a topic has an empty name")
     return names

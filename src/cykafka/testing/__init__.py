@@ -1,7 +1,7 @@
 """Kafka clusters for tests and demonstrations.
 
-`MockCluster` starts in milliseconds inside this process; `KafkaCluster` is real Kafka, in Java
-processes of its own. The pytest fixtures ``mock_cluster``, ``mock_cluster_factory``,
+`MockCluster` starts in milliseconds inside this process; `KafkaCluster` is real Kafka in separate
+Java processes. The pytest fixtures ``mock_cluster``, ``mock_cluster_factory``,
 ``kafka_cluster``, ``kafka_cluster_3`` and ``kafka_cluster_factory`` come with the package (see
 `cykafka.testing.plugin`). `live_handles` counts the clients that a test has left open.
 """
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: pytest imports the plugin, and so this package, in every run.
+    # Import on demand, because pytest imports the plugin, and so this package, in every run.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "live_handles":

@@ -1,4 +1,4 @@
-"""Java, and jars such as those of Kafka: found on the machine or fetched by Maven into a cache."""
+"""Finds Java on the machine, and jars such as Kafka's in a cache, which Maven fills."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def java() -> str:
 
 @dataclass(frozen=True)
 class Jars:
-    """Jars that a pom names, and how they are called.
+    """The jars of a pom.
 
     Parameters
     ----------
     title : str
-        What they are, for those who read errors.
+        Their name in errors.
     pom : Path
-        Its dependencies of the scope runtime are wanted, and what these bring.
+        Its dependencies of scope runtime are fetched, with their own dependencies.
     folder : str
-        Where in the cache they go.
+        Their folder in the cache.
     needed : str
         Pattern of a jar that must be among them.
     """
@@ -70,7 +70,7 @@ class Jars:
     needed: str
 
     def fetch(self) -> Path:
-        """The folder with the jars and nothing else; Maven fills it if the cache has none.
+        """The folder with only the jars; Maven fills it if the cache lacks it.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class Jars:
         """
         root = cache_folder() / self.folder
         jars = root / hashlib.sha256(self.pom.read_bytes()).hexdigest()[:16]
-        if not jars.is_dir():  # what lies under its final name is whole
+        if not jars.is_dir():  # a folder under its final name is complete
             with locked(root, self.title):
                 if not jars.is_dir():
                     _fetch(self, root, jars)
@@ -90,7 +90,7 @@ KAFKA = Jars("Kafka", Path(__file__).with_name("pom.xml"), "kafka", "kafka_*.jar
 
 
 def classpath() -> str:
-    """The class path of Kafka's jars, which are fetched if the cache does not have them.
+    """The class path of Kafka's jars. Fetches the jars if the cache lacks them.
 
     Raises
     ------
@@ -110,18 +110,18 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(root: Path, title: str) -> Iterator[None]:
-    """Hold the cache alone, so that two runs do not fetch the same at once."""
+    """Hold the cache exclusively, so that two runs do not fetch the same jars at once."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = (root / "lock").open("w")
     except OSError as error:
         raise NoBrokerError(
-            f"the cache of jars ({title}) cannot be written: {error}; set CYKAFKA_CACHE_DIR to a "
-            "folder of yours"
+            f"cannot write the cache of {title}: {error}; set CYKAFKA_CACHE_DIR to a "
+            "writable folder"
         ) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        # Nobody else is at work: what is found now was left by a run that was killed.
+        # We hold the lock, so these scratch folders belong to runs that were killed.
         for left_over in root.glob("scratch-*"):
             shutil.rmtree(left_over, ignore_errors=True)
         yield
@@ -131,7 +131,7 @@ def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise NoBrokerError(
-            f"the jars of {wanted.title} are fetched by Maven, which is missing: {_advice()}"
+            f"Maven, which fetches the jars of {wanted.title}, is not installed: {_advice()}"
         )
     _log.info("fetching %s with Maven into %s (once)", wanted.title, jars)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=root) as scratch:
@@ -151,7 +151,7 @@ def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
                 check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            raise NoBrokerError(f"Maven took longer than {_FETCH_TIMEOUT_S} s: {error}") from error
+            raise NoBrokerError(f"Maven timed out after {_FETCH_TIMEOUT_S} s: {error}") from error
         if done.returncode != 0 or not any(fetched.glob(wanted.needed)):
             said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
             raise NoBrokerError(
@@ -166,7 +166,7 @@ def _java_version(path: str) -> int:
     said = java_says(path)
     number = re.search(r'version "(?:1\.)?(\d+)', said)
     if number is None:
-        raise NoBrokerError(f"{path} does not tell its version: {said.strip()}")
+        raise NoBrokerError(f"cannot read the version of {path} from its output: {said.strip()}")
     return int(number[1])
 
 
@@ -177,7 +177,7 @@ def java_says(path: str) -> str:
     Raises
     ------
     NoBrokerError
-        It does not run.
+        Java does not run.
     """
     try:
         return subprocess.run(

@@ -9,8 +9,8 @@ from typing import Any, SupportsIndex
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
-# What the mock brokers answer: Kafka's name -> (key, lowest version, highest version). librdkafka
-# does not check a version against what it implements, so the limits of 2.14.2 are kept here.
+# The requests that mock brokers answer: Kafka's name -> (key, lowest version, highest version).
+# librdkafka does not check versions against its implementation, so these are the limits of 2.14.2.
 APIS = {
     "Produce": (0, 0, 10),
     "Fetch": (1, 0, 16),
@@ -62,11 +62,11 @@ def check_api(api: str | int) -> int:
             return APIS[api][0]
         near = difflib.get_close_matches(api, APIS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it answers {', '.join(APIS)}"
-        raise ValueError(f"api {api!r} is nothing the mock cluster answers: {hint}")
+        raise ValueError(f"the mock cluster does not answer requests of api {api!r}: {hint}")
     if isinstance(api, bool) or not hasattr(api, "__index__"):
         raise TypeError(f"api must be a str or an int, not {type(api).__name__}")
     if api not in API_NAMES:
-        raise ValueError(f"api {api} is the key of nothing the mock cluster answers")
+        raise ValueError(f"the mock cluster does not answer requests with the key {api}")
     return operator.index(api)
 
 

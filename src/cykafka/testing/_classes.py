@@ -1,4 +1,4 @@
-"""Archives of loaded classes (Java's CDS), which cut Java's start to a third of the time."""
+"""Archives of loaded classes (Java's CDS), which shorten Java's start to a third."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def archived_classes(
 
 
 def _make(archive: Path, run: Callable[[Sequence[str]], object]) -> None:
-    _log.info("archiving the classes that Java loads, so that it starts faster (once)")
+    _log.info("archiving Java's classes, so that it starts faster (once)")
     for old in archive.parent.parent.glob("*/classes.jsa"):
         if old.stat().st_atime < time.time() - _UNUSED_S:
             shutil.rmtree(old.parent, ignore_errors=True)
@@ -64,7 +64,7 @@ def _make(archive: Path, run: Callable[[Sequence[str]], object]) -> None:
         try:
             run([f"-XX:ArchiveClassesAtExit={made}", "-Xlog:disable"])
         except KafkaClusterError as error:
-            _log.warning("Java will start slowly, its classes are not archived: %s", error)
+            _log.warning("Cannot archive Java's classes, so Java starts slowly: %s", error)
         made.touch()
         os.replace(made, archive)
 

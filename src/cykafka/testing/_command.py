@@ -16,7 +16,7 @@ _PROG = "python -m cykafka.testing"
 _LOOK_S = 0.5
 _EPILOGUE = """\
 It needs Java 17 or newer. Maven downloads Kafka at the first run, into the folder that \
-CYKAFKA_CACHE_DIR names, else into ~/.cache/cykafka. All data is gone when it ends.
+CYKAFKA_CACHE_DIR names, else into ~/.cache/cykafka. All data is removed at the end.
 
 examples::
 
@@ -65,7 +65,7 @@ def broker(
     nodes : int
         number of nodes
     port : int
-        port of the first node; the others' follow (default: free ones)
+        port of the first node; the others follow (default: free ports)
     config : list of str
         a setting for the brokers; repeatable
     java_option : list of str
@@ -95,8 +95,8 @@ def _serve(nodes: int, port: int, config: tuple[str, ...], java: tuple[str, ...]
     properties = dict(setting.split("=", 1) for setting in config)
     with KafkaCluster(nodes, port=port, properties=properties, java_options=java) as cluster:
         print(cluster.bootstrap_servers, flush=True)
-        print("ready; Ctrl-C ends it and drops the data", file=sys.stderr)
+        print("ready; Ctrl-C stops the brokers and removes the data", file=sys.stderr)
         while all(node.alive for node in cluster.nodes):
             time.sleep(_LOOK_S)
         ended = [node.id for node in cluster.nodes if not node.alive]
-        raise KafkaClusterError(f"node {ended[0]} has ended by itself")
+        raise KafkaClusterError(f"node {ended[0]} has ended unexpectedly; see its log")

@@ -1,4 +1,4 @@
-"""How a cluster's nodes come to be: folder, ports, properties, formatted storage, processes."""
+"""Creates a cluster's nodes: folder, ports, properties, formatted storage, processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xmx256m", "-Djava.awt.headless=true")
 
 
 class Deployment:
-    """The processes, ports and files of a cluster. Whoever makes it has to close it.
+    """The processes, ports and files of a cluster. The caller has to close it.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class Deployment:
     listeners : sequence of str
         The secured listeners of every node.
     users : sequence of str
-        Who can use them.
+        The users of the secured listeners.
     timeout : float
-        How long a node may take to get ready, in s.
+        Longest time until a node is ready, in s.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Deployment:
         return self._security.environment
 
     def client_config(self, listener: str, user: str | None) -> dict[str, str]:
-        """What a client is told to use a listener."""
+        """The settings of a client of a listener."""
         found = [
             endpoint.address
             for endpoints in self._endpoints
@@ -115,13 +115,13 @@ class Deployment:
             node.wait_ready()
 
     def close(self) -> None:
-        """Kill the nodes, remove the files, give the ports back; nothing in a forked child."""
+        """Kill the nodes, remove the files and free the ports; does nothing in a forked child."""
         if self.owned:
             self._cleaning.close()
 
     @property
     def owned(self) -> bool:
-        """Whether this process made it, rather than a parent that was forked."""
+        """Whether this process made the deployment, and not the parent of a fork."""
         return os.getpid() == self._owner
 
     def keep_logs(self) -> Path | None:
@@ -138,7 +138,7 @@ class Deployment:
 
     def _launch(self, properties: Path, log: Path) -> subprocess.Popen[bytes]:
         if not self._folder.exists():
-            raise RuntimeError("the KafkaCluster of the node is closed")
+            raise RuntimeError("the node's KafkaCluster is closed")
         command = [
             self._java,
             f"-Djava.io.tmpdir={self._folder}",
@@ -158,7 +158,7 @@ class Deployment:
             "kafka-storage",
             *("format", "--cluster-id", kafka_uuid(), "--config", str(self._properties(1))),
             *self._security.format_arguments,
-            # Alive after us, it would make the folder again that has been removed.
+            # In our group: if it outlived us, it would create the removed folder again.
             process_group=self._group.number,
         )
         for node in self.nodes[1:]:

@@ -1,4 +1,4 @@
-"""What the cluster of real brokers raises."""
+"""Errors of clusters of real brokers."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class KafkaClusterError(RuntimeError):
 
 
 class NoBrokerError(KafkaClusterError):
-    """This machine has nothing to start a broker with; the message says what to install."""
+    """This machine cannot run a broker; the message says what to install."""

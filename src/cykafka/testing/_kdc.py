@@ -17,7 +17,7 @@ from cykafka.testing._process import HOST, Port, ProcessGroup
 
 _REALM = "CYKAFKA.TEST"
 _PACKAGES = "krb5-kdc krb5-admin-server krb5-user libsasl2-modules-gssapi-mit"
-# Where Debian keeps them; not on everybody's PATH.
+# Debian's folders of the programs; they are not on every PATH.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 _PROGRAMS = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit")
 _TIMEOUT_S = 60
@@ -25,21 +25,21 @@ _LOOK_S = 0.02
 
 
 class Kdc:
-    """A KDC of a realm of its own.
+    """A KDC with its own realm.
 
     Parameters
     ----------
     folder : Path
-        For its database, configuration and keytabs; made here.
+        For its database, configuration and keytabs; the KDC creates it.
     group : ProcessGroup
         The group that its process joins.
     cleaning : ExitStack
-        Gets what has to be undone at the end.
+        Gets the clean-up to do at the end.
 
     Raises
     ------
     NoBrokerError
-        If MIT Kerberos is not installed; tells what to do.
+        If MIT Kerberos is not installed; the message says what to do.
     """
 
     SERVICE = "kafka/localhost"
@@ -92,7 +92,7 @@ class Kdc:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client's process needs, so that its library finds the KDC."""
+        """The variables by which the library of a client's process finds the KDC."""
         return {"KRB5_CONFIG": str(self.config)}
 
     def principal(self, name: str) -> str:
@@ -111,10 +111,10 @@ class Kdc:
         ):
             self._run("kadmin.local", "-r", _REALM, "-q", query)
         if not self.keytab(name).exists():
-            raise KafkaClusterError(f"kadmin.local made no keytab of {name}")
+            raise KafkaClusterError(f"kadmin.local wrote no keytab for {name}")
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the KDC and wait until it answers."""
         log = self._folder / "kdc.log"
         program = shutil.which("krb5kdc", path=_PATH) or "krb5kdc"
         process = self._group.start([program, "-n", "-r", _REALM], log, self._environment())

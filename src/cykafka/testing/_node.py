@@ -22,7 +22,7 @@ _LINES_OF_TROUBLE = 4
 class KafkaNode:
     """One node of a `KafkaCluster`, broker and controller in one process.
 
-    The cluster makes it. A node keeps its address and its data over `kill`, `stop` and `start`.
+    A cluster creates its nodes. A node keeps its address and data over `kill`, `stop`, `start`.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class KafkaNode:
 
     @property
     def pid(self) -> int | None:
-        """The process's id; None while the node is down."""
+        """The id of the node's process; None while the node is down."""
         return self._process.pid if self._process is not None and self.alive else None
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; a paused one does."""
+        """Whether the process exists; a paused process does."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -74,7 +74,7 @@ class KafkaNode:
 
     @property
     def log_path(self) -> Path:
-        """The file with what the broker logged, over all its starts."""
+        """The file with the broker's log, of all its starts."""
         return self._log
 
     def log_tail(self, lines: int = 40) -> str:
@@ -87,15 +87,15 @@ class KafkaNode:
         Parameters
         ----------
         wait : bool, default True
-            Whether to wait until it serves clients. One of several nodes serves none before
+            Whether to wait until it serves clients. A node of several serves no clients before
             the majority runs.
 
         Raises
         ------
         KafkaClusterError
-            If it ends instead, or does not get ready within the cluster's `start_timeout`.
+            If it ends instead, or is not ready within the cluster's `start_timeout`.
         """
-        with self._starting:  # two brokers on one folder would be the end of both
+        with self._starting:  # two brokers on one folder would destroy its data
             if not self.alive:
                 self._log_begin = self._log.stat().st_size if self._log.exists() else 0
                 self._process = self._launch(self._log)
@@ -104,16 +104,16 @@ class KafkaNode:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until the node that was started serves clients.
+        """Wait until the node, which must have been started, serves clients.
 
         Raises
         ------
         KafkaClusterError
-            If it has ended, or does not get ready within the cluster's `start_timeout`.
+            If it has ended, or is not ready within the cluster's `start_timeout`.
         """
         process = self._process
         if process is None:
-            raise KafkaClusterError(f"node {self._id} was not started")
+            raise KafkaClusterError(f"node {self._id} was not started; start() it first")
         deadline = time.monotonic() + self._timeout
         while _READY not in self._log_bytes():
             if process.poll() is not None:
@@ -123,25 +123,24 @@ class KafkaNode:
                 )
             if time.monotonic() >= deadline:
                 raise KafkaClusterError(
-                    f"node {self._id} did not get ready within {self._timeout:g} s: "
-                    f"{self._trouble()}"
+                    f"node {self._id} was not ready within {self._timeout:g} s: {self._trouble()}"
                 )
-            time.sleep(_LOOK_S)  # a growing file gives no event
+            time.sleep(_LOOK_S)  # there is no event for a growing file
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Stop the node in order (SIGTERM): it hands its partitions over and closes its files.
+        """Stop the node cleanly (SIGTERM): it hands its partitions over and closes its files.
 
-        Without the majority of the nodes it cannot hand anything over, and takes long: `kill` it.
+        Without the majority of the nodes it cannot hand them over and takes long; then `kill` it.
 
         Parameters
         ----------
         timeout : float, default 30.0
-            How long to wait, in s.
+            Longest wait in s.
 
         Raises
         ------
         KafkaClusterError
-            If it has not ended by then; it goes on running.
+            If it has not ended by then; the node continues to run.
         """
         if not self.alive:
             return
@@ -163,12 +162,12 @@ class KafkaNode:
         self._paused = False
 
     def restart(self, *, wait: bool = True) -> None:
-        """Stop the node in order and start it again."""
+        """Stop the node cleanly and start it again."""
         self.stop()
         self.start(wait=wait)
 
     def pause(self) -> None:
-        """Halt the process (SIGSTOP): connections stay, nothing is answered.
+        """Halt the process (SIGSTOP): connections stay, but the node answers no request.
 
         Raises
         ------
@@ -177,12 +176,12 @@ class KafkaNode:
         """
         process = self._alive()
         process.send_signal(signal.SIGSTOP)
-        # The signal takes effect when the process is next scheduled: wait for that.
+        # Wait until the signal takes effect, when the process is next scheduled.
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Continue a paused process (SIGCONT)."""
         if self.alive:
             self._alive().send_signal(signal.SIGCONT)
         self._paused = False
@@ -193,7 +192,7 @@ class KafkaNode:
         return self._process
 
     def _log_bytes(self) -> bytes:
-        """What was logged since the last start."""
+        """The log since the last start."""
         with self._log.open("rb") as file:
             file.seek(self._log_begin)
             return file.read()
@@ -204,7 +203,7 @@ class KafkaNode:
         return self._log.read_bytes().decode(errors="replace")
 
     def _trouble(self) -> str:
-        """What the log says about it, in one line."""
+        """The errors in the log since the last start, in one line."""
         lines = self._log_bytes().decode(errors="replace").splitlines()
         found = [line.strip() for line in lines if _TROUBLE.match(line)] or lines[-1:]
         return " | ".join(found[:_LINES_OF_TROUBLE]) or "it logged nothing"

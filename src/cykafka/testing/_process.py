@@ -1,4 +1,4 @@
-"""Processes that never outlive this one, and ports that stay ours while their server is down."""
+"""Processes that never outlive this one, and ports that stay reserved while a server is down."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 HOST = "127.0.0.1"
-# Ends when the pipe does, and then takes the group and its folder along. A process that dies may
-# still write a file meanwhile, hence the second try.
+# At the end of the pipe it kills the group and removes its folder. A dying process may still
+# write a file meanwhile, so it tries twice.
 _KEEPER = """
 read -r _
 kill -s KILL -- "-$1" 2>/dev/null
@@ -24,22 +24,22 @@ _groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
 class ProcessGroup:
-    """A process group that is killed, and its folder removed, when this process ends in any way.
+    """A process group. When this process ends, the group is killed and its folder removed.
 
-    A keeper waits at the other end of a pipe, which the kernel closes whatever happens to us. That
-    works from any thread; PR_SET_PDEATHSIG would fire when the thread that forked ends.
+    A keeper process waits at the other end of a pipe, which the kernel closes however this process
+    ends. This works in every thread; PR_SET_PDEATHSIG would fire when the forking thread ends.
 
     Parameters
     ----------
     folder : Path
-        The folder that goes with the group.
+        The folder that is removed with the group.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         reader, self._pipe = os.pipe()
         try:
-            # The anchor holds the group's number, whoever of the group is alive.
+            # The anchor reserves the group's number, even if the group has no other process.
             self._anchor = subprocess.Popen(["cat"], stdin=reader, process_group=0)
             self._keeper = subprocess.Popen(
                 ["sh", "-c", _KEEPER, "sh", str(self._anchor.pid), str(folder)],
@@ -58,7 +58,7 @@ class ProcessGroup:
     def start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process of the group; what it prints is appended to `log`."""
+        """Start a process of the group; its output is appended to `log`."""
         with log.open("ab") as output:
             return subprocess.Popen(
                 command,
@@ -71,18 +71,18 @@ class ProcessGroup:
             )
 
     def close(self) -> None:
-        """Kill what is alive and remove the folder; calling it again does nothing."""
+        """Kill the group's processes and remove the folder; calling it again does nothing."""
         if self._pipe < 0:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.number, signal.SIGKILL)
         self.forget()
-        # The keeper kills the group again: its number must not be anybody else's by then.
+        # The keeper kills the group again, so the number must not be free before the keeper ends.
         self._keeper.wait()
         self._anchor.wait()
 
     def forget(self) -> None:
-        """Let go of the pipe; in a forked child, whose copy would keep the group alive."""
+        """Close a forked child's copy of the pipe, which would keep the group alive."""
         pipe, self._pipe = self._pipe, -1
         if pipe >= 0:
             os.close(pipe)
@@ -99,8 +99,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 class Port:
     """A loopback port that no other process gets, whether or not its server is running.
 
-    The socket is bound and never listens, so a server that sets SO_REUSEADDR, as Java's do, can
-    bind the port and listen, while the kernel gives it to nobody who asks for a free port.
+    The socket is bound and never listens. A server with SO_REUSEADDR, such as Java's, can
+    therefore bind the port and listen, and the kernel never chooses it as a free port.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Port:
     Raises
     ------
     OSError
-        If another server has the port.
+        If another server uses the port.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -132,5 +132,5 @@ class Port:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the port back."""
+        """Free the port."""
         self._socket.close()

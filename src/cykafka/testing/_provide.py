@@ -1,4 +1,4 @@
-"""Where a test gets its brokers: an address, a container, or Java processes of its own."""
+"""Sources of brokers for tests: an address, a container, or Java processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTAINER_TIMEOUT_S = 120
 
 
 class ExternalCluster(RealCluster):
-    """Brokers that run already; they cannot be stopped or paused from here.
+    """Brokers that already run; a test cannot stop or pause them.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class ExternalCluster(RealCluster):
 
 @contextmanager
 def any_cluster() -> Iterator[RealCluster]:
-    """One broker or more, from the first source that has any.
+    """One or more brokers, from the first source that has any.
 
     Raises
     ------
     NoBrokerError
-        If none has; tells why of each.
+        If no source has brokers; the message has the reason of each.
     """
     if address := os.environ.get(ADDRESS):
         yield ExternalCluster(address)
@@ -78,7 +78,7 @@ def own_cluster(**options: Any) -> Iterator[KafkaCluster]:
     Raises
     ------
     NoBrokerError
-        If it cannot be started here, or the tests are to use an address that is given.
+        If it cannot be started here, or the tests must use the brokers of an address.
     """
     if address := os.environ.get(ADDRESS):
         raise NoBrokerError(
@@ -103,21 +103,21 @@ def _container() -> Iterator[ExternalCluster]:
         raise NoBrokerError("testcontainers is not installed") from None
     try:
         docker.from_env().ping()
-    except Exception as error:  # whatever the engine's client says: there is none
+    except Exception as error:  # every error of the engine's client means: no engine
         raise NoBrokerError(f"no container engine answers: {error}") from None
     with Port() as port:
         endpoint = Endpoint(PLAINTEXT, "PLAINTEXT", HOST, port.number)
         number = port.number
     container = DockerContainer(_IMAGE).with_bind_ports(number, number)
     settings = server_properties(1, _CONTAINER_DATA, [endpoint], {1: _CONTAINER_CONTROLLER})
-    # Inside, the port is forwarded to the container's own address.
+    # The engine forwards the port to the container's own address.
     settings["listeners"] = settings["listeners"].replace(f"//{endpoint.address}", f"//:{number}")
     for key, value in settings.items():
         container = container.with_env(f"KAFKA_{key.upper().replace('.', '_')}", value)
     try:
         container.start()
     except Exception as error:
-        raise NoBrokerError(f"the container engine does not run {_IMAGE}: {error}") from error
+        raise NoBrokerError(f"the container engine cannot run {_IMAGE}: {error}") from error
     try:
         wait_for_logs(container, _CONTAINER_READY, timeout=_CONTAINER_TIMEOUT_S)
         yield ExternalCluster(endpoint.address)

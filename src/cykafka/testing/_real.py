@@ -1,4 +1,4 @@
-"""What every cluster of real brokers can do, whoever started it."""
+"""The base of clusters of real brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOK_S = 0.02
 
 
 class RealCluster(ABC):
-    """Real Kafka brokers: `KafkaCluster`, whose nodes are ours, or `ExternalCluster`."""
+    """Real Kafka brokers: a `KafkaCluster`, which starts its nodes, or an `ExternalCluster`."""
 
     @property
     @abstractmethod
@@ -32,16 +32,16 @@ class RealCluster(ABC):
 
     @property
     def nodes(self) -> tuple[KafkaNode, ...]:
-        """The nodes that can be controlled; none if the brokers are somebody else's."""
+        """The nodes that can be controlled; empty for brokers that this process did not start."""
         return ()
 
     def keep_logs(self) -> Path | None:
-        """Copy the brokers' logs into a fresh folder that stays; None if they are not at hand."""
+        """Copy the brokers' logs into a new folder that stays; None if they are not accessible."""
         return None
 
     @abstractmethod
     def _askable(self) -> Sequence[str]:
-        """Addresses of the brokers that have to know a topic before it is of use."""
+        """Addresses of the brokers that must know a new topic before a test uses it."""
 
     def create_topic(
         self,
@@ -59,14 +59,14 @@ class RealCluster(ABC):
         partitions : int, default 4
             Number of partitions.
         replication_factor : int, optional
-            Replicas of each partition; by default what the brokers are configured for.
+            Replicas of each partition; by default as the brokers are configured.
         config : mapping of str to object, optional
             Settings of the topic, such as ``{"cleanup.policy": "compact"}``.
 
         Raises
         ------
         KafkaClusterError
-            If the brokers refuse; in their words.
+            If the brokers refuse; the message is theirs.
         """
         servers = self.bootstrap_servers
         check_topic("name", name)
@@ -86,7 +86,7 @@ class RealCluster(ABC):
             for address in self._askable():
                 known = partial(_knows, address, name, partitions)
                 _await(known, deadline, name, address)
-            # A leader may still refuse what it is already named for.
+            # A broker may still refuse requests although the metadata names it as leader.
             _await(partial(_serves, admin, name, partitions), deadline, name, servers)
 
     def tool(self, name: str, *args: str, timeout: float = TIMEOUT_S) -> str:
@@ -97,21 +97,21 @@ class RealCluster(ABC):
         name : str
             Kafka's name of its script, such as ``"kafka-configs"``, or a Java class.
         *args : str
-            Its arguments; ``--bootstrap-server`` is given by itself.
+            Its arguments, without ``--bootstrap-server``, which is added.
         timeout : float, default 120.0
-            How long it may take, in s.
+            Longest run in s.
 
         Returns
         -------
         str
-            What it printed.
+            Its output.
 
         Raises
         ------
         NoBrokerError
-            If there is no Java, or Kafka's jars are neither cached nor to be had.
+            If there is no Java, or Kafka's jars are neither cached nor downloadable.
         KafkaClusterError
-            If the tool fails; with what it printed.
+            If the tool fails; the message has its output.
 
         Examples
         --------
@@ -126,7 +126,7 @@ def _await(ready: Callable[[], bool], deadline: float, topic: str, address: str)
     while not ready():
         if time.monotonic() >= deadline:
             raise KafkaClusterError(
-                f"topic {topic!r} was created, but {address} does not know it after "
+                f"topic {topic!r} was created, but {address} still does not know it after "
                 f"{_TOPIC_TIMEOUT_S:g} s"
             )
         time.sleep(_LOOK_S)
@@ -144,7 +144,7 @@ def _serves(admin: AdminClient, topic: str, partitions: int) -> bool:
 
 
 def _knows(address: str, topic: str, partitions: int) -> bool:
-    # A client that has heard of the other brokers would ask any of them, so a new one each time.
+    # A client that knows the other brokers would ask any of them, so use a new client each time.
     with Producer({"bootstrap.servers": address, "log_level": 0}) as client:
         try:
             found = client.list_topics(timeout=_TOPIC_TIMEOUT_S).topics.get(topic)

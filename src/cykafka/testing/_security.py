@@ -1,4 +1,4 @@
-"""Listeners with TLS and SASL: what brokers and clients have to be told, and the files for it."""
+"""Listeners with TLS and SASL: the settings of brokers and clients, and their files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MECHANISMS = {
 }
 _NAME = "localhost"
 _LOGIN = "org.apache.kafka.common.security"
-# A certificate's common name is the user's.
+# The user's name is the certificate's common name.
 _COMMON_NAME = "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT"
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a listener is secured."""
+    """The security of a listener."""
 
     protocol: str
     mechanism: str = ""
@@ -60,7 +60,7 @@ class Security:
     listeners : sequence of str
         Names of `METHODS`.
     users : sequence of str
-        Names of the users that every listener knows.
+        Names of the users of every listener.
     folder : Path
         Where the files go.
     """
@@ -71,11 +71,11 @@ class Security:
                 raise TypeError(f"{argument} must be a list, such as [{names!r}], not a str")
         unknown = [name for name in listeners if name not in METHODS]
         if unknown:
-            raise ValueError(f"listeners must be of {', '.join(METHODS)}, not {unknown[0]!r}")
+            raise ValueError(f"listeners must be some of {', '.join(METHODS)}, not {unknown[0]!r}")
         if len(set(listeners)) < len(listeners):
             raise ValueError(f"listeners must differ: {', '.join(listeners)}")
         if listeners and not users:
-            raise ValueError("users: the secured listeners need one at least")
+            raise ValueError("users: the secured listeners need at least one user")
         for user in users:
             if not user.isidentifier():
                 raise ValueError(f"users must be letters, digits and _, not {user!r}")
@@ -85,7 +85,7 @@ class Security:
         self._kdc: Kdc | None = None
 
     def start(self, group: ProcessGroup, cleaning: ExitStack) -> None:
-        """Make the certificates, and start the Kerberos KDC, if a listener wants them."""
+        """Make the certificates and start the Kerberos KDC, if a listener needs them."""
         methods = self._listeners.values()
         if any(method.tls for method in methods):
             self._make_certificates()
@@ -101,7 +101,7 @@ class Security:
     def endpoints(self, ports: Mapping[str, int]) -> list[Endpoint]:
         """The secured endpoints of one node, by the ports of its listeners."""
         return [
-            # Kerberos knows names, not addresses.
+            # Kerberos needs names, not addresses.
             Endpoint(name, method.protocol, _NAME if method.mechanism == "GSSAPI" else HOST, port)
             for name, port in ports.items()
             for method in (self._listeners[name],)
@@ -119,7 +119,7 @@ class Security:
 
     @property
     def format_arguments(self) -> list[str]:
-        """Arguments for the formatting of the storage: SCRAM users live there."""
+        """Arguments for formatting the storage, which contains the SCRAM users."""
         return [
             argument
             for mechanism in sorted({method.mechanism for method in self._listeners.values()})
@@ -129,7 +129,7 @@ class Security:
         ]
 
     def broker_properties(self) -> dict[str, str]:
-        """What the brokers are told about the listeners."""
+        """The brokers' settings of the listeners."""
         settings: dict[str, str] = {}
         for name, method in self._listeners.items():
             own: dict[str, str] = {}
@@ -151,7 +151,7 @@ class Security:
         return settings
 
     def client_config(self, listener: str, user: str | None) -> dict[str, str]:
-        """What a client is told to use a listener as a user, the first one by default."""
+        """The settings of a client of a listener as a user, by default the first."""
         method = self._listeners[listener]
         user = next(iter(self._passwords)) if user is None else user
         if user not in self._passwords:
@@ -184,7 +184,7 @@ class Security:
         return {"sasl.username": user, "sasl.password": self._passwords[user]}
 
     def _login(self, mechanism: str) -> str:
-        """The broker's own JAAS entry."""
+        """The broker's JAAS entry."""
         if mechanism == "PLAIN":
             users = {f"user_{user}": password for user, password in self._passwords.items()}
             return _jaas(f"{_LOGIN}.plain.PlainLoginModule", users)
@@ -217,11 +217,11 @@ class Security:
         authority.cert_pem.write_to_path(self._folder / "ca.pem")
         self._write(authority.issue_cert(_NAME, HOST), "server.pem")
         for user in self._passwords:
-            # Java refuses one that has no name but the common one.
+            # Java refuses a certificate that has only a common name.
             self._write(authority.issue_cert(_NAME, common_name=user), f"{user}.pem")
 
     def _write(self, certificate: trustme.LeafCert, name: str) -> None:
-        """Write the key, in the one form that Kafka reads, and the certificates."""
+        """Write the key, in the only format that Kafka reads, and the certificates."""
         from cryptography.hazmat.primitives import serialization
 
         key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)

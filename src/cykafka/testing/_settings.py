@@ -1,4 +1,4 @@
-"""The settings of a test broker: small, quick to start and to notice a failure."""
+"""The settings of a test broker, which is small, starts fast and detects failures fast."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where other nodes, the rig's own tools and plain clients connect; without authentication, and
-# as a super user.
+# The listener of the other nodes, the command line tools and plain clients; without
+# authentication, and as a super user.
 PLAINTEXT = "plaintext"
 _CONTROLLER = "CONTROLLER"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a broker listens, and the security protocol spoken there."""
+    """An address that a broker listens on, and its security protocol."""
 
     name: str
     protocol: str
@@ -36,7 +36,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """What ``listeners`` and ``advertised.listeners`` want."""
+        """The value for ``listeners`` and ``advertised.listeners``."""
         return f"{self.listener}://{self.address}"
 
 
@@ -76,12 +76,12 @@ def server_properties(
         ),
         "inter.broker.listener.name": PLAINTEXT.upper(),
         "log.dirs": data,
-        # A group starts with its first member; a test need not wait for more.
+        # A group starts with its first member; a test does not wait for more.
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
         "group.consumer.min.session.timeout.ms": 1000,
         "group.consumer.min.heartbeat.interval.ms": 100,
-        # Members hear of changes, and a dead one is noticed, in less time than a test lasts.
+        # Members learn of changes, and dead members are detected, faster than a test ends.
         "group.consumer.heartbeat.interval.ms": 500,
         "group.consumer.session.timeout.ms": 6000,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
@@ -96,14 +96,14 @@ def server_properties(
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,  # per cleaner thread, of a small heap
-        # A broker that was killed is out of the way within about two seconds.
+        # The cluster detects a killed broker within about two seconds.
         "broker.heartbeat.interval.ms": 300,
         "broker.session.timeout.ms": 2000,
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.fetch.timeout.ms": 1000,
         "controller.quorum.election.backoff.max.ms": 300,
         "replica.lag.time.max.ms": 3000,
-        # Administers ACLs; nobody is refused until one says so.
+        # Supports ACLs; without an ACL every client is allowed.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
@@ -112,7 +112,7 @@ def server_properties(
 
 
 def write_properties(path: Path, settings: Mapping[str, object]) -> None:
-    """Write a .properties file; only its owner may read it, for there are passwords in it."""
+    """Write a .properties file that only its owner may read, because it contains passwords."""
     path.touch(mode=0o600)
     path.write_text(
         "".join(f"{_escaped_key(name)}={_escaped(value)}\n" for name, value in settings.items()),
@@ -121,10 +121,10 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def kafka_uuid() -> str:
-    """A random id as Kafka writes them: 22 characters of base64."""
+    """A random id in Kafka's format: 22 characters of base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # which the tools would take for an option
+        if not text.startswith("-"):  # the tools would read it as an option
             return text
 
 
@@ -132,7 +132,7 @@ def _escaped(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    # A leading blank would be taken for the separator's.
+    # A leading blank would count as part of the separator.
     text = f"\\{text}" if text[:1].isspace() else text
     return "".join(char if char.isascii() else _unicode_escape(char) for char in text)
 

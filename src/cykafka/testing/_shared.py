@@ -1,4 +1,4 @@
-"""Brokers that the processes of one test run share; the last process that leaves stops them.
+"""Brokers that the processes of one test run share; the last process to leave stops them.
 
 The brokers belong to a keeper, a process beside the run. Its standard input is a named pipe that
 each user of the brokers holds open for writing. The keeper therefore reads end-of-file when the

@@ -8,7 +8,7 @@ from cykafka.testing._artifacts import KAFKA, classpath, java
 from cykafka.testing._classes import archived_classes
 from cykafka.testing._errors import KafkaClusterError
 
-# Quick to start: compiles soon rather than well. Writes nothing to shared places.
+# For a fast start: compile early rather than well. Write no shared files.
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -39,7 +39,7 @@ _TOOLS = {
 def run_tool(
     name: str, *args: str, timeout: float = TIMEOUT_S, process_group: int | None = None
 ) -> str:
-    """Run one of Kafka's tools and return what it printed.
+    """Run one of Kafka's tools and return its output.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ def run_tool(
     *args : str
         Its arguments.
     timeout : float, default 120.0
-        How long it may take, in s.
+        Longest run in s.
     process_group : int, optional
-        The group it joins, whose end is then its own.
+        The group that the tool joins; it ends with the group.
 
     Raises
     ------
     KafkaClusterError
-        If it fails; with what it printed.
+        If it fails; the message has its output.
     """
     if "." not in name and name not in _TOOLS:
         raise ValueError(f"name must be a Java class or one of {', '.join(_TOOLS)}, not {name!r}")
@@ -74,7 +74,7 @@ def run_tool(
             process_group=process_group,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise KafkaClusterError(f"{name} took longer than {timeout:g} s") from None
+        raise KafkaClusterError(f"{name} timed out after {timeout:g} s") from None
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()) or "it printed nothing"
         raise KafkaClusterError(f"{name} failed with status {done.returncode}: {said}")

@@ -22,7 +22,7 @@ from cykafka.testing._checks import (
 
 _ALL = -1
 _INT32_MAX = 2**31 - 1
-# librdkafka allocates for every partition and broker at once, and aborts when it gets nothing.
+# librdkafka allocates memory for all partitions and brokers at once, and aborts without memory.
 _MAX_PARTITIONS = 10_000
 _MAX_BROKERS = 100
 _POLL_S = 0.005
@@ -36,7 +36,7 @@ class MockRequest(NamedTuple):
     broker : int
         Id of the broker that received it.
     api : str
-        Kafka's name of the request, such as ``"Produce"``; its key as text if the mock does not
+        Kafka's name of the request, such as ``"Produce"``; its key as a str if the mock does not
         answer such requests.
     api_key : int
         The protocol's number of the request.
@@ -63,7 +63,7 @@ class MockCluster:
     group_initial_rebalance_delay_ms : int, default 0
         How long, in ms, the first join of a classic group waits for more members
         (``group.initial.rebalance.delay.ms``). Kafka's default is 3000; here it is 0, so that a
-        test need not wait.
+        test does not wait.
     group_consumer_heartbeat_interval_ms : int, default 3000
         ``group.consumer.heartbeat.interval.ms`` of KIP-848 groups, in ms. A short one makes
         their rebalances quick.
@@ -73,35 +73,34 @@ class MockCluster:
     Raises
     ------
     TypeError, ValueError
-        If an argument has the wrong type or is out of its range; so in every method.
+        If an argument has the wrong type or is out of range, in every method.
     OSError
         If the process has too few file descriptors left for the brokers' sockets.
 
     Notes
     -----
-    It answers what producers (plain, idempotent, transactional) and consumers (assigned by hand,
-    in classic groups, in KIP-848 groups) ask for. What it **cannot** do:
+    It answers the requests of producers (plain, idempotent, transactional) and consumers (manually
+    assigned, in classic groups, in KIP-848 groups). Its **limits**:
 
-    - Each partition keeps about 5 MB, and at most 100,000 batches, and drops what is older: a
-      reader that lags by more loses data. Pace the writer by the reader.
+    - Each partition keeps about 5 MB, and at most 100,000 batches, and drops older batches: a
+      reader that lags further loses data. Let the writer wait for the reader.
     - It answers no admin requests (CreateTopics, DeleteTopics, configurations, ACLs and so on).
-      Topics come from `create_topic`, or from their first use and then with 4 partitions.
-    - It finds no offsets by timestamp, compacts nothing and forgets nothing by age.
+      `create_topic` creates topics; so does their first use, with 4 partitions.
+    - It finds no offsets by timestamp, does not compact, and deletes no records by age.
     - It does not hide the records of aborted transactions from ``read_committed`` consumers,
       does not apply the offsets of a transaction, and fences no older producer.
-    - It knows neither TLS nor SASL nor quotas, listens on 127.0.0.1 only, and nothing survives
-      `close`.
-    - A member that left a classic group comes back into it only after ``session.timeout.ms``
-      less 1 s; while a classic group rebalances it refuses commits, so that members may read
-      some records twice. KIP-848 groups (``group.protocol=consumer``) do not have that.
-    - Injected errors are first in, first out per kind of request; they do not tell topics or
-      partitions apart.
+    - It has no TLS, SASL or quotas, listens on 127.0.0.1 only, and loses all data at `close`.
+    - A member that left a classic group can join it again only after ``session.timeout.ms``
+      less 1 s. A classic group that rebalances refuses commits, so members may read some
+      records twice. KIP-848 groups (``group.protocol=consumer``) do not have these limits.
+    - Injected errors are first in, first out per kind of request; they do not distinguish topics
+      or partitions.
 
-    So it serves tests and demonstrations, not claims about throughput.
+    Therefore use it for tests and demonstrations, not to measure throughput.
 
     Any thread may call any method. After a fork, in the child, `close` does nothing and every
-    other method raises RuntimeError; the parent's cluster goes on. After `close`, every method
-    but `close` raises RuntimeError.
+    other method raises RuntimeError; the parent's cluster keeps running. After `close`, every
+    method except `close` raises RuntimeError.
 
     Examples
     --------
@@ -195,7 +194,7 @@ class MockCluster:
         Raises
         ------
         KafkaException
-            ``TOPIC_ALREADY_EXISTS`` if there is one of that name.
+            ``TOPIC_ALREADY_EXISTS`` if a topic has that name.
         """
         err = self._cluster.create_topic(
             check_topic("name", name),
@@ -212,7 +211,7 @@ class MockCluster:
         topic : str
             The topic; created, with 4 partitions, if it does not exist.
         error : KafkaError or int
-            The error or its code, 0 to end it. AddPartitionsToTxn gets it, too.
+            The error or its code; 0 ends the errors. AddPartitionsToTxn gets the error, too.
         """
         self._cluster.set_topic_error(check_topic("topic", topic), check_code("error", error))
 
@@ -241,7 +240,7 @@ class MockCluster:
         check_err(err, f"leader of {topic!r} [{partition}] not set")
 
     def set_partition_follower(self, topic: str, partition: int, broker: int | None) -> None:
-        """Name the replica that consumers are told to fetch a partition from (KIP-392).
+        """Set the preferred replica that consumers fetch a partition from (KIP-392).
 
         Parameters
         ----------
@@ -343,7 +342,7 @@ class MockCluster:
             An error for each of the next requests; 0 lets one pass. ``KafkaError._TRANSPORT``
             closes the connection instead of answering.
         broker : int, optional
-            Id of the broker; None for whichever gets the request. A broker's own errors come
+            Id of the broker; None for the broker that gets the request. A broker's own errors come
             before those for all.
         rtt_ms : int, default 0
             Delay of these answers in ms; needs `broker`.
@@ -362,9 +361,9 @@ class MockCluster:
             check_err(err, f"error for broker {broker} not pushed")
 
     def clear_request_errors(self, api: str | int | None = None) -> None:
-        """Forget the errors still pushed for all brokers.
+        """Drop the remaining errors that were pushed for all brokers.
 
-        Those pushed for one broker stay: librdkafka cannot take them back.
+        Errors pushed for one broker stay, because librdkafka cannot remove them.
 
         Parameters
         ----------
@@ -375,16 +374,16 @@ class MockCluster:
             self._cluster.clear_request_errors(key)
 
     def set_api_versions(self, api: str | int, lowest: int, highest: int) -> None:
-        """Pretend to be another release: limit the versions offered of a kind of request.
+        """Act as another release: limit the offered versions of a kind of request.
 
-        Clients learn the limits when they connect; connections that exist are not affected.
+        Clients learn the limits when they connect; existing connections are not affected.
 
         Parameters
         ----------
         api : str or int
             The kind of request: Kafka's name, such as ``"Produce"``, or its key.
         lowest, highest : int
-            The versions offered; -1 and -1 for brokers that do not know the request.
+            The offered versions; -1 and -1 for brokers that do not know the request.
         """
         key = check_api(api)
         name = API_NAMES[key]
@@ -400,7 +399,7 @@ class MockCluster:
         check_err(err, f"versions of {name} not set")
 
     def start_request_tracking(self) -> None:
-        """Record the requests received from now on; what was recorded before is dropped.
+        """Record the requests received from now on; drops the previous record.
 
         The record grows until `clear_requests`, `stop_request_tracking` or `close`.
         """
@@ -413,11 +412,11 @@ class MockCluster:
         self._tracking = False
 
     def clear_requests(self) -> None:
-        """Drop the requests recorded so far and go on recording."""
+        """Drop the recorded requests and go on recording."""
         self._cluster.clear_requests()
 
     def requests(self, api: str | int | None = None) -> list[MockRequest]:
-        """The requests recorded so far, oldest first.
+        """The recorded requests, oldest first.
 
         Parameters
         ----------
@@ -442,32 +441,32 @@ class MockCluster:
     def wait_for_requests(
         self, api: str | int, count: int = 1, timeout: float = 10.0
     ) -> list[MockRequest]:
-        """Wait until so many requests of a kind have been recorded.
+        """Wait until at least `count` requests of a kind have been recorded.
 
         Parameters
         ----------
         api : str or int
             The kind of request.
         count : int, default 1
-            How many.
+            Number of requests.
         timeout : float, default 10.0
             Longest wait in s.
 
         Returns
         -------
         list of MockRequest
-            All of that kind recorded by then, at least `count`.
+            All recorded requests of that kind, at least `count`.
 
         Raises
         ------
         TimeoutError
-            If fewer came in time; it says how many did.
+            If fewer arrived in time; the message has their number.
         RuntimeError
             If `start_request_tracking` was not called.
         """
         count = check_int("count", count, 1, _INT32_MAX)
         deadline = time.monotonic() + timeout
-        # librdkafka signals no event here, so this has to look again and again.
+        # librdkafka signals no event here, so poll.
         while len(found := self.requests(api)) < count:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"{len(found)} of {count} {api} requests within {timeout} s")

@@ -1,4 +1,4 @@
-"""Real Kafka for tests: brokers of Apache Kafka in processes of their own, on this machine."""
+"""Real Kafka for tests: Apache Kafka's brokers in separate processes on this machine."""
 
 from __future__ import annotations
 
@@ -31,22 +31,21 @@ _MAX_PORT = 2**16 - 1
 class KafkaCluster(RealCluster):
     """A throw-away cluster of real Kafka brokers on this machine, for tests.
 
-    Apache Kafka 4.3 in KRaft mode, every node broker and controller, in Java processes of their
-    own, on loopback ports that stay the same over a node's restart. It needs Java 17 or newer;
-    Kafka's jars are fetched by Maven, once per user. One node is ready in a few seconds; each
-    takes about 300 MB. The processes end with this one, however it ends.
+    Apache Kafka 4.3 in KRaft mode. Every node is broker and controller in its own Java process, on
+    loopback ports that stay the same over a node's restart. It needs Java 17 or newer. Maven
+    fetches Kafka's jars once per user. A node is ready in a few seconds and takes about 300 MB.
+    The brokers end with this process, however it ends.
 
     Parameters
     ----------
     nodes : int, default 1
         Number of nodes, at most 9; their ids are 1 to `nodes`.
     port : int, default 0
-        Port of the first node; the other nodes' follow. 0 for free ports.
+        Port of the first node; the other ports follow. 0 for free ports.
     properties : mapping of str to object, optional
-        Broker settings of your own, over those a test wants: topics are as replicated as the
-        number of nodes allows (up to three times, ``min.insync.replicas=2`` from two nodes on),
-        groups start without delay, a broker that is gone is noticed within about 2 s, ACLs can be
-        administered.
+        Your broker settings, which override the defaults for tests. By default topics have one
+        replica per node (at most three; ``min.insync.replicas=2`` from two nodes on), groups start
+        without delay, the cluster detects a dead broker within about 2 s, and ACLs are supported.
     listeners : sequence of str, default ()
         Secured listeners of every node, beside the one without authentication that
         `bootstrap_servers` names: ``"tls"``, ``"mtls"`` (clients have certificates too),
@@ -55,19 +54,19 @@ class KafkaCluster(RealCluster):
         own), and each SASL mechanism with TLS as ``"sasl_plain_tls"`` and so on.
         `client_config` has what a client needs.
     users : sequence of str, default ("alice",)
-        Names of the users that the secured listeners know, with fresh random passwords. Whoever
-        comes without authentication is a super user; these are not.
+        Names of the secured listeners' users, who get new random passwords. A client without
+        authentication is a super user; these users are not.
     java_options : sequence of str, default ()
-        Options for the brokers' Java, such as ``-Xmx1g``. They come after our own, which speed up
-        the start; ``-XX:TieredStopAtLevel=4`` speeds up the time after it.
+        Options for the brokers' Java, such as ``-Xmx1g``. They come after the defaults, which
+        speed up the start; ``-XX:TieredStopAtLevel=4`` makes the brokers faster after it.
     start_timeout : float, default 120.0
-        How long a node may take to get ready, in s.
+        Longest time until a node is ready, in s.
 
     Raises
     ------
     NoBrokerError
         There is no Java, or Kafka's jars are neither cached nor downloadable, or a secured
-        listener lacks something it needs. The error says what to do.
+        listener lacks a requirement. The error says what to do.
     KafkaClusterError
         A node does not start. The error has lines of its log and the path of the kept log.
     OSError
@@ -75,9 +74,9 @@ class KafkaCluster(RealCluster):
 
     Notes
     -----
-    A ``with`` block that is left by an exception keeps the brokers' logs and notes their place on
-    the exception. Any thread may call any method. After a fork, the cluster is the parent's: in
-    the child, `close` does nothing.
+    If an exception leaves the ``with`` block, the cluster keeps the brokers' logs and adds a note
+    with their path to the exception. Any thread may call any method. After a fork, the cluster
+    belongs to the parent: in the child, `close` does nothing.
 
     Examples
     --------
@@ -149,7 +148,7 @@ class KafkaCluster(RealCluster):
 
     @property
     def nodes(self) -> tuple[KafkaNode, ...]:
-        """The nodes: to be killed, stopped, started, paused and resumed."""
+        """The nodes, which can be killed, stopped, started, paused and resumed."""
         return self._deployment.nodes
 
     @property
@@ -160,9 +159,9 @@ class KafkaCluster(RealCluster):
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Environment variables that processes with clients need; Kerberos' ``KRB5_CONFIG``.
+        """Environment variables for processes with clients, such as Kerberos' ``KRB5_CONFIG``.
 
-        Set them before the first client is made.
+        Set them before you create the first client.
         """
         return self._deployment.client_environment
 
@@ -174,12 +173,12 @@ class KafkaCluster(RealCluster):
         listener : str, default "plaintext"
             One of the cluster's `listeners`, or ``"plaintext"``.
         user : str, optional
-            One of its `users`; the first by default.
+            One of the cluster's `users`; by default the first.
 
         Returns
         -------
         dict of str to str
-            ``bootstrap.servers`` and what security asks for, credentials included.
+            ``bootstrap.servers`` and the security settings, credentials included.
         """
         self._check_open()
         return self._deployment.client_config(listener, user)
@@ -188,7 +187,7 @@ class KafkaCluster(RealCluster):
         return [node.bootstrap_servers for node in self.nodes if node.alive and not node.paused]
 
     def keep_logs(self) -> Path | None:
-        """Copy the brokers' logs into a fresh folder that stays, and return it.
+        """Copy the brokers' logs into a new folder that stays, and return the folder.
 
         None if there are none: no broker has started, or the cluster is closed.
         """
@@ -196,7 +195,7 @@ class KafkaCluster(RealCluster):
 
     def _check_open(self) -> None:
         if not self._deployment.owned:
-            raise RuntimeError("the KafkaCluster belongs to the process that was forked from")
+            raise RuntimeError("the KafkaCluster belongs to the parent of this forked process")
         if not self._finalizer.alive:
             raise RuntimeError("the KafkaCluster is closed")
 
@@ -206,7 +205,7 @@ class KafkaCluster(RealCluster):
 
 
 def _use_once(java_options: Sequence[str]) -> None:
-    """Run a broker that uses a little of everything, and stop it normally."""
+    """Run a broker that uses every feature a little, and stop it normally."""
     broker = Deployment(1, 0, {}, java_options, (), (), _FIRST_TIMEOUT_S)
     try:
         broker.start()

@@ -33,7 +33,7 @@ _KEPT_BY_WORKER = "cykafka_logs"
 
 @pytest.fixture
 def mock_cluster_factory() -> Iterator[Callable[..., MockCluster]]:
-    """A function that takes MockCluster's arguments; what it makes is closed after the test."""
+    """A function with MockCluster's arguments; its clusters are closed after the test."""
     from cykafka.testing.cluster import MockCluster
 
     with ExitStack() as clusters:
@@ -46,7 +46,7 @@ def mock_cluster_factory() -> Iterator[Callable[..., MockCluster]]:
 
 @pytest.fixture
 def mock_cluster(mock_cluster_factory: Callable[..., MockCluster]) -> MockCluster:
-    """A fresh MockCluster of one broker, closed after the test."""
+    """A new MockCluster with one broker, closed after the test."""
     return mock_cluster_factory()
 
 
@@ -54,7 +54,7 @@ def mock_cluster(mock_cluster_factory: Callable[..., MockCluster]) -> MockCluste
 def kafka_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RealCluster]:
-    """Real brokers, one or more, for the whole run. Use your own topics and groups.
+    """One or more real brokers for the whole run. Use your own topics and groups.
 
     The workers of pytest-xdist share them.
     """
@@ -72,7 +72,7 @@ def kafka_cluster(
 
 @pytest.fixture(scope="session")
 def kafka_cluster_3(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """A KafkaCluster of three nodes for the whole run; a test that downs one starts it again."""
+    """A KafkaCluster of three nodes for the whole run. A test that stops a node restarts it."""
     from cykafka.testing._provide import own_cluster
 
     with _started(request, own_cluster(nodes=3)) as cluster:
@@ -83,7 +83,7 @@ def kafka_cluster_3(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 def kafka_cluster_factory(
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., KafkaCluster]]:
-    """A function that takes KafkaCluster's arguments; what it makes is closed after the module."""
+    """A function with KafkaCluster's arguments; its clusters are closed after the module."""
     from cykafka.testing._provide import own_cluster
 
     with ExitStack() as clusters:
@@ -95,7 +95,7 @@ def kafka_cluster_factory(
 
 
 def no_broker(reason: Exception) -> NoReturn:
-    """Skip the test for want of a broker, or fail it if CYKAFKA_REQUIRE_BROKER says so."""
+    """Skip the test because there is no broker, or fail it with CYKAFKA_REQUIRE_BROKER=1."""
     if os.environ.get("CYKAFKA_REQUIRE_BROKER") == "1":
         pytest.fail(f"CYKAFKA_REQUIRE_BROKER=1, but: {reason}", pytrace=False)
     pytest.skip(f"no broker: {reason}")
@@ -103,7 +103,7 @@ def no_broker(reason: Exception) -> NoReturn:
 
 @contextmanager
 def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]) -> Iterator[C]:
-    """A cluster that is there or else skips the test; keeps the logs if a test failed with it."""
+    """Start a cluster or skip the test; keep the logs if a test with the cluster failed."""
     from cykafka.testing._errors import NoBrokerError
 
     failed_before = request.session.testsfailed
@@ -115,14 +115,14 @@ def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]
         yield cluster
         if request.session.testsfailed > failed_before and (kept := cluster.keep_logs()):
             request.config.stash.setdefault(_KEPT, []).append(kept)
-            if hasattr(request.config, "workeroutput"):  # to a worker's controller
+            if hasattr(request.config, "workeroutput"):  # hand the path to the worker's controller
                 folders = request.config.workeroutput.setdefault(_KEPT_BY_WORKER, [])
                 folders.append(str(kept))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
-    """Collect the logs that a worker of pytest-xdist has kept."""
+    """Collect the paths of the logs that a worker of pytest-xdist has kept."""
     folders = getattr(node, "workeroutput", {}).get(_KEPT_BY_WORKER, [])
     node.config.stash.setdefault(_KEPT, []).extend(map(Path, folders))
 
@@ -130,6 +130,6 @@ def pytest_testnodedown(node: Any, error: object | None) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say where the brokers' logs are kept when tests failed."""
+    """Print the folders of the brokers' logs when tests failed."""
     for folder in config.stash.get(_KEPT, []):
         terminalreporter.write_line(f"logs of Kafka brokers: {folder}")

@@ -45,9 +45,9 @@ ctypedef rd_kafka_AclBinding_t *(*new_acl_t)(
 
 
 cdef class AclRequest(Request):
-    """What the three have in common: a list of AclBinding or AclBindingFilter.
+    """The base of the three requests: a list of AclBinding or AclBindingFilter.
 
-    The answers come in its order.
+    The answers are in the order of the list.
     """
 
     cdef list _acls
@@ -66,7 +66,7 @@ cdef class AclRequest(Request):
 
 
 cdef class CreateAcls(AclRequest):
-    """To make rules: a list of AclBinding."""
+    """Create rules: a list of AclBinding."""
 
     def __cinit__(self, acls):
         self._op = RD_KAFKA_ADMIN_OP_CREATEACLS
@@ -87,7 +87,7 @@ cdef class CreateAcls(AclRequest):
 
 
 cdef class DescribeAcls(AclRequest):
-    """To list rules: a list with the AclBindingFilter they match."""
+    """List the rules that match an AclBindingFilter: a list with this filter."""
 
     def __cinit__(self, acls):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBEACLS
@@ -105,7 +105,7 @@ cdef class DescribeAcls(AclRequest):
 
 
 cdef class DeleteAcls(AclRequest):
-    """To delete rules: a list of AclBindingFilter."""
+    """Delete rules: a list of AclBindingFilter."""
 
     def __cinit__(self, acls):
         self._op = RD_KAFKA_ADMIN_OP_DELETEACLS

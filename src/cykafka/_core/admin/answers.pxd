@@ -4,9 +4,9 @@ from cykafka._core.clib.librdkafka_admin cimport rd_kafka_event_t
 from cykafka._core.client.handle cimport Handle, Role
 
 cdef class Answers(Role):
-    # Where the answers arrive.
+    # The queue of the answers.
     cdef rd_kafka_queue_t *_results
-    # By number: the requests librdkafka has.
+    # By number: the requests that librdkafka has.
     cdef dict pending
     cdef size_t _number
     cdef bint _serving

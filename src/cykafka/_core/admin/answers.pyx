@@ -1,8 +1,8 @@
 """Answers: the requests of an administrative client that librdkafka has, and their futures.
 
-librdkafka puts the answers on a queue of ours. A thread of ours reads it while requests are in
-flight, so poll() is not needed. librdkafka's background queue would not do: its thread must not
-close the handle, and it drops unserved answers when the handle is destroyed.
+librdkafka puts the answers on our queue. Our thread reads it while requests are in flight, so
+poll() is not needed. We cannot use librdkafka's background queue: its thread must not close the
+handle, and it drops unserved answers when the handle is destroyed.
 """
 import threading
 from concurrent.futures import Future
@@ -42,7 +42,7 @@ from cykafka._core.common.errors cimport error_from
 from cykafka._core.common.errors import KafkaError
 
 
-# Of partitions that may have a leader by now.
+# The errors of partitions that may have a leader by now.
 _NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
               <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
 
@@ -72,10 +72,10 @@ cdef class Answers(Role):
     cdef int ended(self, Handle handle) except -1:
         return self.give_up(handle)
 
-    # -- asking
+    # -- requests
 
     cdef object ask(self, Handle handle, Request request, object keys, dict options):
-        """Make a request; returns its futures, see Admin._ask()."""
+        """Make a request and return its futures, see Admin._ask()."""
         cdef options_t chosen
         cdef rd_kafka_AdminOptions_t *c_options
         cdef char errstr[512]
@@ -114,7 +114,7 @@ cdef class Answers(Role):
         return futures
 
     cdef int ensure_thread(self, Handle handle) except -1:
-        # Between here and the thread's last look at pending nothing lets go of the GIL.
+        # Neither this nor the thread's last check of pending releases the GIL.
         if not self._serving:
             self._serving = True
             try:
@@ -126,7 +126,7 @@ cdef class Answers(Role):
         return 0
 
     cdef int look_again(self, Handle handle) except -1:
-        """Have the thread see that there may be nothing left to wait for."""
+        """Wake the thread, because there may be no request left to wait for."""
         if self._results is not NULL and handle._open_in == ck_runtime_generation:
             rd_kafka_queue_yield(self._results)
         return 0
@@ -134,13 +134,13 @@ cdef class Answers(Role):
     # -- answers
 
     cdef int serve_results(self, Handle handle) except -1:
-        """Give out answers until no request is left. Keeps the handle alive that long."""
+        """Deliver answers until no request is left. Keeps the handle alive meanwhile."""
         cdef rd_kafka_event_t *event
         while self.pending:
             if handle._generation != ck_runtime_generation:
-                return 0  # a future's callback has forked: the rest is the parent's
+                return 0  # a future's callback has forked: the rest belongs to the parent
             if handle._open_in != ck_runtime_generation:
-                # Somebody is closing it: awaited, for Ctrl-C may make him think better of it.
+                # Another thread closes the handle. Wait for it: Ctrl-C may make it give up.
                 handle._closed.wait()
                 if handle._open_in != ck_runtime_generation:
                     return 0
@@ -153,7 +153,7 @@ cdef class Answers(Role):
         return 0
 
     cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1:
-        # We own the event, and it may outlive the handle: this is not a call in flight.
+        # We own the event, and it may outlive the handle, so this is not a counted call.
         cdef Request request = self.pending.pop(<size_t>rd_kafka_event_opaque(event), None)
         cdef rd_kafka_resp_err_t err
         outcome = None
@@ -181,7 +181,7 @@ cdef class Answers(Role):
             try:
                 request.settle(outcome)
             except BaseException as failure:
-                request.settle(failure)  # the answer has an unexpected form
+                request.settle(failure)  # the answer has an unexpected format
         return 0
 
     cdef int refresh_metadata(self, Handle handle, bint topics) except -1:
@@ -208,7 +208,7 @@ cdef class Answers(Role):
             _, request = self.pending.popitem()
             (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
                                                  f"{type(handle).__name__} was closed before the "
-                                                 "answer came"))
+                                                 "answer arrived"))
         return 0
 
 

@@ -3,5 +3,5 @@ from cykafka._core.client.handle cimport Handle
 
 cdef class Admin(Handle):
     cdef Answers _answers
-    # Whether every future had its answer when close() began.
+    # Whether every future had its answer at the beginning of close().
     cdef bint _answered

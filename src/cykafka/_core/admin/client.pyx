@@ -50,7 +50,7 @@ cdef class Admin(Handle):
         self.check_new()
         try:
             conf = self.new_conf(merged_config(args, kwargs, type(self).__name__))
-            # A consumer would do as well; a producer is the lighter one.
+            # A producer, because it is lighter than a consumer.
             self.start(RD_KAFKA_PRODUCER, conf)
         finally:
             self._opening = False
@@ -62,7 +62,7 @@ cdef class Admin(Handle):
         ----------
         request : Request
         keys : iterable or None
-            The items of the answer: each gets a future. None for a single future.
+            The items of the answer; each gets a future. None for a single future.
         **options
             ``request_timeout`` and ``operation_timeout`` in seconds; flags, numbers, lists of
             numbers. None leaves librdkafka's default.
@@ -70,15 +70,15 @@ cdef class Admin(Handle):
         Returns
         -------
         concurrent.futures.Future or dict
-            Already running, so they cannot be cancelled. Each gets a result or a KafkaException.
-            If the handle is closed first, its code is ``_DESTROY``.
+            The futures are running, so they cannot be cancelled. Each gets a result or a
+            KafkaException. If the handle is closed first, its code is ``_DESTROY``.
         """
         return self._answers.ask(self, request, keys, options)
 
     # -- synchronous calls
 
     def poll(self, timeout=None):
-        """Run the callbacks that are waiting (``error_cb``, ``stats_cb``, ``logger``, ...).
+        """Run the waiting callbacks (``error_cb``, ``stats_cb``, ``logger``, ...).
 
         Futures need no poll().
 
@@ -90,7 +90,7 @@ cdef class Admin(Handle):
         Returns
         -------
         int
-            How many events were served.
+            The number of events that were served.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef int64_t served = 0
@@ -110,7 +110,7 @@ cdef class Admin(Handle):
             PyErr_CheckSignals()
 
     def list_groups(self, group=None, timeout=-1):
-        """Ask the brokers for their groups, in one synchronous call.
+        """Request the groups from the brokers, in one synchronous call.
 
         .. deprecated:: 0.2
             Use :meth:`list_consumer_groups` and :meth:`describe_consumer_groups`.
@@ -118,7 +118,7 @@ cdef class Admin(Handle):
         Parameters
         ----------
         group : str, optional
-            Only this one.
+            Only this group.
         timeout : float
             Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
 
@@ -150,7 +150,7 @@ cdef class Admin(Handle):
     def close(self, timeout=None):
         """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
 
-        A future's callback may close. Ctrl-C ends the wait, and the client is closed all the same.
+        A future's callback may close the client. Ctrl-C ends the wait; the client closes anyway.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ cdef class Admin(Handle):
         Returns
         -------
         bool
-            False if futures were without an answer. Closing again returns the same.
+            False if a future had no answer yet. Closing again returns the same.
 
         Raises
         ------

@@ -56,7 +56,7 @@ from cykafka._core.model.topic import DescribeClusterResult
 
 
 cdef class DescribeCluster(Request):
-    """To describe the cluster."""
+    """Describe the cluster."""
 
     def __cinit__(self):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBECLUSTER
@@ -79,13 +79,13 @@ cdef class DescribeCluster(Request):
 
 
 cdef class DescribeUserScramCredentials(Request):
-    """To describe credentials: a list of users, or None for all."""
+    """Describe credentials: a list of users, or None for all."""
 
     cdef list _users
 
     def __cinit__(self, users):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBEUSERSCRAMCREDENTIALS
-        self._users = [] if users is None else list(users)  # they hold what _objects points to
+        self._users = [] if users is None else list(users)  # keeps the texts of _objects
         self.reserve(len(self._users))
         for user in self._users:
             self.add(<void *>c_text(user, "users"))
@@ -106,13 +106,13 @@ cdef class DescribeUserScramCredentials(Request):
             if outcome is None:
                 outcome = _description_from(users[i])
             elif not self._users:
-                return outcome  # a lone future has one outcome
+                return outcome  # a single future has one outcome
             outcomes[rd_kafka_UserScramCredentialsDescription_user(users[i]).decode()] = outcome
         return outcomes
 
 
 cdef class AlterUserScramCredentials(Request):
-    """To change credentials: a list of UserScramCredentialUpsertion and ...Deletion."""
+    """Change credentials: a list of UserScramCredentialUpsertion and ...Deletion."""
 
     def __cinit__(self, alterations):
         self._op = RD_KAFKA_ADMIN_OP_ALTERUSERSCRAMCREDENTIALS

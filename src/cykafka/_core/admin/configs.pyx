@@ -46,7 +46,7 @@ from cykafka._core.model.config import AlterConfigOpType, ConfigEntry, ConfigRes
 
 
 cdef class ConfigRequest(Request):
-    """What the three have in common: a list of ConfigResource."""
+    """The base of the three requests: a list of ConfigResource."""
 
     def __dealloc__(self):
         cdef size_t i
@@ -69,12 +69,12 @@ cdef class ConfigRequest(Request):
         return 0
 
     cdef int fill(self, rd_kafka_ConfigResource_t *c_resource, resource) except -1:
-        """Add what shall be changed."""
+        """Add the changes of a resource."""
         return 0
 
 
 cdef class DescribeConfigs(ConfigRequest):
-    """To describe configurations."""
+    """Describe configurations."""
 
     def __cinit__(self, resources):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS
@@ -93,7 +93,7 @@ cdef class DescribeConfigs(ConfigRequest):
 
 
 cdef class AlterConfigs(ConfigRequest):
-    """To replace configurations by each resource's `set_config_dict`."""
+    """Replace configurations by each resource's `set_config_dict`."""
 
     def __cinit__(self, resources):
         self._op = RD_KAFKA_ADMIN_OP_ALTERCONFIGS
@@ -121,7 +121,7 @@ cdef class AlterConfigs(ConfigRequest):
 
 
 cdef class IncrementalAlterConfigs(ConfigRequest):
-    """To change configurations by each resource's `incremental_configs`."""
+    """Change configurations by each resource's `incremental_configs`."""
 
     def __cinit__(self, resources):
         self._op = RD_KAFKA_ADMIN_OP_INCREMENTALALTERCONFIGS
@@ -136,7 +136,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                             f"got {type(entries).__name__}")
         entries = list(entries)
         if not entries:
-            raise ValueError(f"incremental_configs: {resource!r} has nothing to be changed")
+            raise ValueError(f"incremental_configs: {resource!r} has no changes")
         for entry in entries:
             if not isinstance(entry, ConfigEntry):
                 raise TypeError("incremental_configs: expected a list of ConfigEntry, "

@@ -91,7 +91,7 @@ from cykafka._core.model.group import (
 
 
 cdef class ListConsumerGroups(Request):
-    """To list the groups of the cluster."""
+    """List the groups of the cluster."""
 
     def __cinit__(self):
         self._op = RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS
@@ -119,13 +119,13 @@ cdef class ListConsumerGroups(Request):
 
 
 cdef class DescribeConsumerGroups(Request):
-    """To describe groups: a list of names."""
+    """Describe groups: a list of names."""
 
     cdef list _names
 
     def __cinit__(self, list group_ids):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS
-        self._names = list(group_ids)  # they hold what _objects points to
+        self._names = list(group_ids)  # keeps the texts of _objects
         self.reserve(len(self._names))
         for name in self._names:
             self.add(<void *>c_text(name, "group_ids"))
@@ -150,7 +150,7 @@ cdef class DescribeConsumerGroups(Request):
 
 
 cdef class DeleteConsumerGroups(Request):
-    """To delete groups: a list of names."""
+    """Delete groups: a list of names."""
 
     def __cinit__(self, group_ids):
         self._op = RD_KAFKA_ADMIN_OP_DELETEGROUPS
@@ -181,7 +181,7 @@ cdef class DeleteConsumerGroups(Request):
 
 
 cdef class ListConsumerGroupOffsets(Request):
-    """To list a group's offsets: its name, and a list of TopicPartition, or None for all."""
+    """List a group's offsets: its name, and a list of TopicPartition, or None for all."""
 
     cdef rd_kafka_ListConsumerGroupOffsets_t *_offsets
 
@@ -211,7 +211,7 @@ cdef class ListConsumerGroupOffsets(Request):
 
 
 cdef class AlterConsumerGroupOffsets(Request):
-    """To set a group's offsets: its name, and a list of TopicPartition."""
+    """Set a group's offsets: its name, and a list of TopicPartition."""
 
     cdef rd_kafka_AlterConsumerGroupOffsets_t *_offsets
 
@@ -239,7 +239,7 @@ cdef class AlterConsumerGroupOffsets(Request):
 
 
 cdef class DeleteConsumerGroupOffsets(Request):
-    """To make a group forget offsets: its name, and a list of TopicPartition."""
+    """Delete a group's offsets: its name, and a list of TopicPartition."""
 
     cdef rd_kafka_DeleteConsumerGroupOffsets_t *_offsets
 

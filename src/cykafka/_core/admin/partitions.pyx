@@ -43,7 +43,7 @@ from cykafka._core.model.offset import DeletedRecords, ListOffsetsResultInfo
 
 
 cdef class ListOffsets(Request):
-    """To look up offsets: a list of TopicPartition whose offset is the OffsetSpec's value."""
+    """Look up offsets: a list of TopicPartition whose offset is the OffsetSpec's value."""
 
     cdef rd_kafka_topic_partition_list_t *_partitions
 
@@ -71,7 +71,7 @@ cdef class ListOffsets(Request):
             if rktpar.err:
                 outcome = error_from(rktpar.err, NULL)
             elif rktpar.offset == RD_KAFKA_OFFSET_INVALID:
-                # librdkafka leaves out what a broker does not answer whose connection breaks.
+                # If a broker's connection breaks, librdkafka omits its partitions from the result.
                 outcome = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No answer from the leader")
             else:
                 outcome = ListOffsetsResultInfo(
@@ -82,7 +82,7 @@ cdef class ListOffsets(Request):
 
 
 cdef class DeleteRecords(Request):
-    """To delete the records before an offset: a list of TopicPartition."""
+    """Delete the records before an offset: a list of TopicPartition."""
 
     cdef rd_kafka_DeleteRecords_t *_records
 
@@ -115,7 +115,7 @@ cdef class DeleteRecords(Request):
 
 
 cdef class ElectLeaders(Request):
-    """To elect leaders: an ElectionType's value, and a list of TopicPartition, or None for all."""
+    """Elect leaders: an ElectionType's value, and a list of TopicPartition, or None for all."""
 
     cdef rd_kafka_ElectLeaders_t *_election
 

@@ -27,10 +27,10 @@ ctypedef struct options_t:
 
 cdef class Request:
     cdef rd_kafka_admin_op_t _op
-    # librdkafka's objects, which the request owns; librdkafka copies them when it gets them.
+    # librdkafka's objects, which the request owns; submit() makes librdkafka copy them.
     cdef void **_objects
     cdef size_t _cnt
-    # A Future, or a dict of them.
+    # A Future or a dict of futures.
     cdef object _futures
 
     cdef int reserve(self, Py_ssize_t cnt) except -1

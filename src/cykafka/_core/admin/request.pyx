@@ -1,4 +1,4 @@
-"""What an administrative request is: librdkafka's objects, its options, and its futures."""
+"""The base of administrative requests: librdkafka's objects, options and futures."""
 from concurrent.futures import Future, InvalidStateError
 
 from libc.limits cimport INT_MAX, INT_MIN
@@ -47,15 +47,15 @@ from cykafka._core.model import ConsumerGroupTopicPartitions, Node
 
 cdef enum:
     UNSET = INT_MIN
-    # Kafka's strings carry their length in 16 bits, and librdkafka does not look.
+    # The length of Kafka's strings has 16 bits, and librdkafka does not check it.
     MAX_TEXT = 32767
 
 
 cdef class Request:
-    """What is asked of the cluster, and the futures that wait for the answer.
+    """A request to the cluster, and the futures that wait for the answer.
 
-    A subclass makes librdkafka's objects in __cinit__, frees them in __dealloc__, and knows how to
-    hand them over and how to read the answer.
+    A subclass makes librdkafka's objects in __cinit__, frees them in __dealloc__, submits them and
+    decodes the answer.
     """
 
     def __dealloc__(self):
@@ -73,17 +73,17 @@ cdef class Request:
 
     cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
                      rd_kafka_queue_t *results) noexcept nogil:
-        """Hand it to librdkafka, which copies it."""
+        """Hand the request to librdkafka, which copies it."""
 
     cdef object decode(self, rd_kafka_event_t *event):
-        """What a lone future gets; or, for a dict of futures, a dict of what each gets.
+        """The result of a single future; or for a dict of futures a dict of their results.
 
-        A KafkaError there becomes the future's exception.
+        A KafkaError becomes the future's exception.
         """
         raise NotImplementedError
 
     cdef int settle(self, outcome) except -1:
-        """Give every future its outcome; an exception (or KafkaError) is everybody's."""
+        """Set the outcome of every future; an exception (or KafkaError) is the outcome of all."""
         if isinstance(self._futures, Future):
             _settle(self._futures, outcome)
             return 0
@@ -95,13 +95,13 @@ cdef class Request:
                 _settle(future, outcome[key])
             else:
                 _settle(future, KafkaError(<int>RD_KAFKA_RESP_ERR__BAD_MSG,
-                                           f"The cluster's answer says nothing of {key!r}"))
+                                           f"The cluster's answer does not contain {key!r}"))
         return 0
 
 
 cdef int _settle(future, outcome) except -1:
-    # The future's callbacks run in here. An exception of theirs must not keep the other futures
-    # from their outcomes. Only Ctrl-C can come before the future is done: retry then.
+    # The future's callbacks run here. An exception of theirs must not prevent the outcomes of the
+    # other futures. Only Ctrl-C can come before the future is done: then retry.
     for _ in range(3):
         try:
             if isinstance(outcome, KafkaError):
@@ -111,7 +111,7 @@ cdef int _settle(future, outcome) except -1:
             else:
                 future.set_result(outcome)
         except InvalidStateError:
-            return 0  # somebody else has set it
+            return 0  # other code has set the outcome
         except BaseException as exception:
             write_unraisable(exception, future)
         if future.done():
@@ -122,7 +122,7 @@ cdef int _settle(future, outcome) except -1:
 # -- options
 
 cdef int choose_options(options_t *chosen, dict options) except -1:
-    """Check the options and write them down where librdkafka's are made without Python."""
+    """Check the options and store them, so that new_options() needs no Python."""
     chosen.request_timeout = _milliseconds(options, "request_timeout", 0)
     chosen.operation_timeout = _milliseconds(options, "operation_timeout", -1)
     chosen.validate_only = _number(options, "validate_only")
@@ -158,7 +158,7 @@ cdef Py_ssize_t _numbers(int *chosen, dict options, str name) except -1:
     cdef Py_ssize_t i
     numbers = options.pop(name, None) or ()
     if len(numbers) > MAX_CHOICES:
-        raise ValueError(f"{name}: expected at most {MAX_CHOICES} of them")
+        raise ValueError(f"{name}: expected at most {MAX_CHOICES} items")
     for i, number in enumerate(numbers):
         chosen[i] = <int>int_argument(number, name, 0, INT_MAX)
     return len(numbers)
@@ -167,7 +167,7 @@ cdef Py_ssize_t _numbers(int *chosen, dict options, str name) except -1:
 cdef rd_kafka_AdminOptions_t *new_options(
         rd_kafka_t *rk, rd_kafka_admin_op_t op, const options_t *chosen, void *opaque,
         char *errstr, size_t errstr_size) noexcept nogil:
-    """librdkafka's options, or NULL and why not."""
+    """librdkafka's options; NULL on an error, whose text is in errstr."""
     cdef rd_kafka_AdminOptions_t *made = rd_kafka_AdminOptions_new(rk, op)
     cdef rd_kafka_error_t *error = NULL
     cdef rd_kafka_resp_err_t err = <rd_kafka_resp_err_t>0
@@ -210,7 +210,7 @@ cdef rd_kafka_AdminOptions_t *new_options(
     return NULL
 
 
-# -- what the requests share
+# -- functions for all requests
 
 cdef const char *c_text(object text, str argument) except NULL:
     """The UTF-8 form of a text for Kafka, which lives as long as the str."""
@@ -219,11 +219,11 @@ cdef const char *c_text(object text, str argument) except NULL:
     if not isinstance(text, str):
         raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
     encoded = utf8(text, &size, argument)
-    # The text is not quoted: it may be a password.
+    # Do not quote the text: it may be a password.
     if "\0" in text:
         raise ValueError(f"{argument}: it has a NUL character at {text.index(chr(0))}")
     if size > MAX_TEXT:
-        raise ValueError(f"{argument}: it has {size} bytes, more than the {MAX_TEXT} of a string "
+        raise ValueError(f"{argument}: it has {size} bytes, the limit is {MAX_TEXT} for a string "
                          "in Kafka's protocol")
     return encoded
 
@@ -233,17 +233,17 @@ cdef object text_or_none(const char *text):
 
 
 cdef object outcome_of(const rd_kafka_error_t *error, object result):
-    """The result, or the KafkaError that came instead, of which librdkafka stays the owner."""
+    """The result, or the KafkaError of `error`, which librdkafka still owns."""
     if error is NULL or not rd_kafka_error_code(error):
         return result
-    # Of the text of some errors librdkafka takes a byte too many out of its buffer.
+    # The text of some errors has a byte too many from librdkafka's buffer.
     words = rd_kafka_error_string(error).decode("utf-8", "replace").rstrip("\x00\x01")
     return KafkaError(<int>rd_kafka_error_code(error), words,
                       rd_kafka_error_is_fatal(error) != 0)
 
 
 cdef object node_from(const rd_kafka_Node_t *node):
-    """A copy; None for NULL, as for a partition without a leader."""
+    """A copy of a node; None for NULL, such as the leader of a partition without one."""
     if node is NULL:
         return None
     return Node(rd_kafka_Node_id(node), text_or_none(rd_kafka_Node_host(node)),
@@ -256,7 +256,7 @@ cdef list nodes_from(const rd_kafka_Node_t **nodes, size_t cnt):
 
 
 cdef object operations_from(const rd_kafka_AclOperation_t *operations, size_t cnt):
-    """Numbers; None if they were not asked for."""
+    """The operations' numbers; None if they were not requested."""
     cdef size_t i
     if operations is NULL:
         return None

@@ -1,4 +1,4 @@
-"""Requests about topics: to create, delete, extend and describe them."""
+"""Requests that create, delete, extend and describe topics."""
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t
 from libc.stdlib cimport free, malloc
 
@@ -78,7 +78,7 @@ ctypedef rd_kafka_resp_err_t (*assign_t)(void *, int32_t, int32_t *, size_t, cha
 
 
 cdef class CreateTopics(Request):
-    """To create topics: a list of NewTopic."""
+    """Create topics: a list of NewTopic."""
 
     def __cinit__(self, new_topics):
         cdef rd_kafka_NewTopic_t *c_topic
@@ -108,7 +108,7 @@ cdef class CreateTopics(Request):
                 _assign(c_topic, <assign_t>rd_kafka_NewTopic_set_replica_assignment, assignment,
                         new_topic)
             for name, value in (new_topic.config or {}).items():
-                # Numbers and the like are welcome: confluent_kafka takes them by their str().
+                # Convert numbers and other types by str(), as confluent_kafka does.
                 if value is None:
                     raise TypeError(f"config: expected a str for {name!r}, got None")
                 value = str(value)
@@ -133,7 +133,7 @@ cdef class CreateTopics(Request):
 
 
 cdef class DeleteTopics(Request):
-    """To delete topics: a list of names."""
+    """Delete topics: a list of names."""
 
     def __cinit__(self, topics):
         self._op = RD_KAFKA_ADMIN_OP_DELETETOPICS
@@ -159,7 +159,7 @@ cdef class DeleteTopics(Request):
 
 
 cdef class CreatePartitions(Request):
-    """To give topics more partitions: a list of NewPartitions."""
+    """Add partitions to topics: a list of NewPartitions."""
 
     def __cinit__(self, new_partitions):
         cdef rd_kafka_NewPartitions_t *c_partitions
@@ -171,7 +171,7 @@ cdef class CreatePartitions(Request):
             assignment = _checked_assignment(wanted)
             c_partitions = rd_kafka_NewPartitions_new(
                 c_text(topic, "new_partitions: topic"),
-                # Negative ones become huge: out of librdkafka's range as well.
+                # A negative number becomes a huge one, which librdkafka refuses, too.
                 <size_t>int_argument(wanted.new_total_count, "new_total_count", INT32_MIN,
                                      INT32_MAX),
                 errstr, sizeof(errstr))
@@ -203,7 +203,7 @@ cdef class CreatePartitions(Request):
 
 
 cdef class DescribeTopics(Request):
-    """To describe topics: a list of names."""
+    """Describe topics: a list of names."""
 
     cdef rd_kafka_TopicCollection_t *_topics
 

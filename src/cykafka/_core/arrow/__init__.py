@@ -1,1 +1,1 @@
-"""Arrow data in and out, by the C data interface."""
+"""Reading and writing Arrow data by the C data interface."""

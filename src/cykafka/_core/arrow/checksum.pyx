@@ -1,4 +1,4 @@
-"""checksum(): whether two runs of a task of Spark's had the same records."""
+"""checksum(): detects whether two runs of a Spark task had the same records."""
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
@@ -8,26 +8,26 @@ from cykafka._core.clib.csrc cimport ck_checksum, ck_checksum_t, ck_headers_t
 
 def checksum(data, *, value="value", key=None, topic=None, partition=None, headers=None,
              timestamp=None):
-    """A sum over the rows of Arrow data, whatever their order, and the bytes of keys and values.
+    """Return a checksum of the rows of Arrow data, in any order, and the bytes of keys and values.
 
     Parameters
     ----------
     data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
         A table.
     value, key, topic, partition, headers, timestamp : str or None
-        Its columns, as for :meth:`Producer.publish_arrow`; None: not looked at.
+        The table's columns, as for :meth:`Producer.publish_arrow`; None ignores one.
 
     Returns
     -------
     tuple of (int, int)
-        The sum is below 2**64; sums of parts are added modulo that.
+        The sum is below 2**64. Add the sums of parts modulo 2**64.
 
     Raises
     ------
     TypeError
-        Data that is not Arrow's, or a column of another type.
+        The data is not Arrow data, or a column has the wrong type.
     ValueError
-        No such column.
+        A column does not exist.
     """
     cdef ck_checksum_t records
     cdef ck_headers_t c_headers

@@ -1,7 +1,7 @@
-"""Consumed records as Arrow arrays: the base class that gives MessageBatch Arrow's PyCapsule
+"""Consumed records as Arrow arrays: the base class of MessageBatch for Arrow's PyCapsule
 interface.
 
-The columns are those of Spark's Kafka source, so that Spark takes an array unchanged. They are
+The columns are those of Spark's Kafka source, so that Spark uses an array unchanged. They are
 copied, without the GIL, into memory that C frees. The copy therefore needs neither the batch, nor
 the consumer, nor a thread with the GIL.
 """
@@ -27,7 +27,7 @@ from cykafka._core.common.arguments cimport plain_str
 
 _NAMES = {ck_arrow_name(<ck_arrow_name_t>i).decode(): i for i in range(CK_ARROW_NAME__CNT)}
 
-# All but the headers, which come last.
+# All columns except the headers, which come last.
 cdef ck_arrow_name_t _DEFAULT[CK_ARROW_HEADERS]
 cdef size_t _i
 for _i in range(CK_ARROW_HEADERS):
@@ -45,7 +45,7 @@ cdef class ArrowExport:
     def __arrow_c_schema__(self):
         """The type of the arrays, as a capsule of Arrow's PyCapsule interface.
 
-        It is that of Spark's Kafka source: a struct of ``key: binary``, ``value: binary``,
+        It is the type of Spark's Kafka source: a struct of ``key: binary``, ``value: binary``,
         ``topic: string``, ``partition: int32``, ``offset: int64``, ``timestamp: timestamp[us,
         tz=UTC]`` and ``timestampType: int32`` (-1: none, 0: the producer's, 1: the broker's), all
         of them nullable. :meth:`select` returns other columns, among them the headers.
@@ -53,14 +53,14 @@ cdef class ArrowExport:
         return _schema(_DEFAULT, CK_ARROW_HEADERS)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """A copy of the records as one Arrow array: the capsules of its type and of itself.
+        """Copy the records into one Arrow array: the capsules of its type and of the array.
 
-        ``pyarrow.record_batch(batch)`` and ``polars.DataFrame(batch)`` call it.
+        ``pyarrow.record_batch(batch)`` and ``polars.DataFrame(batch)`` call this.
 
         Parameters
         ----------
         requested_schema : capsule, optional
-            Not heeded: the array is of the type that it has.
+            Ignored: the array keeps its own type.
 
         Returns
         -------
@@ -76,10 +76,10 @@ cdef class ArrowExport:
         return _array(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """A copy of the records as a stream of Arrow arrays: a single one, unless a column would
+        """Copy the records into a stream of Arrow arrays: a single array, unless a column would
         hold more than 2 GiB.
 
-        ``pyarrow.table(batch)``, nanoarrow and DuckDB call it.
+        ``pyarrow.table(batch)``, nanoarrow and DuckDB call this.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ cdef class ArrowExport:
         return _stream(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
 
     def select(self, *columns):
-        """Some of the columns, in this order, for a reader of Arrow data.
+        """Select columns, in this order, for a reader of Arrow data.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ cdef class ArrowExport:
         Raises
         ------
         ValueError
-            There is no such column, or it is named twice.
+            A column does not exist, or is named twice.
 
         Examples
         --------
@@ -129,7 +129,8 @@ cdef class ArrowExport:
                 raise TypeError(f"columns: expected str, got {type(name).__name__}")
             name = plain_str(name)
             if name not in _NAMES:
-                raise ValueError(f"columns: there is no column {name!r}, but {', '.join(_NAMES)}")
+                raise ValueError(f"columns: there is no column {name!r}; "
+                                 f"choose from {', '.join(_NAMES)}")
             if name in names:
                 raise ValueError(f"columns: {name!r} is named twice")
             names.append(name)
@@ -143,7 +144,7 @@ cdef class ArrowExport:
 cdef class ArrowColumns:
     """Some columns of a batch, for readers of Arrow data; comes from ``MessageBatch.select()``.
 
-    It holds the batch, and copies nothing before somebody reads it.
+    It keeps the batch, and copies the columns only when they are read.
     """
 
     def __init__(self):
@@ -172,7 +173,7 @@ cdef class ArrowColumns:
 
 
 def set_max_bytes(size_t size=CK_ARROW_MAX_BYTES):
-    """How many bytes a column may hold; tests make it small."""
+    """Set the most bytes of a column; tests make it small."""
     global _max_bytes
     _max_bytes = min(size, CK_ARROW_MAX_BYTES)
 
@@ -219,7 +220,7 @@ cdef tuple _array(ArrowExport batch, const ck_arrow_name_t *names, size_t names_
     except:
         free(array)
         raise
-    # Last, since all before it may run foreign code, which may release the batch.
+    # Last, because everything before may run foreign code, which may release the batch.
     rows = batch.arrow_rows(&start, &step, &cnt)
     ck_batch_ref(rows)
     with nogil:
@@ -260,13 +261,13 @@ cdef object _stream(ArrowExport batch, const ck_arrow_name_t *names, size_t name
         ck_batch_unref(rows)
     if error == EOVERFLOW:
         raise OverflowError(
-            f"a record alone is beyond the {most} bytes that an Arrow column holds")
+            f"a single record exceeds the {most} bytes of an Arrow column")
     if error:
         raise MemoryError("not enough memory for the records as Arrow arrays")
     return capsule
 
 
-# Capsules release what nobody has moved out of them.
+# A capsule releases its contents unless they were moved out.
 
 cdef void _destroy_schema(object capsule) noexcept:
     cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")

@@ -1,4 +1,4 @@
-"""ArrowData: columns of records from whatever speaks Arrow's PyCapsule interface."""
+"""ArrowData: columns of records from objects with Arrow's PyCapsule interface."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
@@ -48,18 +48,18 @@ _TIMES = "timestamp, or int64 in ms"
 _HEADERS = "list<struct<key: string, value: binary>>"
 
 
-# Not seen by the collector: what it refers to is bytes alone.
+# The collector does not track it, because it refers only to bytes.
 @cython.final
 @cython.no_gc
 cdef class ArrowData:
-    """All the data of one object: a table in chunks, or an array in chunks.
+    """The data of an object: a table in chunks, or an array in chunks.
 
     It owns the arrays and releases them when it is destroyed, so a reader of its columns must keep
-    it. The columns' memory belongs to the producer of the data, who must not change it.
+    it. The columns' memory belongs to the producer of the data, which must not change it.
     """
 
     def __cinit__(self, data, str argument="data"):
-        # A stream first: data with both interfaces may not fit into one array.
+        # Try a stream first: data with both interfaces may not fit into one array.
         self._kept = []
         give = getattr(data, "__arrow_c_stream__", None)
         if give is not None:
@@ -74,7 +74,7 @@ cdef class ArrowData:
 
     def __dealloc__(self):
         cdef size_t i
-        # Without the GIL, since the producer may wait for a thread of its own that wants it.
+        # Without the GIL: the producer may wait for one of its threads that needs the GIL.
         with nogil:
             for i in range(self.cnt):
                 if self._chunks[i].release is not NULL:
@@ -93,7 +93,7 @@ cdef class ArrowData:
         stream = given[0]
         given.release = NULL
         try:
-            # A producer may wait, or run Python code of its own, for which it takes the GIL.
+            # A producer may wait, or run its own Python code, for which it takes the GIL.
             with nogil:
                 code = stream.get_schema(&stream, &self._schema)
             if code:
@@ -133,7 +133,7 @@ cdef class ArrowData:
         return 0
 
     cdef int _reserve(self) except -1:
-        """A place for one more chunk, which is not live."""
+        """Make room for one more chunk, which is not live yet."""
         cdef ArrowArray *grown
         if self.cnt == self._room:
             grown = <ArrowArray *>realloc(
@@ -146,7 +146,7 @@ cdef class ArrowData:
         return 0
 
     cdef int _check(self, str argument) except -1:
-        """Check the whole: every chunk matches the schema, and no row of a table is null."""
+        """Check that every chunk matches the schema and that no row of a table is null."""
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -164,13 +164,13 @@ cdef class ArrowData:
                 row = ck_arrow_first_null(&view)
                 if row >= 0:
                     raise ValueError(
-                        f"{argument}: row {self.length + row} is null as a whole, which no record "
-                        "can be; filter such rows out, or make them rows of nulls")
+                        f"{argument}: row {self.length + row} is null as a whole, so it is not a "
+                        "record; filter such rows out, or replace them by rows of nulls")
             self.length += view.length
         return 0
 
     cdef bint is_table(self):
-        """Whether there are columns by name."""
+        """Whether the data has named columns."""
         return self._schema.format[0] == b"+" and self._schema.format[1] == b"s"
 
     cdef size_t rows(self, size_t chunk):
@@ -178,7 +178,7 @@ cdef class ArrowData:
 
     cdef int _view(self, size_t chunk, object name, str argument,
                    ck_arrow_view_t *view) except -1:
-        """A column of a table, or all of the data for None. Without chunks: only the type."""
+        """View a column of a table, or for None all of the data. Without chunks: only the type."""
         cdef ck_arrow_view_t whole
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -230,16 +230,16 @@ cdef class ArrowData:
             raise TypeError(f"{argument}: {where} is of Arrow's type "
                             f"{_type_name(view.schema, 0)}; cast it to {wanted}")
         if result == CK_ARROW_BROKEN:
-            raise ValueError(f"{argument}: {where} is no valid Arrow array: "
+            raise ValueError(f"{argument}: {where} is not a valid Arrow array: "
                              f"{problem.text.decode()}")
         raise ValueError(f"{argument}: in row {row + problem.row} of {where} "
                          f"{problem.text.decode()}")
 
     cdef int column(self, size_t chunk, object name, str argument,
                     ck_column_t *column) except -1:
-        """The byte strings of a chunk's column; name None: of the array itself.
+        """Read the byte strings of a chunk's column, or for name None of the array itself.
 
-        Without chunks only the type is looked at, here and in the others; chunk is 0 then.
+        Without chunks this checks only the type, as numbers() and headers() do; chunk is then 0.
         """
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
@@ -252,7 +252,7 @@ cdef class ArrowData:
 
     cdef int numbers(self, size_t chunk, object name, str argument, bint times,
                      ck_numbers_t *numbers) except -1:
-        """The integers (if times, also timestamps) of a chunk's column. Set numbers.missing."""
+        """Read the integers (with times, also timestamps) of a chunk. numbers.missing is set."""
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -270,7 +270,7 @@ cdef class ArrowData:
 
     cdef int headers(self, size_t chunk, object name, str argument,
                      ck_headers_t *headers) except -1:
-        """The headers of a chunk's records."""
+        """Read the headers of a chunk's records."""
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -302,7 +302,7 @@ cdef class ArrowData:
 
     cdef int whole_numbers(self, object name, str argument, bint times,
                            ck_numbers_t *numbers) except -1:
-        """numbers.missing must be set."""
+        """As numbers(), for all chunks."""
         cdef ck_numbers_t part
         cdef int64_t *into
         cdef size_t i, j
@@ -358,7 +358,7 @@ cdef class ArrowData:
         return 0
 
     cdef void *_block(self, size_t cnt, size_t size) except NULL:
-        """Memory for cnt things of a size, as long as this object lives."""
+        """Memory for cnt items of a size, which lives as long as this object."""
         cdef bytes block
         if cnt > SIZE_MAX // 4 // size:
             raise MemoryError
@@ -366,7 +366,7 @@ cdef class ArrowData:
         self._kept.append(block)
         return PyBytes_AS_STRING(block)
 
-    # What tests and the curious see of it.
+    # Methods for tests.
 
     def read_column(self, name=None):
         """The byte strings of a column, or of the array itself: a list of bytes or None."""
@@ -399,7 +399,7 @@ cdef class ArrowData:
 
 
 cdef bint is_arrow(object data) except -1:
-    """Whether an object speaks Arrow's PyCapsule interface, as far as its class tells."""
+    """Whether the class of an object has Arrow's PyCapsule interface."""
     cdef object cls = type(data)
     return hasattr(cls, "__arrow_c_stream__") or hasattr(cls, "__arrow_c_array__")
 
@@ -409,7 +409,7 @@ cdef ArrowData arrow_data(object data, str argument):
 
 
 cdef void *_pointer(object capsule, const char *name, str argument) except NULL:
-    # A capsule's destructor releases what was not moved out of it.
+    # A capsule's destructor releases its contents unless they were moved out.
     if not PyCapsule_IsValid(capsule, name):
         raise TypeError(f"{argument}: expected a capsule named {name.decode()}, "
                         f"got {capsule!r:.100}")
@@ -433,7 +433,7 @@ cdef int _raise_stream(ArrowArrayStream *stream, int code, str argument) except 
 
 
 cdef void _set_wide(ck_numbers_t *numbers, const int64_t *wide) noexcept:
-    """Numbers of 64 bits in memory of ours, nulls replaced."""
+    """Describe 64-bit numbers in our own memory, without nulls."""
     cdef int64_t missing = numbers.missing
     memset(numbers, 0, sizeof(ck_numbers_t))
     numbers.missing = missing
@@ -475,7 +475,7 @@ cdef str _name(const ArrowSchema *schema):
 
 
 cdef str _type_name(const ArrowSchema *schema, int depth):
-    """A type in words; depth keeps a schema in bounds that contains itself."""
+    """The name of a type; depth limits a schema that contains itself."""
     cdef int64_t i
     if schema is NULL or schema.format is NULL or depth > 4:
         return "..."

@@ -1,1 +1,1 @@
-"""What is declared in C: librdkafka, csrc. The only files that say `cdef extern`."""
+"""Declarations of librdkafka, csrc and CPython. Only these files use `cdef extern`."""

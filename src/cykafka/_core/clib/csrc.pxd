@@ -1,4 +1,4 @@
-# The parts of csrc's headers that we use; the headers say who owns what and which thread may call.
+# The parts of csrc's headers that we use; the headers state ownership and threads.
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -558,7 +558,7 @@ cdef extern from "ck_arrow.h" nogil:
                         const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
                         ArrowArrayStream *out)
 
-# CPython's own, where Cython brings no declaration.
+# CPython's functions that Cython does not declare.
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *op)
     void PyObject_GC_Track(object op)

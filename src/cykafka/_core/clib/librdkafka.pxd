@@ -348,7 +348,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                            void *rkt_opaque, void *msg_opaque)
 
 
-# <librdkafka/rdkafka_mock.h>, which upstream calls experimental. Any thread may call any of these;
+# <librdkafka/rdkafka_mock.h>, which upstream calls experimental. Any thread may call each of them;
 # most wait for the cluster's own thread.
 cdef extern from "<librdkafka/rdkafka_mock.h>" nogil:
     ctypedef struct rd_kafka_mock_cluster_t

@@ -1,4 +1,4 @@
-# The Admin API of <librdkafka/rdkafka.h>, in the header's order; see _librdkafka.pxd. Results and
+# The Admin API of <librdkafka/rdkafka.h>, in the header's order; see librdkafka.pxd. Results and
 # descriptions live as long as their event.
 from libc.stdint cimport int32_t, int64_t, uint16_t
 
@@ -12,7 +12,7 @@ from cykafka._core.clib.librdkafka cimport (
 )
 
 cdef extern from "<librdkafka/rdkafka.h>" nogil:
-    # -- values that several requests use
+    # -- values of several requests
     ctypedef struct rd_kafka_Uuid_t
     int64_t rd_kafka_Uuid_least_significant_bits(const rd_kafka_Uuid_t *uuid)
     int64_t rd_kafka_Uuid_most_significant_bits(const rd_kafka_Uuid_t *uuid)
@@ -70,7 +70,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     void *rd_kafka_event_opaque(rd_kafka_event_t *rkev)
     rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
 
-    # -- results that several requests have
+    # -- results of several requests
     ctypedef struct rd_kafka_topic_result_t
     rd_kafka_resp_err_t rd_kafka_topic_result_error(const rd_kafka_topic_result_t *topicres)
     const char *rd_kafka_topic_result_error_string(const rd_kafka_topic_result_t *topicres)

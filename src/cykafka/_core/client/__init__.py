@@ -1,1 +1,1 @@
-"""A client's life, its callbacks, its tokens and its questions to the cluster."""
+"""A client's life, its callbacks, its tokens and its metadata requests."""

@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t
 from cykafka._core.client.handle cimport Handle
 
 cdef class Watch:
-    # Not the watch's own: the handle holds it.
+    # A weak reference: the handle owns the watch.
     cdef object _handle
     cdef object _lock
     cdef dict _awaiting

@@ -1,8 +1,8 @@
-"""Watch: asyncio's loops serve a handle while somebody awaits something of it, without a thread.
+"""Watch: asyncio's loops serve a handle while coroutines await its results, without a thread.
 
 librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and
-a loop that reads the pipe serves the queue. A queue has one such pipe: with several loops, one of
-them serves, and the others hear of what they await by call_soon_threadsafe().
+a loop that reads the pipe serves the queue. A queue has one such pipe. With several loops, one
+serves, and the others learn of their results by call_soon_threadsafe().
 """
 import os
 import threading
@@ -22,10 +22,10 @@ from cykafka._core.common.arguments cimport NOW
 from cykafka._core.common.errors import ClosedError
 
 
-# Uncleared by the collector, like the handle, which ends it. The loop and _awaiting are not.
+# The collector does not clear a watch, nor the handle that ends it, but the loop and _awaiting.
 @cython.no_gc_clear
 cdef class Watch:
-    """The loops that await something of one handle."""
+    """The loops in which coroutines await results of one handle."""
 
     def __cinit__(self):
         self._read = -1
@@ -37,7 +37,7 @@ cdef class Watch:
         _close(self._write)
 
     def add(self, loop):
-        """Serve the handle while this loop awaits; called in the loop's thread, as `remove`."""
+        """Serve the handle while this loop awaits; call it (and `remove`) in the loop's thread."""
         if self._generation != ck_runtime_generation:
             return
         with self._lock:
@@ -47,7 +47,7 @@ cdef class Watch:
             if self._loop is not None and self._loop.is_closed():
                 self._loop = None
             elif self._loop is not None and not self._loop.is_running():
-                self.stop(self._loop)  # it was left with awaits that are not over
+                self.stop(self._loop)  # it stopped running with unfinished awaits
             if self._loop is None:
                 self.start(loop)
 
@@ -69,11 +69,11 @@ cdef class Watch:
             self._hand_on()
 
     def _hand_on(self):
-        # To all: who runs takes over first, and one that does not run now may do so later.
+        # Call all loops: the first that runs takes over; the others may run later.
         for other in list(self._awaiting):
             try:
                 other.call_soon_threadsafe(self._take_over, other)
-            except RuntimeError:  # closed: nobody awaits there any more
+            except RuntimeError:  # the loop is closed: it has no awaits any more
                 self._awaiting.pop(other, None)
 
     def _take_over(self, loop):
@@ -91,11 +91,11 @@ cdef class Watch:
             os.set_blocking(self._write, False)
         loop.add_reader(self._read, self._readable, loop)
         if self._over or handle._open_in != ck_runtime_generation:
-            loop.remove_reader(self._read)  # closed by what ran meanwhile
+            loop.remove_reader(self._read)  # other code has closed the handle meanwhile
             return 0
         self._loop = loop
         rd_kafka_queue_io_event_enable(handle._wait_queue, self._write, b"1", 1)
-        # What is in the queue already writes nothing.
+        # Entries that are already in the queue do not write to the pipe.
         loop.call_soon(self._readable, loop)
         return 0
 
@@ -109,7 +109,7 @@ cdef class Watch:
         return 0
 
     def end(self):
-        """The handle is about to be destroyed: by any thread."""
+        """End the watch before the handle is destroyed. Any thread may call it."""
         cdef Handle handle = self._handle()
         with self._lock:
             self._over = True
@@ -123,12 +123,12 @@ cdef class Watch:
             try:
                 loop.call_soon_threadsafe(self._unread, loop)
             except RuntimeError:
-                # Otherwise a signal handler that ran in the call has raised it.
+                # With an open loop, a signal handler has raised it.
                 if not loop.is_closed():
                     raise
 
     def _unread(self, loop):
-        # The pipe is closed with the watch, which this call has kept until now.
+        # This call keeps the watch alive; when the watch is freed, it closes the pipe.
         loop.remove_reader(self._read)
 
     def _readable(self, loop):
@@ -137,7 +137,7 @@ cdef class Watch:
         if handle is None:
             loop.remove_reader(self._read)
             return
-        # One that has handed on may have this call left over, and must not touch the other's.
+        # A loop that no longer serves may still have this call. It must not read the other's pipe.
         if loop is not self._loop:
             return
         try:
@@ -148,17 +148,17 @@ cdef class Watch:
         try:
             rk = handle.enter()
         except ClosedError:
-            return  # its closer serves
+            return  # the closing thread serves
         with nogil:
-            # While another thread serves, it also runs the callbacks; so reports keep their order.
+            # While another thread serves, it also runs the callbacks, so reports keep their order.
             ck_callback_serve(rk, handle._events, NULL, 0, NULL)
         handle.leave()
         try:
             handle.dispatch(NOW)
         except:
-            loop.call_soon(self._readable, loop)  # for what it has left over
+            loop.call_soon(self._readable, loop)  # for the remaining events
             raise
-        # A callback may have closed the handle, and an event ends a look at the queue early.
+        # A callback may have closed the handle. An event may have ended the serving early.
         if handle._open_in == ck_runtime_generation and rd_kafka_queue_length(handle._wait_queue):
             loop.call_soon(self._readable, loop)
 
@@ -172,7 +172,7 @@ cdef void _close(int fd) noexcept:
 
 
 cdef Watch watch_of(Handle handle):
-    """The handle's watch, made when it is first wanted."""
+    """The handle's watch; the first call makes it."""
     cdef Watch watch
     if handle._watch is None:
         watch = Watch.__new__(Watch)

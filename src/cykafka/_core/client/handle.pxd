@@ -20,12 +20,12 @@ from cykafka._core.client.oauth cimport TokenSource
 cdef class Handle
 
 cdef class Role:
-    # Whether close() was called inside of a counted call of the same thread: the client closes
+    # Whether close() was called inside a counted call of the same thread: the client closes
     # after that call.
     cdef bint closes_later
     # The argument of that close().
     cdef object close_timeout
-    # The threads inside a counted call that runs Python code, and how deep.
+    # The threads inside a counted call that runs Python code, each with its depth.
     cdef dict _inside
 
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept
@@ -62,17 +62,17 @@ cdef class Handle:
     cdef object _raised
     # Whether destroy() has begun: then the thread that closes cannot use the rd_kafka_t either.
     cdef bint _destroying
-    # How often a close() has stopped the handle's calls, even if it gave up then.
+    # How often a close() has stopped the handle's calls, including closes that gave up.
     cdef int64_t _stops
     # error_cb, throttle_cb, stats_cb and logger, each a callable (or a logger) or None.
     cdef dict _callbacks
     cdef bint _has_callbacks
-    # What this kind of client adds.
+    # The part of this kind of client.
     cdef Role _role
     # confluent_kafka's text for such a client when it is closed or was never opened.
     cdef str _closed_words
     cdef TokenSource _tokens
-    # What serves the handle from asyncio's loops, see event_loop; made when it is first wanted.
+    # The Watch by which asyncio's loops serve the handle; None before the first await.
     cdef object _watch
 
     cdef int check_new(self) except -1

@@ -1,15 +1,15 @@
-"""Handle: the life of an rd_kafka_t, its callbacks, and what every client asks the brokers.
+"""Handle: the life of an rd_kafka_t, its callbacks, and the requests of every client.
 
-A handle is new, open, closing or closed. Every call that lets go of the GIL while it uses the
+A handle is new, open, closing or closed. Every call that releases the GIL while it uses the
 rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
 awaits those in flight, and only then destroys. Python callbacks run outside of counted calls
 (except rebalance callbacks, see consume/membership), so a callback may close its own handle.
 
-What one kind of client adds to that is its Role: events of its own, and what it gives back before
+Each kind of client has a Role: it handles the events of that kind, and releases resources before
 the rd_kafka_t is destroyed.
 
-The garbage collector clears neither a handle nor a role: Python's callables are in dicts and lists
-of theirs, where it breaks every cycle. So a handle finds its parts until it is freed.
+The garbage collector clears neither a handle nor a role. Python's callables are in their dicts and
+lists, where it breaks every cycle. So a handle has its parts until it is freed.
 """
 import atexit
 import logging
@@ -158,20 +158,21 @@ cdef enum:
     EXIT_WAIT_MS = 1000
 
 cdef enum:
-    # How often a client without an answer asks for metadata, ms.
+    # The interval of metadata requests while there is no answer, ms.
     ASK_AGAIN_MS = 100
 
-# syslog's levels, 0 to 7, in Python's.
+# The levels of Python's logging for syslog's levels 0 to 7.
 cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
                          logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
-# By id, for a subclass may compare and hash as it likes.
+# By id, because a subclass may override comparison and hash.
 _live = weakref.WeakValueDictionary()
 
 
 @public("cykafka")
 class ThrottleEvent:
-    """A broker slowed us down (quota): ``broker_name``, ``broker_id``, ``throttle_time`` (s)."""
+    """A broker has throttled the client (quota): ``broker_name``, ``broker_id`` and
+    ``throttle_time`` (s)."""
 
     def __init__(self, broker_name, broker_id, throttle_time):
         self.broker_name = broker_name
@@ -196,7 +197,7 @@ cdef object _logger_of(object logger):
 
 @cython.no_gc_clear
 cdef class Role:
-    """What one kind of client adds to its handle. The handle owns it; it does not refer back."""
+    """The part of one kind of client. The handle owns it; it has no reference to the handle."""
 
     def __cinit__(self, *args):
         self._inside = {}
@@ -213,15 +214,15 @@ cdef class Role:
         return 0
 
     cdef int64_t undelivered(self, Handle handle) noexcept:
-        """How many messages the client has not delivered yet."""
+        """The number of messages that the client has not delivered yet."""
         return 0
 
     cdef int release(self, Handle handle) except -1:
-        """Give back what must go before the rd_kafka_t. It may be called more than once."""
+        """Release resources before the rd_kafka_t is destroyed. May be called more than once."""
         return 0
 
     cdef int ended(self, Handle handle) except -1:
-        """The handle is closed, and its rd_kafka_t is destroyed or will be by a thread."""
+        """Called after the close: the rd_kafka_t is destroyed, or a thread will destroy it."""
         return 0
 
     # Counted calls during which Python code runs: callbacks of librdkafka, signal handlers.
@@ -244,7 +245,7 @@ cdef class Role:
         return 0
 
     cdef int after_call(self, Handle handle) except -1:
-        """What a call that served librdkafka has to see to once it is out again."""
+        """Finish a call that served librdkafka: close if it was requested, run callbacks."""
         if self.closes_later:
             self.closes_later = False
             if self.close_timeout is None:
@@ -259,7 +260,7 @@ cdef class Role:
 
 @cython.no_gc_clear
 cdef class Handle:
-    """What Producer, Consumer and AdminClient share."""
+    """The base of Producer, Consumer and AdminClient."""
 
     def __cinit__(self, *args, **kwargs):
         self._callbacks = {}
@@ -281,13 +282,13 @@ cdef class Handle:
         if self._ptr is NULL:
             _let_go(self._events)
             ck_bell_destroy(self._bell)
-        # A child's is its parent's, and may be locked.
+        # In a forked child the queue belongs to the parent, and may be locked.
         if self._generation in (0, ck_runtime_generation):
             ck_loans_destroy(self._loans)
 
     def __del__(self):
-        # Before the garbage collector clears anything. A weak reference may still resurrect the
-        # handle, which is closed then.
+        # Runs before the garbage collector clears anything. A weak reference may still resurrect
+        # the handle, which is then closed.
         if self._state != OPEN or self._generation != ck_runtime_generation:
             return
         if self.stop(-1):
@@ -305,17 +306,17 @@ cdef class Handle:
     # -- opening
 
     cdef int check_new(self) except -1:
-        """Call it first in every __init__, whose end completes the opening. Raises for a second
-        __init__, by another thread or by code of the configuration, which must not touch the state
-        of the first."""
+        """Call it first in every __init__; the end of __init__ completes the opening. Raises for a
+        second __init__, by another thread or by code of the configuration, which must not change
+        the state of the first."""
         if self._state != NEW or self._opening:
             raise RuntimeError(f"{_name(self)}: __init__ was called twice")
         self._opening = True
         return 0
 
     cdef rd_kafka_conf_t *new_conf(self, dict config) except NULL:
-        """A configuration with the callbacks of every client, for start(). Takes its own keys out
-        of the dict."""
+        """A configuration with the callbacks of every client, for start(). Removes their keys from
+        the dict."""
         cdef rd_kafka_conf_t *conf
         error_cb = take_callable(config, "error_cb")
         throttle_cb = take_callable(config, "throttle_cb")
@@ -327,7 +328,7 @@ cdef class Handle:
                           f"{__version__}-librdkafka-{rd_kafka_version_str().decode()}")
         if logger is not None:
             config["log.queue"] = True
-        if self._events is NULL:  # an __init__ that raised may have left one
+        if self._events is NULL:  # an earlier __init__ that raised may have made it
             self._events = ck_queue_new()
         if self._bell is NULL:
             self._bell = ck_bell_new()
@@ -344,7 +345,7 @@ cdef class Handle:
         conf = conf_from(config)
         # Nothing raises from here on: the configuration would leak.
         rd_kafka_conf_set_opaque(conf, self._events)
-        # librdkafka keeps its defaults for the others.
+        # Without one of these callbacks librdkafka keeps its default.
         if error_cb is not None:
             rd_kafka_conf_set_error_cb(conf, ck_callback_error)
         if throttle_cb is not None:
@@ -376,10 +377,10 @@ cdef class Handle:
         # librdkafka cuts a long client.id anywhere, also in the middle of a character.
         self._label = rd_kafka_name(rk).decode("utf-8", "replace")
         if self._tokens is not None:
-            # The rd_kafka_t calls it, so it must last as long, whatever the collector clears.
+            # The rd_kafka_t calls it, so it must live as long, whatever the collector clears.
             Py_INCREF(self._tokens)
         self._generation = ck_runtime_generation
-        # All of this before the handle is open: from then on the interpreter's end may close it.
+        # Do all of this before the handle is open: then the interpreter's end may close it.
         self._wait_queue = self._role.wait_queue(rk)
         if self._callbacks["logger"] is not None:
             rd_kafka_set_log_queue(rk, NULL)
@@ -396,7 +397,7 @@ cdef class Handle:
                 self._tokens.wait()
             except:
                 if self.begin_close():
-                    # oauth_cb may still run, for any time.
+                    # Do not wait: oauth_cb may still run for any time.
                     self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL, ck_runtime_now_ms(),
                                  True)
                 raise
@@ -412,7 +413,8 @@ cdef class Handle:
         return self._ptr
 
     cdef void leave(self) noexcept:
-        # No Python here: the caller may hold what a close() on another thread has to see first.
+        # Run no Python here: the caller may have a message that a close() in another thread must
+        # see first.
         self._calls -= 1
         if self._calls == 0 and self._state == CLOSING:
             ck_bell_ring(self._bell)
@@ -431,8 +433,8 @@ cdef class Handle:
         return 0
 
     cdef int refuse(self, str words=None) except -1:
-        """Raise unless the handle is usable, as it is for the thread that closes it and runs its
-        callbacks."""
+        """Raise unless the handle is usable. It is also usable for the thread that closes it and
+        runs its callbacks."""
         cdef unsigned long me = PyThread_get_thread_ident()
         if exiting() and me not in (self._closer, _main_thread):
             raise SystemExit
@@ -452,11 +454,11 @@ cdef class Handle:
         return 0
 
     cdef int slice_ms(self, int64_t deadline) noexcept:
-        """How long the next wait may last, ms; -1: forever. 0 once the deadline is over."""
+        """The longest next wait, ms; -1: forever. 0 after the deadline."""
         cdef int64_t left = -1
         if deadline >= 0:
             left = max(deadline - ck_runtime_now_ms(), 0)
-        # Only the main thread ever sees a signal, so only it has to look.
+        # Only the main thread runs signal handlers, so only it needs slices.
         if PyThread_get_thread_ident() == _main_thread and (left < 0 or left > SLICE):
             return SLICE
         return int_ms(left)
@@ -490,7 +492,7 @@ cdef class Handle:
                     0, min(SLICE, deadline - ck_runtime_now_ms()))
                 taken = self._dispatching.acquire(True, wait / 1e3)
                 if self._generation != ck_runtime_generation:
-                    self.refuse()  # a signal handler has forked; the lock's owner is the parent's
+                    self.refuse()  # a signal handler has forked: the parent owns the lock
                 if not taken and wait == SLICE:
                     continue
             if not taken:
@@ -514,7 +516,7 @@ cdef class Handle:
                 self._dispatching.release()
             if self._events is NULL:
                 return 0
-            # Another thread may have pushed, found the lock taken and gone on.
+            # Another thread may have pushed an event and skipped the lock that we held.
             deadline = NOW
 
     cdef int run_callbacks(self) except -1:
@@ -523,7 +525,7 @@ cdef class Handle:
         # A callback may close the handle, and another thread may then free its events: see
         # destroy().
         while self._events is not NULL:
-            # Now, or Ctrl-C would hit the callback, and the report would be lost on it.
+            # Check now: a Ctrl-C in the callback would lose its report.
             PyErr_CheckSignals()
             event = ck_queue_pop(self._events)
             if event is NULL:
@@ -533,7 +535,7 @@ cdef class Handle:
             else:
                 self._role.serve(self, event)
             if self._generation != ck_runtime_generation:
-                self.refuse()  # the callback has forked: the rest is the parent's
+                self.refuse()  # the callback has forked: the other events belong to the parent
         return 0
 
     cdef int serve(self, ck_notice_t *notice) except -1:
@@ -567,14 +569,14 @@ cdef class Handle:
     cdef bint begin_close(self, int64_t deadline=-1) except -1:
         """Stop new calls and wait for those in flight. False if there is nothing left to close.
 
-        Raises _TIMED_OUT if that takes longer than the deadline; the handle is open again then,
-        but the calls it has woken are refused all the same.
+        Raises _TIMED_OUT after the deadline. The handle is then open again, but the calls that it
+        has woken raise ClosedError.
         """
         while True:
             if self._state in (NEW, CLOSED):
                 return False
             if self._generation != ck_runtime_generation:
-                # The parent's: nothing of it may be touched here, not even to free it.
+                # The handle belongs to the parent: do not use it here, nor free it.
                 self._state = CLOSED
                 return False
             if self._state == OPEN:
@@ -582,8 +584,7 @@ cdef class Handle:
                     raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, "
                                        "because it may wait for the thread that runs oauth_cb")
                 try:
-                    # Calls give way to a close. They get the time for that even if the deadline is
-                    # over.
+                    # Give the calls time to end, even if the deadline is over.
                     if self.stop(-1 if deadline < 0
                                  else max(deadline, ck_runtime_now_ms() + 2 * SLICE)):
                         if self._calls:
@@ -595,17 +596,17 @@ cdef class Handle:
                     raise
                 continue
             if PyThread_get_thread_ident() in (self._closer, self._dispatcher):
-                # A callback of that close(), or one it waits for.
+                # This is a callback of that close(), or a callback for which it waits.
                 return False
-            # In slices, since the event may stay unset if a signal handler raises in its set().
+            # In slices, because the event may stay unset if a signal handler raises in its set().
             wait = SLICE if deadline < 0 else max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             if not self._closed.wait(wait / 1e3) and wait < SLICE:
                 raise _not_closed(self, "another thread is still closing it")
 
     cdef int stop(self, int64_t deadline) except -1:
-        """Refuse new calls and wake those in flight until they have come back.
+        """Refuse new calls, and wake the calls in flight until all have left.
 
-        0 if another thread has begun to.
+        Returns 0 if another thread is already closing.
         """
         closed = threading.Event()  # Python code: another thread may run
         if self._state != OPEN:
@@ -616,19 +617,19 @@ cdef class Handle:
         self._stops += 1
         self._open_in = 0
         while self._calls and (deadline < 0 or ck_runtime_now_ms() < deadline):
-            # One waiting call eats a yield, and one that was about to wait misses it: again
-            # and again, until all have come back and been refused.
+            # One waiting call consumes a yield, and a call that was about to wait misses it. So
+            # repeat the yield until all calls have left.
             with nogil:
                 rd_kafka_queue_yield(self._wait_queue)
                 self._role.wake(self)
                 ck_bell_wait(self._bell, 5)
             PyErr_CheckSignals()
             if self._generation != ck_runtime_generation:
-                self.refuse()  # the signal handler has forked; the calls are the parent's
+                self.refuse()  # the signal handler has forked: the calls belong to the parent
         return 1
 
     cdef int abandon_close(self) except -1:
-        """Open again what begin_close() has stopped (Ctrl-C came before anything was lost)."""
+        """Open the handle again after begin_close() (Ctrl-C came before anything was lost)."""
         self._state = OPEN
         self._open_in = self._generation
         self._closed.set()
@@ -641,7 +642,7 @@ cdef class Handle:
         cdef bint done = False
         self._destroying = True
         try:
-            if self._generation == ck_runtime_generation:  # else other code has forked, in here
+            if self._generation == ck_runtime_generation:  # else code in this method has forked
                 try:
                     self._role.release(self)
                 finally:
@@ -649,7 +650,7 @@ cdef class Handle:
                         self.free(flags, closing, deadline, signals, &done)
         finally:
             self._state = CLOSED
-            # A signal handler may raise in any of these.
+            # A signal handler may raise in each of these calls.
             try:
                 self._closed.set()
             finally:
@@ -658,7 +659,7 @@ cdef class Handle:
                 finally:
                     try:
                         if done:
-                            _settle(self._events)  # may run any code
+                            _settle(self._events)  # this may run any code
                     finally:
                         self._role.ended(self)
         return 0
@@ -681,11 +682,11 @@ cdef class Handle:
 
     cdef int free(self, int flags, rd_kafka_queue_t *closing, int64_t deadline, bint signals,
                   bint *done) except -1:
-        """Have a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever). The
+        """Let a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever). The
         thread first serves `closing` until a consumer has left its group (NULL: nothing).
 
-        Sets *done if it is destroyed. If not, the thread continues alone. It also does so if
-        signal handlers may run (`signals`) and one raises, and when the wait may last: the
+        Sets *done if it is destroyed. If not, the thread continues alone. It also continues alone
+        if signal handlers may run (`signals`) and one raises, and if the wait may be long: the
         application may keep views of messages for any time, and a call to the brokers may be in
         progress.
         """
@@ -698,7 +699,7 @@ cdef class Handle:
         done[0] = False
         self._ptr = NULL
         self._loans = NULL
-        # The rd_kafka_t may outlive this object, which its callbacks must not find any more.
+        # The rd_kafka_t may outlive this object, so its callbacks must not find it any more.
         ck_queue_attach(events, CK_SLOT_CLIENT, NULL)
         ck_queue_keep(events)
         with nogil:
@@ -709,9 +710,8 @@ cdef class Handle:
             if end is NULL and waits:
                 ck_end_now(rk, flags, closing, loans)
                 done[0] = True
-        # Should this thread not wait either, the rd_kafka_t stays alive: a leak, but no deadlock.
-        # Most of the time librdkafka's threads end at once. They get the time for that even if the
-        # deadline is over.
+        # If there is no new thread and this one must not wait, the rd_kafka_t leaks: no deadlock.
+        # Usually librdkafka's threads end at once. Give them time even if the deadline is over.
         if deadline >= 0:
             deadline = max(deadline, ck_runtime_now_ms() + 2 * SLICE)
         try:
@@ -721,10 +721,10 @@ cdef class Handle:
                 if signals:
                     PyErr_CheckSignals()
                     if self._generation != ck_runtime_generation:
-                        break  # the signal handler has forked; the rest is the parent's
+                        break  # the signal handler has forked: the rest belongs to the parent
         finally:
             if end is not NULL and self._generation == ck_runtime_generation:
-                # Of a close(), which runs callbacks; see _settle_later().
+                # In a close(), which runs callbacks: let _settle_later() run the others.
                 if signals and ck_delivery_any(events):
                     Py_INCREF(self)
                     ck_queue_attach(events, CK_SLOT_HANDLE, <PyObject *>self)
@@ -733,13 +733,13 @@ cdef class Handle:
                     ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
                     Py_DECREF(self)
             if self._generation != ck_runtime_generation:
-                done[0] = False  # the parent settles it
+                done[0] = False  # the parent releases the rest
             if done[0]:
                 ck_delivery_abandon_all(events)
                 _let_go(events)
         return 0
 
-    # -- questions to the brokers
+    # -- requests to the brokers
 
     cdef int check_handle(self) except -1:
         """Raise if the handle is closed, with confluent_kafka's text for methods of any handle."""
@@ -754,7 +754,7 @@ cdef class Handle:
         result is dropped.
         """
         cdef int64_t deadline = deadline_after(timeout)
-        # Until any broker has answered no call is started, so an interrupted wait abandons none.
+        # Start no call before a broker has answered, so that an interrupted wait abandons none.
         if call.partitions is NULL or call.partitions.cnt > 0:
             rd_kafka_mem_free(NULL, self.await_cluster_id(deadline))
         if deadline >= 0:
@@ -777,7 +777,7 @@ cdef class Handle:
             with nogil:
                 c_id = rd_kafka_clusterid(rk, ms)
             self.leave()
-            # It returns early only if the broker that answered has no cluster id.
+            # The call returns early without an id only if the answering broker has no cluster id.
             if c_id is not NULL or (ms == SLICE and ck_runtime_now_ms() < started + SLICE // 2):
                 return c_id
             ms = SLICE
@@ -787,11 +787,11 @@ cdef class Handle:
                 return NULL
             self.give_way(closing)
             # A broker that has just started, or has been fenced, may name no brokers in its first
-            # answer. librdkafka drops such an answer, and does not ask again for minutes.
+            # answer. librdkafka drops such an answer, and requests no other for minutes.
             if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
                 rk = self.enter()
                 with nogil:
-                    # A later answer counts, too: librdkafka keeps the id.
+                    # An answer after the timeout counts, too: librdkafka keeps the id.
                     if rd_kafka_metadata(rk, 0, NULL, &metadata, ms) == 0:
                         rd_kafka_metadata_destroy(metadata)
                 self.leave()
@@ -805,7 +805,7 @@ cdef class Handle:
         if error:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE,
-                f"No thread can be started to wait for the brokers: {os.strerror(error)}",
+                f"Cannot start a thread to wait for the brokers: {os.strerror(error)}",
                 retriable=True))
         return 0
 
@@ -817,18 +817,18 @@ cdef class Handle:
                 done = ck_call_wait(call, SLICE)
             if done:
                 if call.err and self._open_in != ck_runtime_generation:
-                    self.refuse()  # librdkafka has ended the call because of the close()
+                    self.refuse()  # a close() has made librdkafka end the call
                 return 0
             self.give_way(closing)
 
     def list_topics(self, topic=None, timeout=None):
-        """Ask a broker for the cluster's brokers, topics and partitions.
+        """Request the cluster's brokers, topics and partitions from a broker.
 
         Parameters
         ----------
         topic : str, optional
-            Only this topic. Asking may create it, where the broker's
-            ``auto.create.topics.enable`` and ``allow.auto.create.topics`` say so.
+            Only this topic. The request may create it if the broker's
+            ``auto.create.topics.enable`` and the client's ``allow.auto.create.topics`` are true.
         timeout : float, optional
             Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
 
@@ -863,7 +863,7 @@ cdef class Handle:
         return cluster
 
     def cluster_id(self, timeout=None):
-        """The cluster's id, str.
+        """Return the cluster's id, str.
 
         Parameters
         ----------
@@ -887,7 +887,7 @@ cdef class Handle:
             rd_kafka_mem_free(NULL, c_id)
 
     def configuration(self):
-        """The configuration in effect, with librdkafka's defaults and adjustments.
+        """Return the effective configuration, with librdkafka's defaults and adjustments.
 
         Returns
         -------
@@ -896,7 +896,7 @@ cdef class Handle:
             spelling. None if there is no value, and for callbacks. ``"[redacted]"`` for secrets,
             set or not.
         """
-        # Python code may close the client: a signal handler, a finalizer. So none of it is in a
+        # Python code (a signal handler, a finalizer) may close the client. So run none of it in a
         # counted call, for which the close would wait.
         values = {}
         for key in property_names():
@@ -913,7 +913,7 @@ cdef class Handle:
     def set_sasl_credentials(self, username, password):
         """Use these SASL credentials from the next connection on (PLAIN and SCRAM).
 
-        Connections that are open stay as they are.
+        Open connections keep the old credentials.
 
         Parameters
         ----------
@@ -923,7 +923,7 @@ cdef class Handle:
         Raises
         ------
         TypeError, ValueError
-            Neither shows the text.
+            The message does not contain the credentials.
         """
         self.check_handle()
         cdef const char *c_username
@@ -956,7 +956,7 @@ cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
 
 
 cdef char *copied(const char *text) except NULL:
-    """A copy that a ck_call_t may own."""
+    """A copy for a ck_call_t, which frees it."""
     cdef char *copy = strdup(text)
     if copy is NULL:
         raise MemoryError
@@ -999,23 +999,23 @@ cdef void _settle_later(ck_queue_t *events) noexcept with gil:
         ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
         _run_left(<Handle>closed)
         if (<Handle>closed)._generation != ck_runtime_generation:
-            return  # a callback has forked: the rest is the parent's
+            return  # a callback has forked: the rest belongs to the parent
         Py_XDECREF(closed)
     _settle(events)
     _let_go(events)
 
 
 cdef void _run_left(Handle handle) noexcept:
-    """Run the callbacks of the batches that librdkafka has kept until its end. What they raise is
-    printed: no call of the program is there to raise it."""
+    """Run the callbacks of the batches that librdkafka had until its destruction. Print their
+    exceptions, because no call of the program can raise them."""
     while handle._generation == ck_runtime_generation:
         try:
             handle.dispatch(NOW)
             return
         except BaseException as exception:
             if isinstance(exception, ForkedError) and handle._generation != ck_runtime_generation:
-                return  # a callback has forked, and returned in the child
-            # dispatch() has linked the exceptions of all callbacks.
+                return  # a callback has forked, and this is the child
+            # dispatch() has chained the exceptions of all callbacks.
             raised = [exception]
             while raised[-1].__context__ is not None and len(raised) < MAX_CONTEXTS:
                 raised.append(raised[-1].__context__)
@@ -1024,14 +1024,14 @@ cdef void _run_left(Handle handle) noexcept:
 
 
 cdef void _settle(ck_queue_t *events) noexcept:
-    """Give back the reference of a destroyed rd_kafka_t to its tokens."""
+    """Drop the reference of a destroyed rd_kafka_t to its token source."""
     cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
     ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
     Py_XDECREF(tokens)
 
 
 cdef void _let_go(ck_queue_t *events) noexcept:
-    """Give back a reference to the queue of a handle. The last one frees its waiting events,
+    """Drop a reference to the queue of a handle. The last drop frees the waiting events,
     too."""
     cdef ck_event_t *event
     if events is NULL:
@@ -1053,7 +1053,7 @@ cdef void _let_go(ck_queue_t *events) noexcept:
 cdef object _not_closed(Handle handle, str why):
     return KafkaException(KafkaError(
         <int>RD_KAFKA_RESP_ERR__TIMED_OUT,
-        f"Failed to close {_name(handle)} {handle._label} in time: {why}; it stays as it was"))
+        f"Failed to close {_name(handle)} {handle._label} in time: {why}; its state is unchanged"))
 
 
 def _warn_unclosed(Handle handle not None):
@@ -1089,15 +1089,15 @@ os.register_at_fork(after_in_child=_set_main_thread)
 
 @atexit.register
 def _at_exit():
-    """Destroy the handles that are still open: librdkafka's threads must not outlive the objects
-    they use.
+    """Destroy the handles that are still open, because librdkafka's threads must not outlive the
+    objects that they use.
 
-    Daemon threads that wait in a call raise SystemExit, which ends a thread silently. Clients that
+    Daemon threads that wait in a call get SystemExit, which ends a thread silently. Clients that
     are being destroyed already get EXIT_WAIT_MS to end.
     """
     runtime.ck_runtime_exiting = True
     # Daemon threads may make and free handles meanwhile: valuerefs() is a copy.
-    ended = {}  # by id; the references stay alive, so that no other one gets the id
+    ended = {}  # by id; the references stay alive, so that no id is reused
     while True:
         left = [each for each in _live.valuerefs() if id(each) not in ended]
         if not left:
@@ -1117,12 +1117,12 @@ cdef bint exiting() noexcept nogil:
 
 
 cdef void _end(Handle handle) noexcept:
-    # An exception (Ctrl-C, or a filter that makes the warning an error) is printed, and the next
-    # handle gets its turn.
+    # Cython prints an exception (Ctrl-C, or a filter that makes the warning an error); then the
+    # next handle follows.
     if handle._generation != ck_runtime_generation:
         return
     if handle._state == CLOSING and handle._closer != PyThread_get_thread_ident():
-        # By a thread that would not come to the end of it, once Python is gone.
+        # Another thread is closing it, and cannot complete that after Python's end.
         if not handle._closed.wait(EXIT_WAIT_MS / 1e3):
             _warn_closing(handle)
     if handle._state != OPEN or not handle.stop(ck_runtime_now_ms() + EXIT_WAIT_MS):
@@ -1130,7 +1130,7 @@ cdef void _end(Handle handle) noexcept:
     try:
         _warn_unclosed(handle)
     finally:
-        # A call that cannot be woken keeps its handle: better unfreed than freed under it.
+        # Do not free a handle under a call that cannot be woken: leak it.
         if not handle._calls:
-            # ck_end_all() waits for all that are slow, together.
+            # Do not wait here: ck_end_all() waits for all slow handles together.
             handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL, ck_runtime_now_ms())

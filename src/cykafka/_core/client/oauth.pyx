@@ -1,4 +1,4 @@
-"""SASL OAUTHBEARER tokens by a Python callback (KIP-255), on librdkafka's background thread.
+"""SASL OAUTHBEARER tokens from a Python callback (KIP-255), on librdkafka's background thread.
 
 The refresh needs no poll(): librdkafka's own thread takes the GIL and calls `oauth_cb`.
 """
@@ -26,7 +26,7 @@ from cykafka._core.clib.librdkafka cimport (
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
-# How long a constructor waits for the first token, s.
+# The longest wait of a constructor for the first token, s.
 _FIRST_TOKEN_TIMEOUT = 10
 
 
@@ -38,18 +38,18 @@ cdef class TokenSource:
         self._first = threading.Event()
 
     cdef int enable(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1:
-        """Before rd_kafka_new(). The handle keeps this object alive as long as its rd_kafka_t."""
+        """Call it before rd_kafka_new(). The handle keeps it as long as its rd_kafka_t."""
         ck_queue_attach(events, CK_SLOT_TOKENS, <void *>self)
         rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, _on_refresh)
         rd_kafka_conf_enable_sasl_queue(conf, 1)
         return 0
 
     cdef int wait(self) except -1:
-        """After rd_kafka_new(): wait for the first token, if SASL is in use at all."""
+        """Call it after rd_kafka_new(): wait for the first token if the client uses SASL."""
         if not self._first.wait(_FIRST_TOKEN_TIMEOUT):
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
-                f"oauth_cb gave no token within {_FIRST_TOKEN_TIMEOUT} s"))
+                f"oauth_cb returned no token within {_FIRST_TOKEN_TIMEOUT} s"))
         if self._failure is not None:
             failure = self._failure
             self._failure = self._raised = None
@@ -59,7 +59,7 @@ cdef class TokenSource:
         return 0
 
     cdef int check(self) except -1:
-        """Raise what oauth_cb has raised since the last call."""
+        """Raise the exception of oauth_cb since the last call, if any."""
         if self._raised is not None:
             raised = self._raised
             self._raised = None
@@ -73,14 +73,14 @@ cdef class TokenSource:
         except BaseException as failure:
             self._failure = self._raised = failure
             words = f"oauth_cb: {type(failure).__name__}: {failure}".encode(errors="replace")
-            # librdkafka asks again in 10 s.
+            # librdkafka requests a token again in 10 s.
             rd_kafka_oauthbearer_set_token_failure(rk, words)
         self._first.set()
         return 0
 
 
 cdef void _on_refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept nogil:
-    # At the interpreter's end the GIL may be unavailable, and nothing needs a token any more.
+    # At the interpreter's end the GIL may be unavailable, and no client needs a token any more.
     if not runtime.ck_runtime_exiting:
         _refresh(rk, config, opaque)
 
@@ -112,7 +112,7 @@ cdef int _set_token(rd_kafka_t *rk, object result) except -1:
         raise TypeError("oauth_cb: expected a dict as extensions, "
                         f"got {type(extensions).__name__}")
     if not math.isfinite(expiry):
-        raise ValueError(f"oauth_cb: {expiry} is not a time to expire at")
+        raise ValueError(f"oauth_cb: {expiry} is not a valid expiry time")
     expiry_ms = <int64_t>(<double>expiry * 1000)
     if "\0" in token or "\0" in (principal or ""):
         raise ValueError("oauth_cb: token and principal cannot have a NUL character in them")

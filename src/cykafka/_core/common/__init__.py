@@ -1,1 +1,1 @@
-"""Errors, partitions, messages, metadata, configuration: what every package here uses."""
+"""Errors, partitions, messages, metadata and configuration, for every package of the core."""

@@ -1,11 +1,11 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    # The longest wait that nothing can end early, ms, so that signals and callbacks can run.
+    # The longest uninterruptible wait, ms, so that signals and callbacks can run.
     SLICE = 100
     # Instead of a deadline: do not wait.
     NOW = -2
-    # The most that librdkafka lets an administrative request take, ms.
+    # librdkafka's longest timeout of an administrative request, ms.
     MAX_REQUEST_MS = 3_600_000
 
 cdef int64_t timeout_ms(object timeout, str argument) except? -2

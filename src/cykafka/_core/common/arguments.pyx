@@ -1,4 +1,4 @@
-"""Arguments of every module: durations and integers, with errors that name the argument."""
+"""Conversion of arguments (durations, integers, texts), with errors that name the argument."""
 from cpython.long cimport PyLong_Check
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
@@ -18,7 +18,7 @@ cdef int64_t timeout_ms(object timeout, str argument) except? -2:
     except TypeError:
         raise TypeError(f"{argument}: expected a number of seconds or None, "
                         f"got {type(timeout).__name__}") from None
-    except OverflowError:  # an int beyond what a float holds
+    except OverflowError:  # an int that is too large for a float
         return -1
     if seconds != seconds:
         raise ValueError(f"{argument}: nan is not a number of seconds")
@@ -28,7 +28,7 @@ cdef int64_t timeout_ms(object timeout, str argument) except? -2:
 
 
 cdef int64_t deadline_after(int64_t ms) noexcept:
-    """The clock's reading in so many ms; -1 for never."""
+    """The time of the clock in so many ms; -1 for never."""
     return -1 if ms < 0 else ck_runtime_now_ms() + ms
 
 
@@ -39,7 +39,7 @@ cdef int64_t slice_end(int64_t deadline) noexcept:
 
 
 cdef int int_ms(int64_t ms) noexcept:
-    """For calls of librdkafka that wait all at once."""
+    """ms as an int, for librdkafka's calls that wait without slices."""
     return <int>min(ms, INT_MAX)
 
 
@@ -53,7 +53,7 @@ cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
 
 
 cdef bytes hidden_utf8(str text, str argument):
-    """The UTF-8 form of what may be a secret: the error names the argument and has no text."""
+    """The UTF-8 form of a possible secret: the error names the argument, not the text."""
     cdef Py_ssize_t start
     try:
         return text.encode()

@@ -1,4 +1,4 @@
-"""Configuration: a dict of librdkafka's properties -> rd_kafka_conf_t."""
+"""Configuration: converts a dict of librdkafka's properties to an rd_kafka_conf_t."""
 import os
 import re
 
@@ -36,18 +36,18 @@ from cykafka._core.common.arguments cimport hidden_utf8, plain_str
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
-# Keys that are ours, beside librdkafka's properties.
+# The keys that cykafka adds to librdkafka's properties.
 OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "logger", "oauth_cb",
             "on_commit", "on_delivery", "ssl_ca", "ssl_certificate", "ssl_key", "stats_cb",
             "throttle_cb")
 
-# Properties that nobody wants to find in a log.
+# Properties that must not appear in a log.
 _SECRET = re.compile(r"password|passphrase|secret|private\.key|key\.pem|sasl\.username"
                      r"|oauthbearer\.config")
 
 
 cdef dict merged_config(tuple args, dict kwargs, str cls):
-    """The configuration of ``X(dict)``, ``X(dict, **kwargs)`` and ``X(**kwargs)``, a copy."""
+    """A copy of the configuration of ``X(dict)``, ``X(dict, **kwargs)`` or ``X(**kwargs)``."""
     if len(args) > 1:
         raise TypeError(f"expected tuple containing single dict: {cls} got {len(args)} arguments")
     if args and not isinstance(args[0], dict):
@@ -70,7 +70,7 @@ cdef dict _plain_keys(dict given, str expected):
 
 
 cdef object take_callable(dict config, str key):
-    """Remove a callback from the configuration; None if it is not there."""
+    """Remove a callback from the configuration and return it; None if it is missing."""
     callback = config.pop(key, None)
     if callback is not None and not callable(callback):
         raise TypeError(f"{key}: expected a callable, got {type(callback).__name__}")
@@ -78,7 +78,7 @@ cdef object take_callable(dict config, str key):
 
 
 cdef bint take_bool(dict config, str key, bint default) except? -1:
-    """Remove a boolean from the configuration."""
+    """Remove a boolean from the configuration and return it."""
     value = config.pop(key, None)
     if value is None:
         return default
@@ -91,7 +91,7 @@ cdef bint take_bool(dict config, str key, bint default) except? -1:
 
 
 cdef int set_default(dict config, str key, value) except -1:
-    """Set a default of ours, unless the configuration or its default.topic.config has the
+    """Set a default of cykafka's, unless the configuration or its default.topic.config has the
     property."""
     topic_config = config.get("default.topic.config")
     if config.get(key) is None and not (isinstance(topic_config, dict) and key in topic_config):
@@ -104,11 +104,11 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
     cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
     try:
         config = dict(config)
-        # Plugins bring properties of their own: before all else.
+        # Plugins first: they add properties.
         plugins = config.pop("plugin.library.paths", None)
         if plugins is not None:
             conf_set(conf, "plugin.library.paths", plugins)
-        # Properties of topics are librdkafka's defaults for topics; they win over the plain form.
+        # The properties in default.topic.config have priority over the same ones outside of it.
         topic_config = config.pop("default.topic.config", None)
         if topic_config is not None:
             if not isinstance(topic_config, dict):
@@ -120,7 +120,7 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
                                                                "ssl_key")}
         for key, value in config.items():
             conf_set(conf, key, value)
-        # Last, for they may be encrypted with ssl.key.password.
+        # Certificates last: they may be encrypted with ssl.key.password.
         for key, value in certificates.items():
             if value is not None:
                 _set_certificate(conf, key, value)
@@ -139,7 +139,7 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
             raise _unknown(key)
         return 0
     if key == "enabled_events":
-        # librdkafka would hand out events where messages are expected, and abort.
+        # With it librdkafka would return events in place of messages, and abort.
         raise _invalid('"enabled_events" is internal: use the callbacks')
     name = key.encode()
     try:
@@ -156,12 +156,12 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     if res == RD_KAFKA_CONF_UNKNOWN:
         raise _unknown(key)
     words = errstr.decode("utf-8", "replace").strip()
-    # librdkafka names the property by its main name: say the user's as well.
+    # librdkafka's text has the main name of the property; add the user's spelling.
     raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
 
 
 cdef int _set_certificate(rd_kafka_conf_t *conf, str key, value) except -1:
-    """Set a certificate or key from memory, whichever of the three encodings it has."""
+    """Set a certificate or key from memory, in any of the three encodings."""
     cdef char errstr[512]
     cdef rd_kafka_cert_type_t kind = RD_KAFKA_CERT_PUBLIC_KEY
     cdef bytes data
@@ -196,7 +196,7 @@ cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_EN
 
 
 cdef str property_of(rd_kafka_t *rk, str key):
-    """What a property of an open handle is, in librdkafka's spelling; None without a value."""
+    """The value of an open handle's property, in librdkafka's spelling; None without a value."""
     cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
     try:
         return _text_in(rd_kafka_conf(rk), topic_conf, key)
@@ -210,7 +210,7 @@ cdef list property_names():
 
 
 cdef bint is_secret(str key) except -1:
-    """Whether the value of a property must not be shown. It must not be read, either:
+    """Whether the value of a property must not be shown. Nor may it be read:
     set_sasl_credentials() may be changing it."""
     return _SECRET.search(key) is not None
 
@@ -219,7 +219,7 @@ cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topi
     cdef bytes name = key.encode()
     cdef size_t size = 0
     cdef char *text
-    # The client's own, or else one of its topics'.
+    # A property of the client, or else of its topics.
     cdef bint of_topic = rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK
     if of_topic and rd_kafka_topic_conf_get(topic_conf, name, NULL, &size) != RD_KAFKA_CONF_OK:
         return None
@@ -257,7 +257,7 @@ cdef str _text(str key, value):
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            start = error.start  # the exception has the value, which may be a secret
+            start = error.start  # do not chain the exception: its value may be a secret
         raise ValueError(f"{key}: the byte at index {start} is not UTF-8")
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
@@ -274,7 +274,7 @@ cdef object _unknown(str key):
 
 
 cdef str _near_miss(str key):
-    # Java and environment variables write the same names with other separators.
+    # In Java and in environment variables the names have other separators.
     wanted = key.lower().replace("_", ".").replace("-", ".")
     known = {name.replace("_", "."): name for name in [*known_properties(), *OWN_KEYS]}
     import difflib  # only for a message
@@ -284,7 +284,7 @@ cdef str _near_miss(str key):
 
 
 def builtin_features():
-    """What librdkafka was built with, such as ``"ssl"`` and ``"zstd"``: a list of str."""
+    """The features of the librdkafka build, such as ``"ssl"`` and ``"zstd"``: a list of str."""
     cdef char text[512]
     cdef size_t size = sizeof(text)
     cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
@@ -294,13 +294,13 @@ def builtin_features():
 
 
 def known_properties():
-    """The names of all properties librdkafka was built with, for the client and for topics."""
+    """The names of all properties of the librdkafka build, for clients and for topics."""
     cdef char *table = NULL
     cdef size_t size = 0
     cdef FILE *stream = open_memstream(&table, &size)
     if stream is NULL:
         return set()
-    # The dumps of a configuration leave out what has no default: only the manual has it all.
+    # A dump of a configuration lacks the properties without a default; the manual has all.
     rd_kafka_conf_properties_show(stream)
     fclose(stream)
     text = table[:size].decode("utf-8", "replace")

@@ -8,7 +8,7 @@ cdef object take_error(rd_kafka_error_t *error)
 cdef int check_error(rd_kafka_error_t *error) except -1
 
 cdef enum:
-    # How far contexts are followed, which a program may have made circular.
+    # The longest chain of contexts that is followed: a program may have made a cycle.
     MAX_CONTEXTS = 1000
 
 cdef object chain(object earlier, object later)

@@ -1,4 +1,4 @@
-"""Errors: KafkaError, the exceptions, and how errors and exceptions are made and linked."""
+"""KafkaError, the exceptions, and functions that make and chain them."""
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
 from cykafka._core.clib.librdkafka cimport (
@@ -20,7 +20,7 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.common.naming import public
 
 
-# Codes of the protocol that librdkafka 2.14.2 has no name for, by number; brokers can send them.
+# Codes of the protocol, by number, that brokers can send and librdkafka 2.14.2 does not name.
 _NEWER = {
     103: ("INCONSISTENT_TOPIC_ID", "Broker: Topic id in the request is not the log's"),
     114: ("MISMATCHED_ENDPOINT_TYPE", "Broker: Request sent to the wrong type of endpoint"),
@@ -42,7 +42,7 @@ _NEWER = {
     133: ("SHARE_SESSION_LIMIT_REACHED", "Broker: Too many share sessions"),
 }
 
-# Names that older librdkafkas had, by today's.
+# Names of older librdkafka versions, with the present names.
 _FORMER = {
     "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
     "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
@@ -63,21 +63,21 @@ class KafkaError(KafkaException):
     ----------
     error : int
         The code, one of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes
-        below zero are the client's own, the others the broker's.
+        below zero come from the client, the others from a broker.
     reason : str, optional
-        What happened; the code's description if not given.
+        The text; by default the code's description.
     fatal : bool
         The handle is no longer usable (an idempotent or transactional producer, a fenced member).
     retriable : bool
-        The same call may succeed if repeated (transactions).
+        A repeated call may succeed (transactions).
     txn_requires_abort : bool
         The transaction must be aborted before the next one (KIP-360).
 
     Notes
     -----
-    Compares and hashes by its code, with other errors and with plain integers. It can be raised,
-    as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is the
-    error itself. The client raises a KafkaException around it.
+    It compares and hashes by its code, with other errors and with plain integers. You can raise
+    it, as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is
+    the error itself. The client raises a KafkaException that contains it.
     """
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
@@ -99,7 +99,7 @@ class KafkaError(KafkaException):
     @property
     def args(self):
         """A tuple of the error itself, as in a KafkaException."""
-        # Made on demand: a stored tuple would be a reference cycle.
+        # Make it on demand, because a stored tuple would be a reference cycle.
         return (self,)
 
     def code(self):
@@ -114,7 +114,7 @@ class KafkaError(KafkaException):
         return rd_kafka_err2name(<rd_kafka_resp_err_t><int>self._code).decode()
 
     def str(self):
-        """What happened, in words."""
+        """The text of the error."""
         if self._reason is not None:
             return self._reason
         newer = _NEWER.get(self._code)
@@ -123,11 +123,11 @@ class KafkaError(KafkaException):
         return rd_kafka_err2str(<rd_kafka_resp_err_t><int>self._code).decode()
 
     def fatal(self):
-        """Whether the handle cannot go on."""
+        """Whether the handle is no longer usable."""
         return self._fatal
 
     def retriable(self):
-        """Whether the same call may succeed when made again."""
+        """Whether a repeated call may succeed."""
         return self._retriable
 
     def txn_requires_abort(self):
@@ -194,7 +194,7 @@ class ConcurrentModificationException(RuntimeError):
 
 @public("cykafka.error")
 class ClosedError(RuntimeError):
-    """The handle is closed, or was closed meanwhile."""
+    """The handle is closed, or was closed during the call."""
 
 
 @public("cykafka.error")
@@ -212,7 +212,7 @@ cdef int _add_constants() except -1:
         name = descs[i].name.decode()
         if name not in ("_BEGIN", "_END"):
             setattr(KafkaError, name, <int>descs[i].code)
-    # A librdkafka that knows one of these words it better: its own wins.
+    # If librdkafka names one of these codes, its own name and text have priority.
     for code, (name, _) in list(_NEWER.items()):
         if hasattr(KafkaError, name):
             del _NEWER[code]
@@ -226,7 +226,7 @@ _add_constants()
 
 
 cdef object error_from(rd_kafka_resp_err_t err, const char *words):
-    """A KafkaError with librdkafka's words, or the code's own where they are NULL."""
+    """A KafkaError with librdkafka's text, or with the code's description for NULL."""
     return KafkaError(<int>err, None if words is NULL else words.decode("utf-8", "replace"),
                       err == RD_KAFKA_RESP_ERR__FATAL)
 
@@ -245,7 +245,7 @@ cdef int check_err(rd_kafka_resp_err_t err) except -1:
 
 
 cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1:
-    """As check_err, and says what was being done."""
+    """As check_err; the text begins with `doing`, the action that failed."""
     if err:
         raise_err(err, doing)
     return 0
@@ -271,7 +271,7 @@ cdef int check_error(rd_kafka_error_t *error) except -1:
 
 
 cdef object chain(object earlier, object later):
-    """The exception to raise for two, with the other one as the last of its contexts. The later
+    """The exception to raise for two; the other becomes the last of its contexts. It is the later
     one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
     if earlier is None or earlier is later:
         return later
@@ -293,7 +293,7 @@ cdef object chain(object earlier, object later):
 
 
 cdef void write_unraisable(object exception, object source) noexcept:
-    """Have sys.unraisablehook print an exception that no call of the program can raise."""
+    """Pass an exception that no call of the program can raise to sys.unraisablehook."""
     # Without this, Cython prints it with PyErr_PrintEx(), and SystemExit ends the process.
     PyErr_SetObject(type(exception), exception)
     PyErr_WriteUnraisable(source)

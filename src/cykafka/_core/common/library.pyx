@@ -1,4 +1,4 @@
-"""Functions of the module: versions, and the partitioners' arithmetic."""
+"""Versions, leak counts, partitioners and Uuid."""
 import base64
 import os
 
@@ -38,7 +38,7 @@ from cykafka._core.common.arguments cimport int_argument
 
 from cykafka._core.common.naming import public
 
-# Asked of importlib.metadata it would take half of the time that the package's import takes.
+# importlib.metadata would take half of the package's import time.
 __version__ = ck_runtime_version().decode()
 
 ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *,
@@ -56,7 +56,7 @@ def live_handles():
     Returns
     -------
     dict of str to int
-        ``handles`` (until they are really destroyed, which may be after ``close()``), ``topics``,
+        ``handles`` (until their destruction, which may end after ``close()``), ``topics``,
         ``events`` (waiting for a callback), ``reports`` (messages in
         flight with a delivery callback), ``fetched`` (messages on loan from librdkafka),
         ``deliveries`` (batches in flight, or with outcomes still referenced) and ``calls`` (calls
@@ -95,7 +95,7 @@ cdef object _partition_of(partitioner_t partitioner, key, partition_count):
 
 
 def murmur2(key, partition_count):
-    """The partition the Java client's default partitioner chooses for a key.
+    """The partition that the Java client's default partitioner chooses for a key.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def murmur2(key, partition_count):
 
 
 def consistent(key, partition_count):
-    """The partition librdkafka's ``consistent`` partitioner (CRC-32) chooses for a key.
+    """The partition that librdkafka's ``consistent`` partitioner (CRC-32) chooses for a key.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def consistent(key, partition_count):
 
 
 def fnv1a(key, partition_count):
-    """The partition librdkafka's ``fnv1a`` partitioner (Sarama's) chooses for a key.
+    """The partition that librdkafka's ``fnv1a`` partitioner (Sarama's) chooses for a key.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from cykafka._core.clib.librdkafka cimport rd_kafka_headers_t, rd_kafka_message_
 
 # A record in flight with a callback: the data for the callback's Message. Half the size of a
 # Message, because there may be a hundred thousand, each out of the processor's cache when its
-# report comes.
+# report arrives.
 cdef struct in_flight_t:
     ck_report_t report
     PyObject *topic
@@ -15,11 +15,11 @@ cdef struct in_flight_t:
     PyObject *headers
     PyObject *on_delivery
 
-# Headers of some messages of a batch, as csrc/ck_pack.h packs them, until someone asks for them.
+# The packed headers (csrc/ck_pack.h) of some messages of a batch, until they are read.
 cdef class HeaderBlock:
     cdef char *_ptr
 
-# Headers of one message as librdkafka has them, until someone asks for them.
+# librdkafka's headers of one message, until they are read.
 cdef class CHeaders:
     cdef rd_kafka_headers_t *_ptr
 
@@ -31,11 +31,11 @@ cdef class Message:
     cdef object _error
     # Headers of a consumed message until they are read, else NULL.
     cdef rd_kafka_headers_t *_c_headers
-    # librdkafka's message, as long as it holds the headers.
+    # librdkafka's message while it has the headers.
     cdef ck_lent_t *_lent
-    # Where in the HeaderBlock the headers are, as long as _headers is one.
+    # The place of the headers in the HeaderBlock, while _headers is one.
     cdef uint32_t _headers_at
-    # Whether value and key are the objects given to produce(), to be turned into bytes on demand.
+    # Whether value and key are the arguments of produce(), to be converted to bytes on demand.
     cdef bint _as_given
     cdef int _delivery_count
     cdef ck_report_t _report

@@ -1,4 +1,4 @@
-"""Message: one record, consumed, delivered, or made by the user for tests."""
+"""Message: a consumed record, a delivered record, or one that the user made for tests."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 cimport cython
@@ -48,7 +48,7 @@ TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 @cython.final
 cdef class HeaderBlock:
-    """What Messages that were decoded together share as long as nobody asks for their headers."""
+    """The headers of Messages that were decoded together, until they are read."""
 
     def __dealloc__(self):
         free(self._ptr)
@@ -57,7 +57,7 @@ cdef class HeaderBlock:
 @cython.final
 @cython.freelist(16)
 cdef class CHeaders:
-    """librdkafka's headers with one owner, so that a call that is reading them keeps them."""
+    """An owner of librdkafka's headers, so that a call that reads them keeps them alive."""
 
     def __dealloc__(self):
         if self._ptr is not NULL:
@@ -142,13 +142,13 @@ cdef class Message:
         return None if self._report.offset < 0 else self._report.offset
 
     def value(self):
-        """The value, bytes, or None for a tombstone (or what ``set_value`` put there)."""
+        """The value, bytes, or None for a tombstone (or the object of ``set_value``)."""
         if self._as_given:
             self._to_bytes()
         return self._value
 
     def key(self):
-        """The key, bytes, or None if there is none (or what ``set_key`` put there)."""
+        """The key, bytes, or None if there is none (or the object of ``set_key``)."""
         if self._as_given:
             self._to_bytes()
         return self._key
@@ -183,7 +183,7 @@ cdef class Message:
         return self._headers
 
     def error(self):
-        """None for a record, else what happened, a KafkaError."""
+        """None for a record, else a KafkaError with the event or error."""
         if self._error is None and self._report.event.code:
             self._error = error_from(<rd_kafka_resp_err_t>self._report.event.code, NULL)
             self._track()
@@ -202,7 +202,7 @@ cdef class Message:
         return None if self._report.leader_epoch < 0 else self._report.leader_epoch
 
     def delivery_count(self):
-        """How often a share group has delivered the record (KIP-932), int; None outside of one."""
+        """How often a share group has delivered the record (KIP-932), int; None without one."""
         return None if self._delivery_count <= 0 else self._delivery_count
 
     def set_topic(self, topic):
@@ -235,12 +235,12 @@ cdef class Message:
         self._track()
 
     def __len__(self):
-        """Size of the value in bytes; 0 for none."""
+        """The size of the value in bytes; 0 without a value."""
         value = self.value()
         return 0 if value is None else len(value)
 
     def __bool__(self):
-        # An empty value is a message all the same.
+        # A message with an empty value is true, too.
         return True
 
     def __eq__(self, other):
@@ -259,7 +259,7 @@ cdef class Message:
                 f"value={_short(self.value())})")
 
     def __reduce__(self):
-        # Unknown numbers get librdkafka's values for them, as in confluent_kafka.
+        # Unknown numbers become librdkafka's values for unknown, as in confluent_kafka.
         topic, partition, offset, *data, latency, epoch, count = _state(self)
         return (type(self), (topic, RD_KAFKA_PARTITION_UA if partition is None else partition,
                              RD_KAFKA_OFFSET_INVALID if offset is None else offset, *data,
@@ -267,7 +267,7 @@ cdef class Message:
                              -1 if epoch is None else epoch, -1 if count is None else count))
 
     cdef int _take_headers(self) except -1:
-        """Put the headers that are still librdkafka's into ``_headers``."""
+        """Move the headers from librdkafka into ``_headers``."""
         cdef CHeaders taken = CHeaders.__new__(CHeaders)
         if self._lent is not NULL:
             self._c_headers = ck_lent_take_headers(self._lent)
@@ -284,7 +284,7 @@ cdef class Message:
         if headers is not None:
             pairs = headers.items() if isinstance(headers, dict) else headers
             headers = [(name, _given_bytes(value)) for name, value in pairs]
-        if self._as_given:  # not done in the meantime: see headers()
+        if self._as_given:  # check again: other code may have converted them, see headers()
             self._as_given = False
             self._value, self._key, self._headers = value, key, headers
         return 0
@@ -319,7 +319,7 @@ cdef tuple _state(Message message):
 
 cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value, object key,
                                 object headers, object on_delivery) except NULL:
-    """A record whose report will come; in_flight_destroy() frees it."""
+    """The data of a record whose report will arrive; in_flight_destroy() frees it."""
     cdef in_flight_t *sent = <in_flight_t *>ck_flight_take(flight)
     if sent is NULL:
         raise MemoryError
@@ -341,7 +341,7 @@ cdef void in_flight_destroy(in_flight_t *sent) noexcept:
     cdef in_flight_t gone = sent[0]
     ck_flight_give(&sent.report)
     runtime.ck_runtime_reports -= 1
-    # Last, for they may run any code.
+    # Last: these may run any code.
     Py_DECREF(<object>gone.topic)
     Py_DECREF(<object>gone.value)
     Py_DECREF(<object>gone.key)
@@ -350,9 +350,9 @@ cdef void in_flight_destroy(in_flight_t *sent) noexcept:
 
 
 cdef Message message_delivered(const in_flight_t *sent):
-    """The message a delivery callback gets."""
+    """The message for a delivery callback."""
     cdef Message message = Message.__new__(Message)
-    # Nobody else has it yet: it need not be tracked until a setter is called.
+    # No other code has it yet: the collector does not need to track it before a setter is called.
     PyObject_GC_UnTrack(<void *>message)
     message._report = sent.report
     message._topic = <object>sent.topic
@@ -366,7 +366,7 @@ cdef Message message_delivered(const in_flight_t *sent):
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
     """A Message with a copy of librdkafka's message, except the headers: see Backlog.lender()."""
     cdef Message message = Message.__new__(Message)
-    # Made of bytes and str alone, it cannot be part of a cycle: the collector need not see it
+    # With only bytes and str it cannot be part of a cycle, so the collector does not track it
     # until a setter is called.
     PyObject_GC_UnTrack(<void *>message)
     message._topic = topic
@@ -375,7 +375,7 @@ cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
     if rkmessage.err:
         message._error = error_from(rkmessage.err, rd_kafka_message_errstr(rkmessage))
         message._track()
-        if rkmessage.payload is not NULL:  # the error in words
+        if rkmessage.payload is not NULL:  # the text of the error
             message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)
         return message
     if rkmessage.payload is not NULL:
@@ -389,7 +389,7 @@ cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
 
 
 cdef Message message_from_row(const ck_row_t *row, object topic):
-    """As message_from, of a record in a batch."""
+    """As message_from(), for a record in a batch."""
     cdef Message message = Message.__new__(Message)
     PyObject_GC_UnTrack(<void *>message)
     message._topic = topic
@@ -422,7 +422,7 @@ cdef list _headers_of(HeaderBlock block, uint32_t at):
     cdef const char *place = block._ptr + at
     cdef ck_bytes_t name, value
     cdef list headers = []
-    if block._ptr is NULL:  # made by somebody else than a codec
+    if block._ptr is NULL:  # not made by a codec
         return headers
     for _ in range(ck_pack_cnt(&place)):
         ck_pack_next(&place, &name, &value)
@@ -434,14 +434,14 @@ cdef list _headers_of(HeaderBlock block, uint32_t at):
 
 
 cdef rd_kafka_headers_t *headers_to(object headers) except? NULL:
-    """librdkafka's headers, which the caller destroys, of a dict or a list of pairs."""
+    """Convert a dict or a list of pairs to librdkafka's headers, which the caller destroys."""
     cdef rd_kafka_headers_t *c_headers
     if isinstance(headers, dict):
         headers = headers.items()
     elif not isinstance(headers, (list, tuple)):
         raise TypeError("headers: expected a dict or a list of (name, value), "
                         f"got {type(headers).__name__}")
-    headers = list(headers)  # a copy, whose length is what it says
+    headers = list(headers)  # a copy: len() and iteration of a subclass may disagree
     c_headers = rd_kafka_headers_new(len(headers))
     try:
         for pair in headers:

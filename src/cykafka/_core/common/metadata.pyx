@@ -1,4 +1,4 @@
-"""What list_topics() returns: brokers, topics and partitions of a cluster."""
+"""The result of list_topics(): brokers, topics and partitions of a cluster."""
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_metadata_partition_t,
     rd_kafka_metadata_t,
@@ -11,7 +11,7 @@ from cykafka._core.common.naming import public
 
 @public("cykafka.admin")
 class ClusterMetadata:
-    """A cluster as one broker sees it.
+    """A cluster in the view of one broker.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ cdef object _topic_from(const rd_kafka_metadata_topic_t *c_topic):
 
 
 cdef object metadata_from(const rd_kafka_metadata_t *metadata):
-    """A copy of librdkafka's metadata; cluster and controller id are the caller's to add."""
+    """A copy of librdkafka's metadata; the caller adds the cluster's and the controller's id."""
     cdef int i
     cluster = ClusterMetadata()
     for i in range(metadata.broker_cnt):

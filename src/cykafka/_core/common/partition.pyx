@@ -1,4 +1,4 @@
-"""TopicPartition, and lists of them on their way to librdkafka and back."""
+"""TopicPartition, and conversions of lists of them to librdkafka's and back."""
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
@@ -49,7 +49,7 @@ cdef class TopicPartition:
 
     Notes
     -----
-    Equality, order and hash go by topic and partition alone.
+    Equality, order and hash depend only on topic and partition.
     """
 
     def __init__(self, topic=None, partition=RD_KAFKA_PARTITION_UA,
@@ -149,14 +149,14 @@ cdef list partitions_from(const rd_kafka_topic_partition_list_t *rktparlist):
 
 
 cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argument) except NULL:
-    """librdkafka's list, which the caller destroys, of a sequence of TopicPartition."""
+    """Convert a sequence of TopicPartition to librdkafka's list, which the caller destroys."""
     cdef rd_kafka_topic_partition_list_t *rktparlist
     cdef rd_kafka_topic_partition_t *rktpar
     cdef TopicPartition tp
     if not isinstance(partitions, (list, tuple)):
         raise TypeError(f"{argument}: expected a list of TopicPartition, "
                         f"got {type(partitions).__name__}")
-    # A copy: a subclass of list may answer otherwise when asked again.
+    # A copy: a subclass of list may return other items the next time.
     partitions = list(partitions)
     for number, item in enumerate(partitions):
         if not isinstance(item, TopicPartition):
@@ -179,7 +179,7 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
                 if rktpar.metadata is NULL:
                     raise MemoryError
                 memcpy(rktpar.metadata, <const char *>metadata, len(metadata) + 1)
-                # librdkafka takes empty metadata for none. So an empty text includes its closing
+                # librdkafka treats empty metadata as none. So an empty text includes its closing
                 # NUL, as every text of confluent_kafka does.
                 rktpar.metadata_size = len(metadata) or 1
     except:
@@ -189,7 +189,7 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
 
 
 cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
-    """librdkafka's list, which the caller destroys, of a sequence of topic names."""
+    """Convert a sequence of topic names to librdkafka's list, which the caller destroys."""
     cdef rd_kafka_topic_partition_list_t *rktparlist
     if not isinstance(topics, (list, tuple)):
         raise TypeError(f"topics: expected a list of str, got {type(topics).__name__}")
@@ -209,26 +209,25 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
 
 
 cdef str subscription_fault(object topics):
-    """The fault that librdkafka may find in these topics, because it only says "invalid"; or
-    None."""
+    """The fault of these topics, for which librdkafka only says "invalid"; or None."""
     if not topics:
-        return "topics: expected at least one; unsubscribe() gives the subscription up"
+        return "topics: expected at least one; call unsubscribe() to end the subscription"
     seen = set()
     for number, topic in enumerate(topics):
         if not topic:
             return f"topics[{number}]: expected a name, got an empty str"
         if topic in seen:
-            return f"topics[{number}]: {topic!r} is there twice"
+            return f"topics[{number}]: {topic!r} is a duplicate"
         seen.add(topic)
     patterns = [repr(topic) for topic in topics if topic.startswith("^")]
     if not patterns:
         return None
-    return ("topics: expected POSIX extended regular expressions behind ^, "
+    return ("topics: expected POSIX extended regular expressions after ^, "
             f"{'one of them is not: ' if len(patterns) > 1 else 'got '}{', '.join(patterns)}")
 
 
 cdef const char *c_name(str topic) except NULL:
-    """The UTF-8 form of a topic name, which lives as long as the str: hold on to that."""
+    """The UTF-8 form of a topic name, which lives as long as the str: keep the str."""
     if "\0" in topic:
         raise ValueError(f"topic: {topic!r} has a NUL character in it")
     return utf8(topic, NULL, "topic")

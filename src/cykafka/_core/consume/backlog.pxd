@@ -12,18 +12,18 @@ cdef class Backlog:
     # Whether a message that is handed over counts as read (enable.auto.offset.store).
     cdef bint stores
     cdef int64_t _caught_up
-    # Batches being gathered, and the one left over by a call that raised: a linked list.
+    # The batches being gathered (a linked list), and the messages that a raising call left over.
     cdef ck_batch_t *batches
     cdef ck_batch_t *carry
     # Left-over messages of paused partitions.
     cdef ck_batch_t *held
     # The Storage of each batch that was handed over and is alive: a linked list.
     cdef void *handed
-    # The last messages of poll(), as long as librdkafka holds their headers, and which of the two
-    # is the older one.
+    # The last messages of poll() while librdkafka has their headers, and which of the two
+    # is older.
     cdef ck_lent_t *lent[2]
     cdef int turn
-    # The name of the topic last seen, so that equal names are one str.
+    # The names of recent topics, so that equal names share one str.
     cdef dict _names
     cdef bytes _last_name
     cdef str _last_topic

@@ -1,4 +1,4 @@
-"""Backlog: everything that a consumer has fetched and not handed over, and what it has lent.
+"""Backlog: the messages that a consumer has fetched and not handed over, and those it has lent.
 
 A message is in a batch, while a call fills it. It is carried, if that call raised: the next call
 begins with it. It is held back, while its partition is paused. A rebalance, a seek or a new
@@ -69,7 +69,7 @@ cdef class Backlog:
         return self.carry is not NULL and self.carry.cnt > self.carry.head
 
     cdef int keep(self, rd_kafka_message_t *rkmessage) except -1:
-        """Keep a message for the next call: this one has to raise."""
+        """Keep a message for the next call, because the current call raises."""
         if self.carry is NULL:
             self.carry = ck_batch_new(1)
         if self.carry is NULL or ck_batch_reserve(self.carry, 1):
@@ -80,7 +80,7 @@ cdef class Backlog:
         return 0
 
     cdef ck_batch_t *new_batch(self, size_t size) except NULL:
-        """A batch whose messages go back to librdkafka when the consumer is closed; see
+        """A batch whose messages are returned to librdkafka when the consumer is closed; see
         end_batch()."""
         cdef ck_batch_t *batch = ck_batch_new(size)
         if batch is NULL:
@@ -90,14 +90,14 @@ cdef class Backlog:
         return batch
 
     cdef int end_batch(self, Handle handle, ck_batch_t *batch) except -1:
-        """Destroy the batch. Messages that were not handed over (because a callback raised, or
-        there were more than requested) come with the next call."""
+        """Destroy the batch. Messages that were not handed over (a callback raised, or
+        there were more than requested) are returned by the next call."""
         cdef ck_batch_t **link = &self.batches
         cdef bint left = handle._ptr is not NULL and batch.cnt > batch.head
         # The messages of this batch are older than those in carry, which resume() in another
         # thread has put there.
         if left and self.carry is not NULL and ck_batch_move(self.carry, batch):
-            raise MemoryError  # close() gives them back
+            raise MemoryError  # close() returns the messages
         while link[0] != batch:
             link = &link[0].next
         link[0] = batch.next
@@ -111,7 +111,7 @@ cdef class Backlog:
         return 0
 
     cdef void wake_reader(self, Handle handle) noexcept:
-        """End the wait of a call in another thread, if there is one: kept messages are there."""
+        """End the wait of a call in another thread, if any, because there are kept messages."""
         if handle._calls and self.has_kept():
             rd_kafka_queue_yield(handle._wait_queue)
 
@@ -139,7 +139,7 @@ cdef class Backlog:
         return self.take_out(partitions, self.held)
 
     cdef int let_go(self, const rd_kafka_topic_partition_list_t *partitions) except -1:
-        """Return the held-back messages of these partitions with the next call."""
+        """Let the next call return the held-back messages of these partitions."""
         if self.held is NULL:
             return 0
         if self.carry is NULL:
@@ -150,7 +150,7 @@ cdef class Backlog:
         return 0
 
     cdef void drop(self, const rd_kafka_topic_partition_list_t *partitions) noexcept:
-        """Forget gathered messages of these partitions, or of all; they do not count as read."""
+        """Drop gathered messages of these partitions, or of all; they do not count as read."""
         cdef ck_batch_t *batch = self.batches
         while batch is not NULL:
             ck_batch_drop(batch, partitions)
@@ -171,7 +171,7 @@ cdef class Backlog:
             ck_batch_compact(self.held)
 
     cdef int before_gathered(self, rd_kafka_topic_partition_t *rktpar) except -1:
-        """Move a position of librdkafka's, which counts gathered messages, back to the first
+        """Move a position from librdkafka, which includes gathered messages, back to the first
         message that was not handed over."""
         cdef ck_batch_t *batch = self.batches
         while batch is not NULL:
@@ -182,9 +182,9 @@ cdef class Backlog:
         return 0
 
     cdef int catch_up(self, Handle handle, int64_t now) except -1:
-        """Store positions that are further than the last message: behind markers of transactions.
+        """Store positions beyond the last message, after the markers of transactions.
 
-        Only when everything gathered was handed over, and not with every empty poll().
+        Does so only when all gathered messages were handed over, and not in every empty poll().
         """
         cdef rd_kafka_topic_partition_list_t *held = NULL
         cdef rd_kafka_t *rk
@@ -203,7 +203,7 @@ cdef class Backlog:
         return 0
 
     cdef str name_of(self, const char *name):
-        """The str of a topic's name, always the same one."""
+        """The str of a topic's name; equal names share one str."""
         cdef bytes key
         cdef str topic
         if self._last_name is not None and strcmp(name, self._last_name) == 0:
@@ -223,12 +223,12 @@ cdef class Backlog:
         return self.name_of(rd_kafka_topic_name(rkmessage.rkt))
 
     cdef ck_lent_t *lender(self) except NULL:
-        """The ck_lent_t for the next message of poll(), which leaves the headers in librdkafka.
+        """The ck_lent_t for the next message of poll(), whose headers stay in librdkafka.
 
-        Even without headers, asking librdkafka for them takes a third of the time of a poll().
+        Even without headers, the call that gets them takes a third of the time of a poll().
         """
         cdef ck_lent_t *lent = self.lent[self.turn]
-        # In a loop, the last message but one is gone by now, and its headers were not read.
+        # In a loop, the message before the last is freed by now, and its headers were not read.
         if lent is not NULL and ck_lent_is_free(lent):
             return lent
         if lent is not NULL:
@@ -240,11 +240,11 @@ cdef class Backlog:
         return lent
 
     cdef void release(self) noexcept:
-        """Give every message back: librdkafka waits for them when it is destroyed."""
+        """Return every message, because rd_kafka_destroy() waits for them."""
         cdef ck_batch_t *batch = self.batches
         cdef Storage storage
         cdef int which
-        # With the GIL: the thread a batch belongs to may be on its way out of its call.
+        # With the GIL: the thread that owns a batch may be leaving its call.
         while batch is not NULL:
             ck_batch_clear(batch)
             batch = batch.next
@@ -257,8 +257,8 @@ cdef class Backlog:
                 ck_lent_return(self.lent[which])
                 ck_lent_unref(self.lent[which])
                 self.lent[which] = NULL
-        # The application's batches get copies. A batch without memory for its copy stays as it is,
-        # as if pinned.
+        # The application's batches become copies. A batch without memory for its copy stays
+        # unchanged, as if pinned.
         while self.handed is not NULL:
             storage = <Storage>self.handed
             storage.unlink()

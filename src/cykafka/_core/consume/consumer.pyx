@@ -1,8 +1,8 @@
-"""Consumer: subscriptions and assignments, messages, offsets and lag, and the end of them.
+"""Consumer: subscriptions and assignments, messages, offsets and lag, and close().
 
 Most of this file is the documentation of the methods. The parts do the work: Membership follows
-the group, Backlog keeps the messages, Fetcher gathers them and hands them over, and Progress knows
-what a transaction has to cover.
+the group, Backlog keeps the messages, Fetcher gathers them and hands them over, and Progress
+tracks the offsets that a transaction must commit.
 """
 import logging
 
@@ -98,7 +98,7 @@ cdef enum:
     # The most messages of a call, and the most bytes.
     MAX_MESSAGES = 1_000_000
     MAX_BYTES = 2_000_000_000
-    # How long a partition is not fetched after the queue of fetched messages was full, ms. With
+    # The pause of a partition's fetches after the queue of fetched messages was full, ms. With
     # librdkafka's 1000 a fast reader empties the queue long before, and waits for the rest of the
     # second.
     FULL_QUEUE_MS = 20
@@ -106,7 +106,7 @@ cdef enum:
 
 @cython.no_gc_clear
 cdef class Consumer(Handle):
-    """Reads records, as a member of a group or from partitions it is given.
+    """Reads records, as a member of a group or from assigned partitions.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ cdef class Consumer(Handle):
                 meant = f'; did you mean it by "{close[0]}"?' if close else ""
                 raise ValueError(f"Failed to create consumer: group.id must be set{meant}")
             self._membership.listen("on_commit", take_callable(config, "on_commit"))
-            # A topic's property in older librdkafka; there it may still be found.
+            # Old configurations may have it here, because it was a topic property in librdkafka.
             topic_config = config.get("default.topic.config")
             stores = take_bool(config, "enable.auto.offset.store", True)
             if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
@@ -181,7 +181,7 @@ cdef class Consumer(Handle):
 
     def configuration(self):
         values = Handle.configuration(self)
-        # librdkafka's is always false: it is the fetcher that stores.
+        # librdkafka's property is always false, because the fetcher stores offsets.
         values["enable.auto.offset.store"] = "true" if self._backlog.stores else "false"
         return values
 
@@ -193,7 +193,7 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         topics : list of str
-            Names, or regular expressions: these begin with ``^``.
+            Names, or regular expressions, which begin with ``^``.
         on_assign, on_revoke, on_lost : callable, optional
             ``callback(consumer, partitions)``: partitions have been assigned, are about to be
             revoked (commit now), or were lost (too late to commit; ``on_revoke`` if there is no
@@ -227,7 +227,7 @@ cdef class Consumer(Handle):
         self._membership.listen("on_lost", on_lost)
 
     def subscription(self):
-        """What the consumer is subscribed to: a list of str, names and regular expressions."""
+        """Return the subscription: a list of str, names and regular expressions."""
         cdef rd_kafka_topic_partition_list_t *c_topics = NULL
         cdef rd_kafka_resp_err_t err
         cdef int i
@@ -242,7 +242,7 @@ cdef class Consumer(Handle):
             rd_kafka_topic_partition_list_destroy(c_topics)
 
     def unsubscribe(self):
-        """Give the subscription up; the group takes the partitions back."""
+        """End the subscription; the group revokes the partitions."""
         cdef rd_kafka_resp_err_t err
         rk = self.enter()
         with nogil:
@@ -261,14 +261,14 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
-            ``_INVALID_ARG`` if a partition is given twice. The assignment then stays as it was.
+            ``_INVALID_ARG`` if a partition is given twice. The assignment then stays unchanged.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            # librdkafka would refuse them when it has removed the assignment.
+            # librdkafka would refuse duplicates only after it has removed the assignment.
             refuse_duplicates(c_partitions, "Failed to set assignment")
             self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
-                                   "assign() has replaced it")
+                                   "assign() has replaced the assignment")
             self._progress.begin_anew()
             on_list(self, <list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
             self._membership.assigned = True
@@ -278,20 +278,21 @@ cdef class Consumer(Handle):
         self._backlog.drop(NULL)
 
     def unassign(self):
-        """Read no partition any more."""
-        self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE, "unassign() has removed it")
+        """Remove all partitions from the assignment."""
+        self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
+                               "unassign() has removed the partition")
         self._progress.begin_anew()
         on_list(self, <list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
         self._membership.assigned = True
         self._backlog.drop(NULL)
 
     def incremental_assign(self, partitions):
-        """Read these partitions too (KIP-429).
+        """Add partitions to the assignment (KIP-429).
 
         Parameters
         ----------
         partitions : list of TopicPartition
-            None of them assigned yet.
+            Partitions that are not assigned yet.
 
         Raises
         ------
@@ -308,12 +309,12 @@ cdef class Consumer(Handle):
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
     def incremental_unassign(self, partitions):
-        """Read these partitions no more (KIP-429).
+        """Remove partitions from the assignment (KIP-429).
 
         Parameters
         ----------
         partitions : list of TopicPartition
-            All of them assigned, each given once.
+            Assigned partitions, each given once.
 
         Raises
         ------
@@ -324,7 +325,7 @@ cdef class Consumer(Handle):
         try:
             refuse_duplicates(c_partitions, "partitions")
             self._progress.give_up(self, partitions_from(c_partitions), RD_KAFKA_RESP_ERR__STATE,
-                                   "incremental_unassign() has removed it")
+                                   "incremental_unassign() has removed the partition")
             on_list_error(self, rd_kafka_incremental_unassign, c_partitions)
             self._membership.assigned = True
             self._backlog.drop(c_partitions)
@@ -332,7 +333,7 @@ cdef class Consumer(Handle):
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
     def assignment(self):
-        """The partitions assigned now, a list of TopicPartition."""
+        """Return the assigned partitions, a list of TopicPartition."""
         return assignment(self)
 
     # -- positions
@@ -347,8 +348,8 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned ones; others are ignored, so pause new ones in ``on_assign``. They stay paused
-            until ``resume()``, even if they are revoked and assigned again.
+            Assigned partitions; others are ignored. Pause new ones in ``on_assign``. They stay
+            paused until ``resume()``, even if they are revoked and assigned again.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -366,7 +367,7 @@ cdef class Consumer(Handle):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            # Before resuming: otherwise another thread might fetch the messages after these.
+            # Do this before resuming: otherwise another thread might first fetch later messages.
             self._backlog.let_go(c_partitions)
             on_list(self, rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
             self._backlog.wake_reader(self)
@@ -388,7 +389,7 @@ cdef class Consumer(Handle):
         Raises
         ------
         ValueError
-            The offset is none of the above.
+            The offset is invalid.
         KafkaException
             ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being fetched;
             ``_TIMED_OUT`` if there was no answer within 5 s. Ctrl-C is noticed within 0.1 s.
@@ -400,7 +401,7 @@ cdef class Consumer(Handle):
         if self._open_in != ck_runtime_generation:
             self.refuse()
         self._progress.give_up(self, [partition], RD_KAFKA_RESP_ERR__STATE,
-                               "seek() has moved it")
+                               "seek() has moved the position")
         self._progress.begin_reading(self, [partition])
         error, = seek(self, self._backlog, [partition])
         if error is not None:
@@ -423,8 +424,8 @@ cdef class Consumer(Handle):
         Returns
         -------
         Message or None
-            None if there was none in time. Look at ``message.error()`` first: an event (such as
-            ``_PARTITION_EOF``) or an error comes as a message too.
+            None if no message arrived in time. Check ``message.error()`` first: an event (such as
+            ``_PARTITION_EOF``) or an error is also returned as a message.
 
         Raises
         ------
@@ -432,7 +433,7 @@ cdef class Consumer(Handle):
             The consumer is closed, or was closed by another thread meanwhile.
         """
         cdef int64_t limit = timeout_ms(timeout, "timeout")
-        cdef int64_t deadline = -2  # not looked up before there is something to wait for
+        cdef int64_t deadline = -2  # set when the first wait begins
         cdef rd_kafka_message_t *rkmessage
         cdef rd_kafka_t *rk
         cdef int ms = 0
@@ -446,7 +447,7 @@ cdef class Consumer(Handle):
                 return kept[0]
         while True:
             rk = self.enter()
-            # First without waiting and with the GIL: most of the time a message is there.
+            # First try without a wait and with the GIL: usually a message is available.
             if ms == 0:
                 rkmessage = rd_kafka_consumer_poll(rk, 0)
             else:
@@ -459,7 +460,7 @@ cdef class Consumer(Handle):
                     or self._backlog.has_kept()
                     or self._open_in != ck_runtime_generation):
                 # A callback may raise or close the consumer. The message must survive an
-                # exception, but not a close. It comes after messages that another thread has
+                # exception, but not a close. It follows the messages that another thread has
                 # released with resume().
                 if rkmessage is not NULL:
                     self._backlog.keep(rkmessage)
@@ -479,7 +480,7 @@ cdef class Consumer(Handle):
             PyErr_CheckSignals()
 
     def __iter__(self):
-        """The messages, one after the other; see :meth:`__next__`."""
+        """Iterate over the messages; see :meth:`__next__`."""
         if self._open_in != ck_runtime_generation:
             self.refuse()
         return self
@@ -523,13 +524,13 @@ cdef class Consumer(Handle):
             At most 1,000,000.
         timeout : float, optional
             Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
-            Messages gathered by then, or before a callback raised, come with the next call.
+            The next call returns the messages gathered by then, or before a callback raised.
 
         Returns
         -------
         list of Message
-            Fewer than asked for, or none, when the time is over. None of a partition that was
-            revoked meanwhile.
+            Fewer than requested, or none, at the end of the timeout. No message of a partition
+            that was revoked meanwhile.
 
         Raises
         ------
@@ -556,13 +557,13 @@ cdef class Consumer(Handle):
             1 to 1,000,000.
         timeout : float, optional
             Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
-            Messages gathered by then, or before a callback raised, come with the next call.
+            The next call returns the messages gathered by then, or before a callback raised.
 
         Returns
         -------
         MessageBatch
-            The records: fewer than asked for, or none, when the time is over; none of a partition
-            that was revoked meanwhile. Events and errors are in ``batch.errors``. With
+            The records: fewer than requested, or none, at the end of the timeout; none of a
+            partition that was revoked meanwhile. Events and errors are in ``batch.errors``. With
             ``enable.auto.offset.store`` (the default) the whole batch counts as read now.
             Otherwise call ``store_offsets(batch)`` or ``commit(batch)`` after processing it.
 
@@ -587,15 +588,15 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         max_messages : int
-            The most records a batch has, 1 to 1,000,000.
+            The most records of a batch, 1 to 1,000,000.
         timeout : float, optional
-            Seconds that a batch may take to fill; None or less than 0: only full batches. In a
+            The longest time to fill a batch, s; None or less than 0: only full batches. In a
             topic of little traffic, a record may wait this long before it is handed over.
 
         Returns
         -------
         iterator of MessageBatch
-            None is empty, and none has errors. Raises KafkaException for an event or error, once
+            No batch is empty or has errors. Raises KafkaException for an event or error, once
             the records before it are handed over; the iteration can then continue after it. Ends
             of partitions (``_PARTITION_EOF``) are skipped.
 
@@ -617,7 +618,7 @@ cdef class Consumer(Handle):
     # -- offsets
 
     def position(self, partitions):
-        """The offsets behind the last messages handed over.
+        """Return the offsets after the last messages handed over.
 
         Parameters
         ----------
@@ -626,12 +627,12 @@ cdef class Consumer(Handle):
         Returns
         -------
         list of TopicPartition
-            ``OFFSET_INVALID`` where nothing was handed over yet; ``error`` where it failed.
+            ``OFFSET_INVALID`` if no message was handed over yet; ``error`` if the request failed.
         """
         return positions(self, self._backlog, partitions)
 
     def get_watermark_offsets(self, partition, timeout=None, cached=False):
-        """The first offset of a partition and the offset after its last.
+        """Return the first offset of a partition and the offset after its last.
 
         Parameters
         ----------
@@ -639,13 +640,13 @@ cdef class Consumer(Handle):
         timeout : float, optional
             Seconds to wait for the broker; forever by default. Ctrl-C is noticed within 0.1 s.
         cached : bool
-            Return the values that the client has cached: high comes with every fetch, low with
+            Return cached values: every fetch updates high, and low is updated with
             ``statistics.interval.ms``.
 
         Returns
         -------
         tuple of (int, int)
-            Low and high; ``OFFSET_INVALID`` for an unknown one.
+            Low and high; ``OFFSET_INVALID`` for an unknown offset.
 
         Raises
         ------
@@ -655,7 +656,7 @@ cdef class Consumer(Handle):
         return watermark_offsets(self, partition, timeout, cached)
 
     def offsets_for_times(self, partitions, timeout=None):
-        """The first offsets at or after a time (KIP-79).
+        """Return the first offsets at or after a time (KIP-79).
 
         Parameters
         ----------
@@ -667,7 +668,7 @@ cdef class Consumer(Handle):
         Returns
         -------
         list of TopicPartition
-            -1 (``OFFSET_END``) if no message is as late; ``error`` if the request failed.
+            -1 (``OFFSET_END``) if all messages are older; ``error`` if the request failed.
 
         Raises
         ------
@@ -683,7 +684,7 @@ cdef class Consumer(Handle):
         ----------
         message : Message or MessageBatch, optional
             Its offset + 1; for a batch, that of the last record of each partition. An empty batch
-            marks nothing.
+            stores nothing.
         offsets : list of TopicPartition, optional
             Instead of a message.
 
@@ -704,9 +705,9 @@ cdef class Consumer(Handle):
             Commit its offset + 1; for a batch, that of the last record of each partition. An empty
             batch commits nothing.
         offsets : list of TopicPartition, optional
-            Commit these. Without message and offsets, commit what is stored.
+            Commit these offsets. Without message and offsets, commit the stored offsets.
         asynchronous : bool
-            Return at once; ``on_commit`` gets the outcome. The older name ``async`` works as well,
+            Return at once; ``on_commit`` gets the outcome. The older name ``async`` also works,
             as in ``commit(**{"async": False})``.
 
         Returns
@@ -718,7 +719,7 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
-            ``_NO_OFFSET`` if nothing is stored.
+            ``_NO_OFFSET`` if no offset is stored.
         """
         if "async" in kwargs:
             asynchronous = kwargs.pop("async")
@@ -738,7 +739,7 @@ cdef class Consumer(Handle):
         Returns
         -------
         list of TopicPartition
-            ``OFFSET_INVALID`` if nothing is committed; ``error`` if the request failed.
+            ``OFFSET_INVALID`` if no offset is committed; ``error`` if the request failed.
 
         Raises
         ------
@@ -748,7 +749,7 @@ cdef class Consumer(Handle):
         return committed(self, partitions, timeout)
 
     def watermarks(self, partitions=None, timeout=None):
-        """The first offsets of partitions, and the offsets after their last.
+        """Return the first offsets of partitions, and the offsets after their last.
 
         Makes two requests per broker, whatever the number of partitions; ``get_watermark_offsets``
         makes two per partition.
@@ -763,20 +764,20 @@ cdef class Consumer(Handle):
         Returns
         -------
         dict of TopicPartition to Watermarks
-            ``low`` and ``high`` of each. High is the last stable offset, unless
+            ``low`` and ``high`` of each partition. High is the last stable offset, unless
             ``isolation.level`` is ``read_uncommitted``. If the request failed, the key's ``error``
-            says why and both are ``OFFSET_INVALID``.
+            has the reason and both are ``OFFSET_INVALID``.
 
         Raises
         ------
         KafkaException
-            ``_TIMED_OUT``, or why no broker could be reached.
+            ``_TIMED_OUT``, or the reason why no broker could be reached.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         return watermarks(self, partitions, deadline)
 
     def lag(self, partitions=None, timeout=None):
-        """The number of offsets between the next one to read and the end.
+        """Return the number of offsets between the next offset to read and the end.
 
         Parameters
         ----------
@@ -798,7 +799,7 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
-            Those of ``watermarks`` and ``committed``.
+            As ``watermarks`` and ``committed``.
 
         Notes
         -----
@@ -810,7 +811,7 @@ cdef class Consumer(Handle):
     # -- the group
 
     def memberid(self):
-        """The id the group's coordinator gave this member, str, or None before it joined."""
+        """Return the member id from the group's coordinator, str, or None before the join."""
         cdef char *c_id
         rk = self.enter()
         with nogil:
@@ -824,7 +825,7 @@ cdef class Consumer(Handle):
             rd_kafka_mem_free(NULL, c_id)
 
     def consumer_group_metadata(self):
-        """The group's state for ``Producer.send_offsets_to_transaction``: an opaque object."""
+        """Return the group's state for ``Producer.send_offsets_to_transaction``: opaque bytes."""
         cdef rd_kafka_consumer_group_metadata_t *metadata
         cdef rd_kafka_error_t *error = NULL
         cdef void *buffer = NULL
@@ -850,7 +851,7 @@ cdef class Consumer(Handle):
         """Leave the group and free the consumer.
 
         Runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored offsets first.
-        Closing again is harmless. A ``poll()`` or ``consume()`` in another thread raises
+        Closing again does nothing. A ``poll()`` or ``consume()`` in another thread raises
         RuntimeError. In a rebalance callback the consumer is closed after the callback, and the
         call returns None. Exceptions of callbacks are raised when the consumer is closed, each as
         the ``__context__`` of the next.
@@ -869,7 +870,7 @@ cdef class Consumer(Handle):
         -------
         bool or None
             None without a timeout. With one, whether the consumer left its group in time;
-            librdkafka's threads may end later. If not, it is closed all the same and logs a
+            librdkafka's threads may end later. If not, it is closed anyway and logs a
             warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
             process ends before that, the group notices only after the session timeout, and stored
             offsets may not be committed, so their messages are read again.
@@ -891,7 +892,7 @@ cdef class Consumer(Handle):
         return None if deadline < 0 else not self._membership.overdue
 
     cdef int _close(self, int64_t deadline) except -1:
-        # The close cannot be taken back any more: finish it, then raise.
+        # The close cannot be undone any more: finish it, then raise.
         cdef rd_kafka_queue_t *closing = NULL
         raised = None
         try:
@@ -922,7 +923,7 @@ cdef class Consumer(Handle):
 
 @cython.final
 cdef class BatchIterator:
-    """What ``Consumer.batches()`` gives out."""
+    """The iterator of ``Consumer.batches()``."""
 
     cdef Consumer _consumer
     cdef int64_t _want
@@ -935,7 +936,7 @@ cdef class BatchIterator:
         cdef Consumer consumer = self._consumer
         cdef MessageBatch batch
         cdef int64_t stops
-        if consumer is None:  # made by hand, or cleared by the collector
+        if consumer is None:  # made without batches(), or cleared by the collector
             raise StopIteration
         stops = consumer._stops
         while True:
@@ -953,7 +954,7 @@ cdef class BatchIterator:
 
 def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_bytes=16_777_216,
                    timeout=None):
-    """Wait for records of some ranges of offsets, running callbacks meanwhile.
+    """Wait for records of ranges of offsets, running callbacks meanwhile.
 
     The caller has assigned the partitions, with the first offsets of the ranges, and has set
     ``enable.partition.eof`` to true. Without it, a range whose last offsets hold no records
@@ -967,16 +968,16 @@ def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_
     max_messages : int
         1 to 1,000,000.
     max_bytes : int
-        Of keys and values; approximate, because a record's size is known only when it arrives.
+        Bytes of keys and values; approximate, because a record's size is known only on arrival.
     timeout : float, optional
         Seconds; None or less than 0: until one of the limits or the end of all ranges is
-        reached. Ctrl-C is noticed within 0.1 s. Messages gathered by then, or before a
-        callback raised, come with the next call.
+        reached. Ctrl-C is noticed within 0.1 s. The next call returns the messages
+        gathered by then, or before a callback raised.
 
     Returns
     -------
     MessageBatch
-        Only records within the ranges, none of them twice. ``errors`` holds events and errors,
+        Only records within the ranges, each once. ``errors`` has events and errors,
         except ends of partitions; the call returns at the first.
 
     Raises

@@ -1,4 +1,4 @@
-"""Fetcher: how a consumer gathers messages and hands them over.
+"""Fetcher: gathers a consumer's messages and hands them over.
 
 Offsets are stored when a message is handed to the application, not when librdkafka takes it off
 its queue. With ``enable.auto.offset.store`` (the default) the fetcher stores them, and
@@ -48,7 +48,7 @@ from cykafka._core.consume.ranges cimport Ranges
 from cykafka._core.common.errors import KafkaException
 
 cdef enum:
-    # How many messages one wait may gather: room is made for so many at a time.
+    # The most messages of one wait: the batch grows by this number.
     STEP = 16_384
 
 
@@ -64,7 +64,7 @@ cdef class Fetcher:
         self._progress = progress
 
     cdef list messages(self, Handle handle, int64_t want, int64_t deadline):
-        """Up to so many messages, as a list."""
+        """Up to `want` messages, as a list."""
         cdef ck_batch_t *gathered = self.begin(handle, want, "consume")
         try:
             self.gather(handle, gathered, want, deadline, False)
@@ -74,8 +74,8 @@ cdef class Fetcher:
 
     cdef MessageBatch batch(self, Handle handle, int64_t want, int64_t deadline, bint raising,
                             str call):
-        """Up to so many messages, as a batch. If raising: until an error comes, which is raised
-        when it is first."""
+        """Up to `want` messages, as a batch. If raising: stop at an error, which is raised
+        if it is first."""
         cdef ck_batch_t *gathered = self.begin(handle, want, call)
         try:
             self.gather(handle, gathered, want, deadline, raising)
@@ -85,7 +85,7 @@ cdef class Fetcher:
 
     cdef MessageBatch ranges(self, Handle handle, Ranges ranges, int64_t want, size_t room,
                              int64_t deadline):
-        """Messages of some ranges, up to so many and of so many bytes."""
+        """Messages of ranges: up to `want` messages, of about `room` bytes."""
         cdef ck_batch_t *gathered
         ranges.take()
         try:
@@ -101,7 +101,7 @@ cdef class Fetcher:
     # -- gathering
 
     cdef ck_batch_t *begin(self, Handle handle, int64_t want, str call) except NULL:
-        """A batch for so many messages, beginning with those left over from an earlier call; see
+        """A batch for `want` messages, beginning with those left over from an earlier call; see
         end()."""
         cdef ck_batch_t *batch
         if handle._open_in != ck_runtime_generation:
@@ -114,7 +114,7 @@ cdef class Fetcher:
         return batch
 
     cdef int end(self, Handle handle, ck_batch_t *batch) except -1:
-        """The inverse of begin(): as end_batch()."""
+        """The inverse of begin(); see end_batch()."""
         self._backlog.end_batch(handle, batch)
         if handle._open_in == ck_runtime_generation:
             self._backlog.catch_up(handle, ck_runtime_now_ms())
@@ -122,12 +122,12 @@ cdef class Fetcher:
 
     cdef int gather(self, Handle handle, ck_batch_t *batch, int64_t want, int64_t deadline,
                     bint until_error) except -1:
-        """Fill the batch until it is full, the time is over or, if wanted, an error has come."""
+        """Fill the batch until it is full, the time is over or, if raising, an error arrives."""
         cdef size_t filled, step
         cdef int ms, wait
         while True:
             self._membership.after_call(handle)
-            # Kept messages come from resume(), in a callback or in another thread.
+            # resume(), in a callback or in another thread, may have added kept messages.
             if self._backlog.has_kept() and ck_batch_move(self._backlog.carry, batch):
                 raise MemoryError
             ck_batch_compact(batch)
@@ -147,7 +147,7 @@ cdef class Fetcher:
             handle.enter()
             with nogil:
                 filled = ck_batch_fill(batch, handle._wait_queue, wait, step)
-            # Behind the messages that another thread has released meanwhile.
+            # Put them after the messages that another thread has released meanwhile.
             if not self._backlog.has_kept() or ck_batch_accept_into(
                     batch, filled, self._backlog.carry):
                 ck_batch_accept(batch, filled)
@@ -159,7 +159,7 @@ cdef class Fetcher:
 
     cdef int gather_ranges(self, Handle handle, ck_batch_t *batch, ck_ranges_t *ranges,
                            int64_t want, size_t room, int64_t deadline) except -1:
-        """Fill the batch until it is full, or has an error, all has come or the time is over."""
+        """Fill the batch until it is full, has an error, all ranges are done or time is over."""
         cdef size_t filled, step
         cdef size_t size = 0
         cdef int ms, wait
@@ -176,7 +176,7 @@ cdef class Fetcher:
             wait = SLICE if ms < 0 or ms > SLICE else ms
             rk = handle.enter()
             with nogil:
-                # The messages that are there, or else the next one: a wait for many messages would
+                # Take the available messages, or else wait for one: a wait for many messages would
                 # not notice the end of a range.
                 filled = ck_batch_fill(batch, handle._wait_queue, 0, step)
                 if filled == 0:
@@ -194,7 +194,7 @@ cdef class Fetcher:
     # -- handing over
 
     cdef list hand_over(self, ck_batch_t *batch, size_t most):
-        """The batch's next messages as Python's; they leave the batch and count as read."""
+        """The batch's next messages as Messages; they leave the batch and count as read."""
         cdef rd_kafka_message_t **first
         cdef list messages = []
         cdef object topic = None
@@ -204,14 +204,14 @@ cdef class Fetcher:
         ck_batch_compact(batch)
         cnt = min(most, batch.cnt - batch.head)
         first = batch.rkmessages + batch.head
-        # No collection while messages are half taken: a finalizer may run any code, and so
-        # close this very consumer or let another thread do it.
+        # Run no garbage collection while messages are half taken: a finalizer may run any code,
+        # and so close this consumer or let another thread close it.
         collecting = PyGC_Disable()
         try:
             if self._progress.starting:
                 self._progress.note_starts(first, cnt)
             for i in range(cnt):
-                # Within the batch a topic's handle stays the same, and stays alive.
+                # Within the batch a topic's handle stays the same and alive.
                 if i == 0 or first[i].rkt != first[i - 1].rkt:
                     topic = self._backlog.topic_of(first[i])
                 message = message_from(first[i], topic)
@@ -227,7 +227,7 @@ cdef class Fetcher:
         return messages
 
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
-        """As hand_over, for a message that is in no batch; it is gone even when this raises."""
+        """As hand_over(), for a message outside of a batch; destroys it even if this raises."""
         cdef bint collecting = PyGC_Disable()
         cdef ck_lent_t *lent
         cdef Message message
@@ -251,7 +251,7 @@ cdef class Fetcher:
 
     cdef MessageBatch hand_over_batch(self, Handle handle, ck_batch_t *gathered, size_t want,
                                       bint raising):
-        """Take the next messages out of the gathered ones, as a batch that counts as read.
+        """Take the next gathered messages as a batch, which counts as read.
 
         If raising: the messages before the next error, or raise the error if it is first.
         Otherwise all messages, errors included.
@@ -260,7 +260,7 @@ cdef class Fetcher:
         cdef rd_kafka_message_t **first
         cdef list errors = []
         cdef size_t cnt, i
-        # No collection while messages are half taken: see hand_over().
+        # No garbage collection while messages are half taken: see hand_over().
         cdef bint collecting = PyGC_Disable()
         try:
             ck_batch_compact(gathered)

@@ -1,4 +1,4 @@
-"""Lag: where partitions begin and end, and how far reading is behind, for many of them at once."""
+"""Watermarks and lag of many partitions at once."""
 from collections import namedtuple
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -63,23 +63,23 @@ from cykafka._core.common.naming import public
 cdef enum:
     LEADERS_S = 5
 
-# Of partitions that may have a leader by now.
+# The errors of partitions that may have a leader by now.
 _NO_LEADER = (<int>RD_KAFKA_RESP_ERR__NOENT, <int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
               <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
 
 
 @public("cykafka")
 class Watermarks(namedtuple("Watermarks", ("low", "high"))):
-    """The ends of a partition: its first offset, and the one behind its last."""
+    """The ends of a partition: its first offset, and the offset after its last."""
 
     __slots__ = ()
 
 
 cdef dict watermarks(Handle handle, object partitions, int64_t deadline):
-    """The first offsets of partitions (None: of the assigned ones), and those after their last."""
+    """The first offsets of partitions (None: the assigned ones), and those after their last."""
     if partitions is None:
         partitions = assignment(handle)
-    # Checked, and each of them once.
+    # Check the partitions, and take each once.
     rd_kafka_topic_partition_list_destroy(partitions_to(partitions, "partitions"))
     keys = [TopicPartition(each.topic, each.partition)
             for each in dict.fromkeys(partitions)]
@@ -97,13 +97,13 @@ cdef dict watermarks(Handle handle, object partitions, int64_t deadline):
             if left <= 0:
                 return found
             if _refresh(handle, topic, <int64_t>(left * 1e3)):
-                return found  # no broker answers: what is known must do
+                return found  # no broker answers: return the known watermarks
         found = _ask_watermarks(handle, keys, deadline)
     return found
 
 
 cdef int _refresh(Handle handle, str topic, int64_t ms) except -1:
-    """Ask for a topic's metadata, which librdkafka then knows. Returns whether that failed."""
+    """Request a topic's metadata, which librdkafka then caches. Returns whether that failed."""
     cdef ck_call_t *call = new_call(CK_CALL_METADATA)
     try:
         call.topic = copied(c_name(topic))
@@ -116,7 +116,7 @@ cdef int _refresh(Handle handle, str topic, int64_t ms) except -1:
 cdef dict _ask_watermarks(Handle handle, list keys, int64_t deadline):
     cdef TopicPartition key
     first, last = _list_offsets(handle, keys, deadline)
-    # librdkafka gives up when no partition of all has a leader.
+    # librdkafka fails the whole request if no partition has a leader.
     unknown = None, error_from(RD_KAFKA_RESP_ERR__NOENT, "No broker leads this partition")
     ends = {}
     for key in keys:
@@ -125,7 +125,7 @@ cdef dict _ask_watermarks(Handle handle, list keys, int64_t deadline):
         if key.error is None:
             key.error = error
         if key.error is None and (low < 0 or high < 0):
-            # librdkafka leaves out what a broker does not answer whose connection breaks.
+            # If a broker's connection breaks, librdkafka omits its partitions from the result.
             key.error = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No answer from the leader")
         if key.error is not None:
             low = high = <int64_t>RD_KAFKA_OFFSET_INVALID
@@ -135,7 +135,7 @@ cdef dict _ask_watermarks(Handle handle, list keys, int64_t deadline):
 
 cdef list _list_offsets(Handle handle, list partitions,
                         int64_t deadline):
-    """Two dicts by partition, of (first offset, error) and of (last one, error)."""
+    """Two dicts by partition: of (first offset, error), and of (last offset, error)."""
     cdef rd_kafka_topic_partition_list_t *c_partitions
     cdef rd_kafka_AdminOptions_t *options
     cdef rd_kafka_queue_t *replies
@@ -149,7 +149,7 @@ cdef list _list_offsets(Handle handle, list partitions,
     specs[1] = RD_KAFKA_OFFSET_END
     rk = handle.enter()
     try:
-        # A signal handler may run in here, and close.
+        # A signal handler may run here and close the consumer.
         handle._role.go_inside()
         with nogil:
             replies = rd_kafka_queue_new(rk)
@@ -206,9 +206,9 @@ cdef int _await_offsets(Handle handle, rd_kafka_queue_t *replies,
         try:
             PyErr_CheckSignals()
             if handle._role.closes_later and not closing:
-                return 0  # by the signal's handler: after_call() closes, and says so
+                return 0  # closed by a signal handler: after_call() closes, and raises
             if handle._open_in != ck_runtime_generation:
-                handle.refuse()  # another thread closes: it is not to wait for the broker
+                handle.refuse()  # another thread closes: it must not wait for the broker
             if event is NULL:
                 continue
             which = <size_t>rd_kafka_event_opaque(event)
@@ -234,7 +234,7 @@ cdef int _await_offsets(Handle handle, rd_kafka_queue_t *replies,
 
 cdef dict lag(Handle handle, Backlog backlog, object partitions,
               int64_t deadline):
-    """The number of offsets between the next one to read and the end of each partition."""
+    """The number of offsets between the next offset to read and the end, by partition."""
     cdef TopicPartition key, tp
     cdef dict ends = watermarks(handle, partitions, deadline)
     if not ends:
@@ -246,7 +246,7 @@ cdef dict lag(Handle handle, Backlog backlog, object partitions,
         following.extend(committed(handle, rest, left))
     reset = handle.property("auto.offset.reset")
     result = {}
-    # Of two, the later one: the committed offset, where there was no position.
+    # The committed offsets come later in the list, and replace missing positions.
     offsets = {(each.topic, each.partition): each for each in following}
     for key, (low, high) in ends.items():
         tp = offsets[key.topic, key.partition]

@@ -15,9 +15,9 @@ cdef class Membership(Role):
     cdef Progress _progress
     # on_assign, on_revoke, on_lost and on_commit, each a callable or None.
     cdef dict _listeners
-    # Whether close() had no time left to leave the group.
+    # Whether close() ran out of time before the consumer had left the group.
     cdef bint overdue
-    # Whether the rebalance callback has assigned by itself.
+    # Whether the rebalance callback has called assign() or a similar method.
     cdef bint assigned
 
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1

@@ -1,4 +1,4 @@
-"""Membership: a consumer's place in its group: rebalances, and how it leaves."""
+"""Membership: a consumer's rebalances, and how it leaves its group."""
 import logging
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -78,7 +78,7 @@ cdef class Membership(Role):
         return 0
 
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
-        # Errors, statistics and logs come to the queue that poll() and consume() serve.
+        # Send errors, statistics and logs to the queue that poll() and consume() serve.
         rd_kafka_poll_set_consumer(rk)
         return rd_kafka_queue_get_consumer(rk)
 
@@ -100,7 +100,7 @@ cdef class Membership(Role):
         return 0
 
     cdef int listen(self, str event, object callback) except -1:
-        """Have a callback called of on_assign, on_revoke, on_lost or on_commit, or none at all."""
+        """Set the callback for on_assign, on_revoke, on_lost or on_commit, or remove it."""
         self._listeners[event] = callback
         return 0
 
@@ -112,7 +112,7 @@ cdef class Membership(Role):
         return False
 
     cdef int refuse_inside(self, str call) except -1:
-        """Refuse a call that would wait for itself."""
+        """Raise for a call that would wait for itself."""
         if self.is_inside():
             raise RuntimeError(f"{call}() cannot be called from a rebalance callback, nor from a "
                                "signal handler during a commit")
@@ -122,12 +122,12 @@ cdef class Membership(Role):
 
     cdef int rebalance(self, Handle handle, rd_kafka_resp_err_t err,
                        rd_kafka_topic_partition_list_t *partitions) except -1:
-        """Partitions are assigned or revoked."""
+        """Handle the assignment or revocation of partitions."""
         try:
             if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
                 self._progress.give_up(handle, partitions_from(partitions),
                                        RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
-                                       "the group has taken it away")
+                                       "the group has revoked the partition")
             elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
                 self._progress.begin_reading(handle, partitions_from(partitions))
         finally:
@@ -136,7 +136,7 @@ cdef class Membership(Role):
 
     cdef int follow(self, Handle handle, rd_kafka_resp_err_t err,
                     rd_kafka_topic_partition_list_t *partitions) except -1:
-        """Run the user's callback, if any; assign or unassign unless it has."""
+        """Run the user's callback, if any; then assign or unassign, unless the callback has."""
         if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
             self._backlog.drop(partitions)
         callback = None
@@ -152,14 +152,14 @@ cdef class Membership(Role):
             if callback is not None:
                 callback(handle, partitions_from(partitions))
         finally:
-            # A child that was forked in the callback has no librdkafka to tell.
+            # In a child that the callback has forked, librdkafka's threads do not exist.
             if not self.assigned and handle._generation == ck_runtime_generation:
                 self.apply(handle, err, partitions)
         return 0
 
     cdef int apply(self, Handle handle, rd_kafka_resp_err_t err,
                    rd_kafka_topic_partition_list_t *partitions) except -1:
-        """What librdkafka does when there is no rebalance callback."""
+        """Apply the rebalance as librdkafka does without a rebalance callback."""
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_error_t *error = NULL
         cdef rd_kafka_resp_err_t code = <rd_kafka_resp_err_t>0
@@ -184,7 +184,7 @@ cdef class Membership(Role):
     cdef object leave(self, Handle handle, int64_t deadline, object raised,
                       rd_kafka_queue_t **closing):
         """Leave the group, until the deadline or until a signal handler raises. *closing becomes
-        what the thread that destroys the consumer has to serve after that, or NULL.
+        the queue that the destroying thread must serve after that, or NULL.
 
         Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
         """
@@ -199,7 +199,8 @@ cdef class Membership(Role):
         try:
             check_error(error)
         except KafkaException as exception:
-            # Fenced, say: poll() has told, and there is no group to leave any more.
+            # A fatal error, such as a fenced member: poll() has returned it, and there is no group
+            # to leave any more.
             with nogil:
                 rd_kafka_queue_destroy(queue)
             if not exception.args[0].fatal():
@@ -218,12 +219,12 @@ cdef class Membership(Role):
                 PyErr_CheckSignals()
                 try:
                     handle.dispatch(NOW)
-                except KeyboardInterrupt:  # came while a callback ran
+                except KeyboardInterrupt:  # Ctrl-C while a callback ran
                     raise
                 except BaseException as exception:
                     raised = chain(raised, exception)
                 if handle._generation != ck_runtime_generation:
-                    return raised  # a callback has forked: the rest is the parent's
+                    return raised  # a callback has forked: the rest belongs to the parent
         except BaseException as exception:
             raised = chain(raised, exception)
         if rd_kafka_consumer_closed(rk):
@@ -239,7 +240,7 @@ cdef void _on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                         void *opaque) noexcept nogil:
     cdef void *attached = ck_queue_attached(<ck_queue_t *>opaque, CK_SLOT_CLIENT)
     if attached is NULL:
-        # A thread without Python destroys the consumer: see ck_end_now(). In a consumer that
+        # A thread without Python destroys the consumer, see ck_end_now(). For a consumer that
         # closes this call is right for every protocol.
         rd_kafka_assign(rk, NULL)
     else:
@@ -258,6 +259,6 @@ cdef void _rebalance(rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *p
         finally:
             membership.come_out()
     except BaseException as exception:
-        # Raised by the call that served librdkafka, once it is out of it.
+        # The call that served librdkafka raises it after leaving librdkafka.
         handle._raised = chain(handle._raised, exception)
     ck_callback_inside(outer)

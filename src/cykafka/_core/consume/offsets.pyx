@@ -1,4 +1,4 @@
-"""Offsets: the assignment, where reading is, what the brokers know, and what the group commits."""
+"""The assignment, positions, the brokers' offsets, and commits."""
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t
 
@@ -51,13 +51,13 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 
 
 cdef enum:
-    # librdkafka's own thread answers a seek at once, unless it has forgotten the partition; ms.
+    # The timeout of a seek, ms. librdkafka's thread answers at once, unless the partition is gone.
     SEEK_MS = 5000
 
 
 cdef int on_list(Handle handle, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
                  str doing) except -1:
-    """Call a librdkafka function with a list, which stays the caller's. An exception begins
+    """Call a librdkafka function with a list, which the caller still owns. An exception begins
     with the text `doing`."""
     cdef rd_kafka_resp_err_t err
     rk = handle.enter()
@@ -70,7 +70,7 @@ cdef int on_list(Handle handle, list_call_t call, rd_kafka_topic_partition_list_
 
 cdef int on_list_error(Handle handle, list_error_call_t call,
                        const rd_kafka_topic_partition_list_t *rktparlist) except -1:
-    """As on_list, for calls that say themselves what they could not do."""
+    """As on_list(), for functions whose error texts are complete."""
     cdef rd_kafka_error_t *error
     rk = handle.enter()
     with nogil:
@@ -81,7 +81,7 @@ cdef int on_list_error(Handle handle, list_error_call_t call,
 
 
 cdef list assignment(Handle handle):
-    """The partitions assigned now."""
+    """The assigned partitions."""
     cdef rd_kafka_topic_partition_list_t *c_partitions = NULL
     cdef rd_kafka_resp_err_t err
     rk = handle.enter()
@@ -93,12 +93,12 @@ cdef list assignment(Handle handle):
 
 
 cdef list positions(Handle handle, Backlog backlog, object partitions):
-    """The offsets behind the last messages handed over: new TopicPartitions."""
+    """The offsets after the last messages handed over: new TopicPartitions."""
     cdef int i
     c_partitions = partitions_to(partitions, "partitions")
     try:
         on_list(handle, rd_kafka_position, c_partitions, "Failed to get position")
-        # librdkafka counts what was gathered, and will be handed over, already.
+        # librdkafka's positions include gathered messages that were not handed over yet.
         for i in range(c_partitions.cnt):
             backlog.before_gathered(&c_partitions.elems[i])
         return partitions_from(c_partitions)
@@ -137,7 +137,7 @@ cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bi
     if not isinstance(partition, TopicPartition):
         raise TypeError(
             f"partition: expected a TopicPartition, got {type(partition).__name__}")
-    name = (<TopicPartition>partition).topic  # held here: without the GIL it may get another
+    name = (<TopicPartition>partition).topic  # keep it: without the GIL the attribute may change
     topic = c_name(name)
     number = (<TopicPartition>partition).partition
     if cached:
@@ -166,8 +166,8 @@ cdef list seek(Handle handle, Backlog backlog, list partitions):
     cdef ck_call_t *call = new_call(CK_CALL_SEEK)
     try:
         call.partitions = partitions_to(partitions, "partition")
-        # What is gathered now was fetched before the seek. What another thread gathers
-        # meanwhile may come after it.
+        # The gathered messages were fetched before the seek. Messages that another thread gathers
+        # meanwhile may be fetched after it.
         aside = backlog.new_batch(1)
         backlog.take_out(call.partitions, aside)
         handle.start_call(call, SEEK_MS)
@@ -182,20 +182,20 @@ cdef list seek(Handle handle, Backlog backlog, list partitions):
         rd_kafka_topic_partition_list_destroy(c_done)
         return [each.error for each in outcomes]
     except:
-        # librdkafka still seeks. In a child that a signal handler has forked the messages are
-        # the parent's.
+        # librdkafka still seeks. In a child that a signal handler has forked, the messages belong
+        # to the parent.
         if started and handle._generation == ck_runtime_generation:
             backlog.forget(aside, call.partitions)
         raise
     finally:
-        # What was fetched of a partition where the seek failed is still to be handed over.
+        # Where the seek failed, the fetched messages will still be handed over.
         if aside is not NULL:
             backlog.end_batch(handle, aside)
         ck_call_leave(call)
 
 
 cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):
-    """A copy of librdkafka's list, which is destroyed."""
+    """Copy and destroy librdkafka's list."""
     try:
         return partitions_from(c_partitions)
     finally:
@@ -225,7 +225,7 @@ cdef int store_offsets(Handle handle, Backlog backlog, object message, object of
 
 cdef object commit(Handle handle, object message, object offsets,
                    bint asynchronous):
-    """Commit these offsets, or what is stored. Returns the committed offsets unless
+    """Commit these offsets, or the stored ones. Returns the committed offsets unless
     asynchronous."""
     cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
     cdef rd_kafka_resp_err_t err
@@ -233,7 +233,7 @@ cdef object commit(Handle handle, object message, object offsets,
         c_offsets = offsets_to(message, offsets, False)
     try:
         if isinstance(message, MessageBatch) and c_offsets.cnt == 0:
-            handle.enter()  # closed?
+            handle.enter()  # raises if the handle is closed
             handle.leave()
             return None if asynchronous else []
         if not asynchronous:
@@ -261,7 +261,7 @@ cdef list commit_and_wait(Handle handle,
     answer.partitions = NULL
     rk = handle.enter()
     try:
-        # A signal handler may run in here, and close.
+        # A signal handler may run here and close the consumer.
         handle._role.go_inside()
         with nogil:
             replies = rd_kafka_queue_new(rk)
@@ -274,18 +274,18 @@ cdef list commit_and_wait(Handle handle,
                 with nogil:
                     rd_kafka_queue_poll_callback(replies, ms)
                 PyErr_CheckSignals()
-                # A close() by another thread, or by the signal handler, must not wait for the
+                # A close() in another thread, or in the signal handler, must not wait for the
                 # broker.
                 if handle._open_in != ck_runtime_generation:
                     handle.refuse()
                 if handle._role.closes_later and not closing:
-                    return None  # after_call() closes, and says so
+                    return None  # after_call() closes, and raises
                 if ms == 0 and not answer.given:
                     check_doing(RD_KAFKA_RESP_ERR__TIMED_OUT, "Commit failed")
             check_doing(answer.err, "Commit failed")
             return partitions_from(answer.partitions)
         finally:
-            # Destroyed, the queue takes an answer that is still to come with it. In a child
+            # The destroyed queue drops an answer that has not arrived yet. In a child
             # that a signal handler has forked, it may be locked.
             if handle._generation == ck_runtime_generation:
                 with nogil:
@@ -300,7 +300,7 @@ cdef list commit_and_wait(Handle handle,
 
 
 cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL:
-    """librdkafka's list, which the caller destroys, of what a message or a list says."""
+    """Convert a message or a list to librdkafka's list of offsets, which the caller destroys."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets are mutually exclusive")
     if offsets is not None:
@@ -320,7 +320,7 @@ cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing)
             f"'{error.str()}'"))
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
-        # The application made this message: let librdkafka report the fault.
+        # The application made this incomplete message: let librdkafka report the fault.
         return partitions_to([TopicPartition(topic or "")], "message")
     return partitions_to([TopicPartition(topic, partition, offset + 1,
                                          leader_epoch=message.leader_epoch())], "message")

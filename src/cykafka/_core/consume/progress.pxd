@@ -6,25 +6,26 @@ from cykafka._core.consume.backlog cimport Backlog
 
 cdef class Progress:
     cdef Backlog _backlog
-    # The assigned partitions, as (topic, partition), whose first message was not handed over yet;
-    # none unless a transaction may commit this consumer's offsets.
+    # The assigned partitions, as (topic, partition), whose first message was not handed over yet.
+    # Empty unless a transaction may commit this consumer's offsets.
     cdef set _unread
-    # Whether there are any.
+    # Whether _unread has any.
     cdef bint starting
-    # The partition last seen while there are: it is not in the set.
+    # The partition of the last message while _unread has any; it is not in the set.
     cdef str _noted_topic
     cdef int32_t _noted_partition
-    # By (topic, partition): the offset where reading began, or which was committed last.
+    # By (topic, partition): the offset where reading began, or the offset last committed.
     cdef dict _starts
-    # Whether a transaction failed and the consumer has not yet gone back to the committed offsets.
+    # Whether a transaction failed and the consumer has not yet sought back to the committed
+    # offsets.
     cdef bint _behind
-    # By (topic, partition): the positions when a transaction has last committed or failed. What
-    # was handed over since is beyond them.
+    # By (topic, partition): the positions when a transaction last committed or failed. Messages
+    # handed over since then are beyond them.
     cdef dict _marks
-    # By (topic, partition): the KafkaErrors of partitions of which messages were handed over that
-    # the next transaction can no longer commit, because the position is gone.
+    # By (topic, partition): the KafkaErrors of partitions with messages that were handed over. The
+    # next transaction can no longer commit them, because the position is gone.
     cdef dict _given_up
-    # Whether a transaction may commit this consumer's offsets; -1 until it is known.
+    # Whether a transaction may commit this consumer's offsets; -1: not known yet.
     cdef int _suitable
 
     cdef bint suits(self, Handle handle) except -1

@@ -1,9 +1,9 @@
-"""Progress: what was handed over since the last transaction, which the next one must cover.
+"""Progress: tracks the messages handed over since the last transaction.
 
 ``Producer.transaction(consumer)`` commits the positions of the assigned partitions at the end of
 its block. A position can vanish before, by a revocation, a seek or another assignment. The brokers
 would accept a transaction without it, and skip messages. So such a partition is *given up*: the
-block fails, and the consumer goes back.
+block fails, and the consumer seeks back.
 """
 cimport cython
 
@@ -48,9 +48,9 @@ cdef class Progress:
     # -- reading
 
     cdef int note_starts(self, rd_kafka_message_t **first, size_t cnt) except -1:
-        """Remember where reading of a partition begins, before its first message is handed over.
+        """Record the offset where reading of a partition begins, before it hands over a message.
 
-        A failed transaction goes back to this offset if the group has committed none.
+        A failed transaction seeks back to this offset if the group has committed none.
         """
         cdef size_t i
         cdef str topic
@@ -72,7 +72,7 @@ cdef class Progress:
         return 0
 
     cdef int begin_reading(self, Handle handle, list partitions) except -1:
-        """The next message of each of these partitions is its first one."""
+        """Note that the next message of each of these partitions is its first."""
         if self.suits(handle):
             self._unread.update([(each.topic, each.partition) for each in partitions])
             self.starting = len(self._unread) > 0
@@ -80,16 +80,16 @@ cdef class Progress:
         return 0
 
     cdef int begin_anew(self) except -1:
-        """No partition is assigned."""
+        """Note that no partition is assigned."""
         self._unread.clear()
         self.starting = False
         return 0
 
     cdef int give_up(self, Handle handle, list partitions, rd_kafka_resp_err_t err,
                      str words) except -1:
-        """The positions of these partitions are about to go, or those of all (None).
+        """Note that the positions of these partitions (None: of all) are about to vanish.
 
-        The next transaction cannot commit the offsets of what was handed over of them.
+        The next transaction cannot commit the offsets of their messages that were handed over.
         """
         if not self.suits(handle):
             return 0
@@ -97,7 +97,7 @@ cdef class Progress:
             partitions = [TopicPartition(*key) for key in self._starts]
         try:
             lost = {(each.topic, each.partition) for each in self._uncommitted(handle, partitions)}
-        except ClosedError:  # another thread closes; it may yet give up
+        except ClosedError:  # another thread closes, and its close() may still fail
             lost = {(each.topic, each.partition) for each in partitions}
         for each in partitions:
             key = each.topic, each.partition
@@ -105,7 +105,7 @@ cdef class Progress:
             if key in lost:
                 self._given_up.setdefault(key, KafkaError(
                     <int>err, f"The transaction cannot commit the offsets of {each.topic} "
-                    f"[{each.partition}], of which messages were read: {words}"))
+                    f"[{each.partition}], whose messages were read: {words}"))
             elif key not in self._given_up:
                 self._starts.pop(key, None)
             self._unread.discard(key)
@@ -120,9 +120,9 @@ cdef class Progress:
             handle.refuse()
         for name, value, why in (
                 ("enable.auto.commit", "false",
-                 "offsets are committed with the transaction alone"),
+                 "only the transaction may commit offsets"),
                 ("isolation.level", "read_committed",
-                 "messages of open transactions may yet be aborted")):
+                 "open transactions may still be aborted")):
             if handle.property(name) != value:
                 raise ValueError(f"consumer: expected {name}={value}: {why}")
         return 0
@@ -130,8 +130,8 @@ cdef class Progress:
     cdef int prepare(self, Handle handle, object timeout) except -1:
         """Prepare for a transaction with this consumer's offsets.
 
-        Raises, retriable, if messages were handed over that it cannot commit. The consumer has
-        then gone back, and hands them over again.
+        Raises a retriable error if messages were handed over that it cannot commit. The consumer
+        has then sought back, and hands them over again.
         """
         if not self._behind and not self._given_up:
             return 0
@@ -141,44 +141,43 @@ cdef class Progress:
         for error in given_up.values():
             raise KafkaException(KafkaError(
                 error.code(), f"{error.str()}; no transaction was begun, and the consumer has "
-                "gone back: read again", retriable=True))
+                "sought back: read again", retriable=True))
         if again:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__RETRY,
-                "The last transaction failed, and the consumer could not go back before it handed "
-                "over more messages; no transaction was begun, and the consumer has gone back "
-                "now: read again", retriable=True))
+                "The last transaction failed, and the consumer handed over more messages before "
+                "it could seek back; no transaction was begun, and the consumer has now sought "
+                "back: read again", retriable=True))
         return 0
 
     cdef list transaction_offsets(self, Handle handle):
-        """The positions to commit; raises if they do not cover all messages that were handed
-        over."""
+        """The positions to commit; raises if they do not cover all messages handed over."""
         read = self._read_positions(handle)
         for error in self._given_up.values():
             raise KafkaException(KafkaError(error.code(), error.str(), txn_requires_abort=True))
         return read
 
     cdef int note_committed(self, list places) except -1:
-        """A transaction has committed these positions."""
+        """Note that a transaction has committed these positions."""
         self._marks = {(each.topic, each.partition): each.offset for each in places}
         self._starts.update(self._marks)
         return 0
 
     cdef int note_failed(self, Handle handle) except -1:
-        """From now on no message that is handed over may be committed before rewind()."""
+        """Note that a transaction failed: no position may be committed before rewind()."""
         self._behind = True
         self._marks = {}
         try:
             self._marks = {(each.topic, each.partition): each.offset
                            for each in self._read_positions(handle)}
         except (KafkaException, ClosedError):
-            pass  # without marks, all messages count as handed over since
+            pass  # without marks, all messages count as handed over since then
         return 0
 
     cdef int rewind(self, Handle handle, object timeout) except -1:
-        """Seek to the committed offsets, or to where reading began if none is committed.
+        """Seek to the committed offsets, or where none is committed to the beginning of reading.
 
-        No transaction begins until that has succeeded.
+        No transaction begins before this has succeeded.
         """
         self._behind = True
         read = self._handed_over(handle, assignment(handle))
@@ -194,7 +193,7 @@ cdef class Progress:
                     offset = self._starts.get((each.topic, each.partition),
                                               RD_KAFKA_OFFSET_BEGINNING)
                 targets.append(TopicPartition(each.topic, each.partition, offset))
-            # If only some of the seeks succeed, messages may come twice.
+            # If only some of the seeks succeed, messages may be handed over twice.
             self._marks = {}
             for each, error in zip(targets, seek(handle, self._backlog, targets)):
                 if error is not None and each in assignment(handle):
@@ -205,20 +204,19 @@ cdef class Progress:
         return 0
 
     cdef list _read_positions(self, Handle handle):
-        """The positions of the assigned partitions of which messages were returned."""
+        """The positions of the assigned partitions with returned messages."""
         return [partition for partition in positions(handle, self._backlog, assignment(handle))
                 if partition.offset >= 0]
 
     cdef list _uncommitted(self, Handle handle, list partitions):
-        """Those of the partitions of which messages were handed over since the last transaction.
-        """
+        """Those of the partitions with messages handed over since the last transaction."""
         return [each for each in self._handed_over(handle, partitions)
                 if self._marks.get((each.topic, each.partition)) != each.offset]
 
     cdef list _handed_over(self, Handle handle, list partitions):
-        """Those of the partitions of which messages were handed over, with their positions.
+        """Those of the partitions with messages handed over, with their positions.
 
-        Messages that are gathered, when a callback has raised, change the position, too.
+        Messages that were only gathered, because a callback has raised, also change the position.
         """
         return [each for each in positions(handle, self._backlog, partitions)
                 if each.offset >= 0 and (each.topic, each.partition) not in self._unread]

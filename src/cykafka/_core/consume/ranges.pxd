@@ -2,7 +2,7 @@ from cykafka._core.clib.csrc cimport ck_ranges_t
 
 cdef class Ranges:
     cdef ck_ranges_t *_ptr
-    # Whether a call is moving them on, without the GIL.
+    # Whether a call is advancing the ranges, without the GIL.
     cdef bint _busy
 
     cdef int take(self) except -1

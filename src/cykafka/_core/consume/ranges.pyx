@@ -1,4 +1,4 @@
-"""Ranges: parts of partitions, from offsets to offsets, and how far they have been read."""
+"""Ranges: parts of partitions between two offsets, and the progress of reading them."""
 from collections import namedtuple
 
 cimport cython
@@ -28,9 +28,9 @@ class Range(namedtuple("Range", ("topic", "partition", "next", "end", "eof"))):
     next : int
         The first offset that was not read.
     end : int
-        The offset behind the last one that is wanted.
+        The offset after the last one to read.
     eof : int
-        Where the partition ended when all of it had been fetched; -1: that has not been seen.
+        The partition's end when all of it had been fetched; -1: not known.
     """
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Range(namedtuple("Range", ("topic", "partition", "next", "end", "eof"))):
 @cython.final
 @cython.no_gc
 cdef class Ranges:
-    """Parts of partitions that ``internal.consume_ranges()`` reads to their ends.
+    """Parts of partitions for ``internal.consume_ranges()``.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ cdef class Ranges:
             twice = ck_ranges_sort(made)
             if twice:
                 raise ValueError(f"ranges: {made.ranges[twice].topic.decode()} "
-                                 f"[{made.ranges[twice].partition}] is there twice")
+                                 f"[{made.ranges[twice].partition}] is a duplicate")
             if self._busy:
                 raise RuntimeError("a call reads these ranges")
             self._ptr, made = made, self._ptr
@@ -90,7 +90,7 @@ cdef class Ranges:
         ck_ranges_destroy(self._ptr)
 
     cdef int take(self) except -1:
-        """For the time of a call, which then sets _busy back."""
+        """Take the ranges for a call, which resets _busy at its end."""
         if self._ptr is NULL:
             raise ValueError("ranges: __init__() was not called")
         if self._busy:
@@ -99,7 +99,7 @@ cdef class Ranges:
         return 0
 
     def __len__(self):
-        """How many ranges are not done."""
+        """The number of ranges that are not done."""
         return 0 if self._ptr is NULL else self._ptr.left
 
     def left(self):
@@ -124,14 +124,14 @@ cdef class Ranges:
             self._busy = False
 
     def skip(self, topic, partition, offset):
-        """Take what lies before an offset for read: it is not there any more.
+        """Mark the offsets before an offset as read, because they do not exist any more.
 
         Parameters
         ----------
         topic : str
         partition : int
         offset : int
-            The range is done when it is the range's end or more.
+            If it is at or after the range's end, the range is done.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The small classes of the public API that carry data and do no work."""
+"""The small data classes of the public API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Messages:
 
     @classmethod
     def _from_list(cls, records: list[Message]) -> Self:
-        """The Messages of this very list, which is not copied."""
+        """The Messages of this list, without a copy."""
         messages = cls.__new__(cls)
         messages._records = records
         return messages
@@ -36,11 +36,11 @@ class Messages:
         return list(self._records)
 
     def count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return len(self._records)
 
     def is_empty(self) -> bool:
-        """Whether there are none."""
+        """Whether there are no messages."""
         return not self._records
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Messages:
 
 
 class Shown:
-    """Data that shows what it holds."""
+    """Data with a repr of its attributes."""
 
     def __repr__(self) -> str:
         held = ", ".join(
@@ -90,7 +90,7 @@ class Node(Shown):
 
 @public("cykafka")
 class TopicCollection(Shown):
-    """Topics, by their names: ``topic_names``."""
+    """Topics, by name: ``topic_names``."""
 
     def __init__(self, topic_names: list[str]) -> None:
         self.topic_names = topic_names
@@ -128,10 +128,10 @@ class _OrderedEnum(Enum):
 
 @public("cykafka")
 class ConsumerGroupState(_OrderedEnum):
-    """What a consumer group is doing."""
+    """The state of a consumer group."""
 
     UNKNOWN = 0
-    UNKOWN = UNKNOWN  # confluent_kafka's misprint, which code relies on
+    UNKOWN = UNKNOWN  # confluent_kafka's misprint; programs use it
     PREPARING_REBALANCING = 1
     COMPLETING_REBALANCING = 2
     STABLE = 3
@@ -158,7 +158,7 @@ class ElectionType(_OrderedEnum):
 
 @public("cykafka")
 class IsolationLevel(_OrderedEnum):
-    """Whether records of open and aborted transactions are seen (KIP-98)."""
+    """Whether readers get records of open and aborted transactions (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -166,7 +166,7 @@ class IsolationLevel(_OrderedEnum):
 
 @public("cykafka")
 class AcknowledgeType(IntEnum):
-    """What becomes of a record of a share group (KIP-932)."""
+    """The acknowledgement of a record of a share group (KIP-932)."""
 
     ACCEPT = 1
     RELEASE = 2

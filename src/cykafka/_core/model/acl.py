@@ -1,4 +1,4 @@
-"""Access control lists (KIP-11, KIP-290): what they are made of."""
+"""The parts of access control lists (KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ResourceType(_OrderedEnum):
 
 @public("cykafka.admin")
 class ResourcePatternType(_OrderedEnum):
-    """How a resource's name is meant (KIP-290). ``ANY`` and ``MATCH`` are for filters."""
+    """The meaning of a resource's name (KIP-290). ``ANY`` and ``MATCH`` are for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -36,7 +36,7 @@ class ResourcePatternType(_OrderedEnum):
 
 @public("cykafka.admin")
 class AclOperation(_OrderedEnum):
-    """What someone may do, or may not. ``ANY`` is for filters."""
+    """An operation that a rule allows or denies. ``ANY`` is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -66,9 +66,9 @@ class AclPermissionType(_OrderedEnum):
 @public("cykafka.admin")
 @total_ordering
 class AclBinding:
-    """A rule: who may (or may not) do what, on which resources, from where.
+    """A rule: it allows or denies a principal an operation on resources, from a host.
 
-    The enumerations are accepted by name, in any case, and by number as well.
+    Enumerations may also be given by name, in any case, or by number.
 
     Parameters
     ----------
@@ -78,16 +78,16 @@ class AclBinding:
     resource_pattern_type : ResourcePatternType
         Whether `name` is the name itself or a prefix.
     principal : str
-        Who, such as ``"User:alice"``.
+        The user, such as ``"User:alice"``.
     host : str
-        From where; ``"*"`` for anywhere.
+        The client's host; ``"*"`` for every host.
     operation : AclOperation
     permission_type : AclPermissionType
 
     Raises
     ------
     ValueError
-        An argument is None, or an enumeration's member that is for filters alone.
+        An argument is None, or an enumeration's member that is only for filters.
     TypeError
         An argument is of the wrong type.
     """
@@ -122,7 +122,7 @@ class AclBinding:
         )
         self.operation = self._member(operation, AclOperation, "operation")
         self.permission_type = self._member(permission_type, AclPermissionType, "permission_type")
-        # Public in confluent_kafka, so somebody may read them.
+        # Public in confluent_kafka, so programs may read them.
         self.restype_int = self.restype.value
         self.resource_pattern_type_int = self.resource_pattern_type.value
         self.operation_int = self.operation.value
@@ -174,7 +174,7 @@ class AclBinding:
 
 @public("cykafka.admin")
 class AclBindingFilter(AclBinding):
-    """Which rules are meant: those that match every field.
+    """A filter of rules; it selects the rules that match every field.
 
     Parameters
     ----------
@@ -183,10 +183,10 @@ class AclBindingFilter(AclBinding):
     name : str or None
         None for every name.
     resource_pattern_type : ResourcePatternType
-        ``ANY`` for every way; ``MATCH`` for all rules that concern `name`: literal ones, prefixes
-        of it, and the wildcard's.
+        ``ANY`` for every type; ``MATCH`` for all rules that apply to `name`: literal names,
+        prefixes of it, and the wildcard.
     principal, host : str or None
-        None for everybody and everywhere.
+        None for every principal or host.
     operation : AclOperation
         ``ANY`` for every operation.
     permission_type : AclPermissionType

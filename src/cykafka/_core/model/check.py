@@ -1,4 +1,4 @@
-"""Arguments of the administrative classes and calls, with errors that name the argument."""
+"""Checks of administrative arguments, with errors that name the argument."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError; and a ValueError too, which is what confluent_kafka raises for some of them."""
+    """A TypeError that is also a ValueError, because confluent_kafka raises that in some cases."""
 
 
 def expect(value: Any, kind: type[_T], argument: str) -> _T:
-    """The value, if it is of that class."""
+    """Return the value; raise if it is not of that class."""
     if not isinstance(value, kind):
         raise WrongTypeError(f"{argument}: expected a {kind.__name__}, got {type(value).__name__}")
     return value
@@ -26,7 +26,7 @@ def expect(value: Any, kind: type[_T], argument: str) -> _T:
 def expect_int(
     value: Any, argument: str, low: int = INT32_MIN, high: int = INT32_MAX, why: str = ""
 ) -> int:
-    """The value, if it is an integer within bounds."""
+    """Return the value; raise if it is not an integer within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__}")
     if not low <= value <= high:
@@ -35,14 +35,14 @@ def expect_int(
 
 
 def expect_bool(value: Any, argument: str) -> bool:
-    """The value, if it is True or False."""
+    """Return the value; raise if it is not True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{argument}: expected a bool, got {type(value).__name__}")
     return value
 
 
 def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = False) -> list[_T]:
-    """A copy of a list (or tuple) whose elements are all of that class."""
+    """Return a copy of a list (or tuple); raise if an element is not of that class."""
     if not isinstance(values, (list, tuple)):
         raise WrongTypeError(
             f"{argument}: expected a list of {kind.__name__}, got {type(values).__name__}"
@@ -59,11 +59,11 @@ def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = Fal
 
 
 def expect_names(values: Any, argument: str, *, empty: bool = False) -> list[str]:
-    """A copy of a list of names, none of them empty."""
+    """Return a copy of a list of names; raise if one is empty."""
     names = expect_list(values, str, argument, empty=empty)
     for name in names:
         if not name:
-            raise ValueError(f"{argument}: there is an empty name in the list")
+            raise ValueError(f"{argument}: the list has an empty name")
     return names
 
 
@@ -77,7 +77,7 @@ def refuse_duplicates(values: list[Any], argument: str) -> None:
 
 
 def member_of(value: Any, enumeration: type[_E], argument: str) -> _E:
-    """A member of an enumeration, given as such, by its name in any case, or by its number."""
+    """Return the member of an enumeration, given as member, by name in any case, or by number."""
     if isinstance(value, enumeration):
         return value
     if isinstance(value, str):
@@ -92,14 +92,14 @@ def member_of(value: Any, enumeration: type[_E], argument: str) -> _E:
         try:
             return enumeration(value)
         except ValueError:
-            raise ValueError(f"{argument}: {value} is no {enumeration.__name__}") from None
+            raise ValueError(f"{argument}: {value} is not a {enumeration.__name__}") from None
     raise TypeError(f"{argument}: expected a {enumeration.__name__}, got {type(value).__name__}")
 
 
 def members_of(
     values: Iterable[Any] | None, enumeration: type[_E], argument: str
 ) -> list[_E] | None:
-    """A list of members; None for nothing."""
+    """Return a list of members; None for an empty list."""
     if not values:
         return None
     return [member_of(value, enumeration, argument) for value in values]

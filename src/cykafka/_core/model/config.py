@@ -14,7 +14,7 @@ from cykafka._core.model.check import member_of
 
 @public("cykafka.admin")
 class AlterConfigOpType(Enum):
-    """What to do with a property (KIP-339). ``APPEND`` and ``SUBTRACT`` are for lists."""
+    """A change of a property (KIP-339). ``APPEND`` and ``SUBTRACT`` are for lists."""
 
     SET = 0
     DELETE = 1
@@ -24,7 +24,7 @@ class AlterConfigOpType(Enum):
 
 @public("cykafka.admin")
 class ConfigSource(Enum):
-    """Where a property's value comes from."""
+    """The source of a property's value."""
 
     UNKNOWN_CONFIG = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -43,12 +43,12 @@ class ConfigEntry:
     ----------
     name : str
     value : str or None
-        None if it is not set, or sensitive; not needed to delete it.
+        None if it is not set, or sensitive; not needed to delete the property.
     source : int
         One of :class:`ConfigSource`'s values.
     is_read_only, is_default, is_sensitive, is_synonym : bool
     synonyms : dict of str to ConfigEntry
-        Where else a value for it could come from.
+        The other sources of a value for it.
     incremental_operation : AlterConfigOpType, optional
         For :meth:`AdminClient.incremental_alter_configs`.
     """
@@ -85,22 +85,22 @@ class ConfigEntry:
 @public("cykafka.admin")
 @total_ordering
 class ConfigResource:
-    """Something that has a configuration. Equality, order and hash go by type and name.
+    """A resource with a configuration. Equality, order and hash depend on type and name.
 
     Parameters
     ----------
     restype : ResourceType
-        Also by its name, in any case, or its number.
+        May also be given by name, in any case, or by number.
     name : str
         The resource's name; a broker's is its id.
     set_config : dict of str to str, optional
-        What :meth:`AdminClient.alter_configs` shall set.
+        The properties that :meth:`AdminClient.alter_configs` sets.
     described_configs : dict of str to ConfigEntry, optional
         Set by the client.
     error : KafkaError, optional
         Set by the client.
     incremental_configs : list of ConfigEntry, optional
-        What :meth:`AdminClient.incremental_alter_configs` shall do.
+        The changes that :meth:`AdminClient.incremental_alter_configs` makes.
     """
 
     Type = ResourceType
@@ -145,17 +145,17 @@ class ConfigResource:
         return len(self.set_config_dict)
 
     def set_config(self, name: str, value: str, overwrite: bool = True) -> None:
-        """Have :meth:`AdminClient.alter_configs` set a property.
+        """Add a property for :meth:`AdminClient.alter_configs` to set.
 
         Parameters
         ----------
         name, value : str
         overwrite : bool
-            False leaves a value that is there already.
+            False keeps an existing value.
         """
         if overwrite or name not in self.set_config_dict:
             self.set_config_dict[name] = value
 
     def add_incremental_config(self, config_entry: ConfigEntry) -> None:
-        """Have :meth:`AdminClient.incremental_alter_configs` do what the entry says."""
+        """Add a change for :meth:`AdminClient.incremental_alter_configs` to make."""
         self.incremental_configs.append(config_entry)

@@ -43,7 +43,7 @@ class ConsumerGroupListing(Shown):
 
 @public("cykafka.admin")
 class ListConsumerGroupsResult(Shown):
-    """Groups, and the errors of the brokers that could not list theirs.
+    """Groups, and the errors of brokers that could not list their groups.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class MemberDescription(Shown):
     group_instance_id : str or None
         A static member's name (KIP-345).
     target_assignment : MemberAssignment or None
-        What it shall have in the end (KIP-848).
+        The assignment that the coordinator wants it to reach (KIP-848).
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ConsumerGroupDescription(Shown):
     state : ConsumerGroupState
     coordinator : Node
     authorized_operations : list of AclOperation or None
-        None unless they were asked for.
+        None unless they were requested.
     type : ConsumerGroupType
     """
 
@@ -143,13 +143,13 @@ class ConsumerGroupDescription(Shown):
 
 @public("cykafka.admin")
 class GroupMember(Shown):
-    """A member, as ``list_groups()`` tells it.
+    """A group's member in the result of ``list_groups()``.
 
     Attributes
     ----------
     id, client_id, client_host : str
     metadata, assignment : bytes
-        In the form of the group's protocol.
+        In the format of the group's protocol.
     """
 
     def __init__(self) -> None:
@@ -162,13 +162,13 @@ class GroupMember(Shown):
 
 @public("cykafka.admin")
 class GroupMetadata:
-    """A group, as ``list_groups()`` tells it.
+    """A group in the result of ``list_groups()``.
 
     Attributes
     ----------
     id : str
     broker : BrokerMetadata
-        The broker that told it.
+        The broker that listed it.
     error : KafkaError or None
     state, protocol_type, protocol : str
     members : list of GroupMember

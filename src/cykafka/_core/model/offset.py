@@ -1,4 +1,4 @@
-"""Offsets of partitions: which one is asked for, and what was found."""
+"""The requests for offsets of partitions, and their results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_TIMESTAMP, EARLIEST, LATEST = -3, -2, -1
 @public("cykafka.admin")
 @total_ordering
 class OffsetSpec(ABC):
-    """Which offset of a partition :meth:`AdminClient.list_offsets` shall look up.
+    """The offset of a partition that :meth:`AdminClient.list_offsets` looks up.
 
-    Made by :meth:`earliest`, :meth:`latest`, :meth:`max_timestamp` and :meth:`for_timestamp`.
+    Make one by :meth:`earliest`, :meth:`latest`, :meth:`max_timestamp` or :meth:`for_timestamp`.
     """
 
     _made: dict[int, OffsetSpec] = {}  # noqa: RUF012 - shared on purpose
@@ -33,7 +33,7 @@ class OffsetSpec(ABC):
 
     @staticmethod
     def earliest() -> OffsetSpec:
-        """The offset of the first record there is."""
+        """The offset of the first record."""
         return OffsetSpec._made[EARLIEST]
 
     @staticmethod
@@ -48,7 +48,7 @@ class OffsetSpec(ABC):
 
     @staticmethod
     def for_timestamp(timestamp: int) -> OffsetSpec:
-        """The offset of the first record that is not older.
+        """The offset of the first record with this timestamp or a later one.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class ListOffsetsResultInfo(Shown):
     offset : int
         -1 if there is no such record.
     timestamp : int
-        The record's, ms since the epoch; -1 for the earliest and the latest offset.
+        The record's timestamp, ms since the epoch; -1 for the earliest and the latest offset.
     leader_epoch : int or None
     """
 
@@ -144,7 +144,7 @@ class ListOffsetsResultInfo(Shown):
 
 @public("cykafka.admin")
 class DeletedRecords(Shown):
-    """What is left of a partition: ``low_watermark``, the offset of its first record."""
+    """A partition after the deletion: ``low_watermark``, the offset of its first record."""
 
     def __init__(self, low_watermark: int) -> None:
         self.low_watermark = low_watermark

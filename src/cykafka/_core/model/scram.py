@@ -16,7 +16,7 @@ class ScramMechanism(_OrderedEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ScramMechanism | None:
-        # A newer broker may know more of them.
+        # A newer broker may know more mechanisms.
         return cls.UNKNOWN if isinstance(value, int) else None
 
 
@@ -40,7 +40,7 @@ class UserScramCredentialsDescription(Shown):
 
 @public("cykafka.admin")
 class UserScramCredentialAlteration:
-    """Something to do to the credentials of ``user``."""
+    """A change of the credentials of ``user``."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -48,15 +48,15 @@ class UserScramCredentialAlteration:
 
 @public("cykafka.admin")
 class UserScramCredentialUpsertion(UserScramCredentialAlteration):
-    """Give a user a credential, or change it.
+    """Add or change a user's credential.
 
     Parameters
     ----------
     user : str
     scram_credential_info : ScramCredentialInfo
-        The mechanism, and how many iterations (the broker wants 4096 to 16384).
+        The mechanism, and the number of iterations (brokers accept 4096 to 16384).
     password : bytes
-        It never leaves the process: the broker gets what is derived from it.
+        It never leaves the process: the broker gets a hash derived from it.
     salt : bytes, optional
         A random one by default.
     """
@@ -76,7 +76,7 @@ class UserScramCredentialUpsertion(UserScramCredentialAlteration):
 
 @public("cykafka.admin")
 class UserScramCredentialDeletion(UserScramCredentialAlteration):
-    """Take a user's credential for a ``mechanism`` away."""
+    """Delete a user's credential for a ``mechanism``."""
 
     def __init__(self, user: str, mechanism: ScramMechanism) -> None:
         super().__init__(user)

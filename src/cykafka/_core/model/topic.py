@@ -1,4 +1,4 @@
-"""Topics: those to be made, and what the cluster tells of them."""
+"""Topics and partitions to create, and descriptions of topics and of the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cykafka._core.model.check import expect, expect_int, members_of
 
 @total_ordering
 class _Plan:
-    """A topic's name and a number of partitions, by which plans are compared and hashed."""
+    """A topic's name and a number of partitions; compares and hashes by both."""
 
     def __init__(self, topic: str) -> None:
         self._topic = expect(topic, str, "topic")
@@ -43,17 +43,17 @@ class _Plan:
 
 @public("cykafka.admin")
 class NewTopic(_Plan):
-    """A topic to be created. Equality, order and hash go by name and number of partitions.
+    """A topic to create. Equality, order and hash depend on name and number of partitions.
 
     Parameters
     ----------
     topic : str
     num_partitions : int
-        -1 for the broker's default, or for as many as `replica_assignment` has.
+        -1 for the number in `replica_assignment`, or else for the broker's default.
     replication_factor : int
-        -1 for the broker's default, or when there is a `replica_assignment`.
+        -1 for the broker's default, or with a `replica_assignment`.
     replica_assignment : list of list of int, optional
-        For each partition the ids of its brokers, the preferred leader's first.
+        For each partition the ids of its brokers, beginning with the preferred leader.
     config : dict of str to str, optional
         The topic's configuration.
     """
@@ -84,15 +84,15 @@ class NewTopic(_Plan):
 
 @public("cykafka.admin")
 class NewPartitions(_Plan):
-    """Partitions to be added. Equality, order and hash go by name and count.
+    """Partitions to add. Equality, order and hash depend on name and count.
 
     Parameters
     ----------
     topic : str
     new_total_count : int
-        How many partitions the topic shall have.
+        The number of partitions after the change.
     replica_assignment : list of list of int, optional
-        For each *new* partition the ids of its brokers, the preferred leader's first.
+        For each *new* partition the ids of its brokers, beginning with the preferred leader.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class NewPartitions(_Plan):
 
 @public("cykafka.admin")
 class TopicDescription(Shown):
-    """A topic as the cluster knows it.
+    """The cluster's description of a topic.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class TopicDescription(Shown):
     is_internal : bool
     partitions : list of TopicPartitionInfo
     authorized_operations : list of AclOperation or None
-        None unless they were asked for.
+        None unless they were requested.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TopicDescription(Shown):
 @public("cykafka.admin")
 class DescribeClusterResult(Shown):
     """A cluster: ``cluster_id``, ``controller`` (Node), ``nodes`` (list of Node) and
-    ``authorized_operations`` (list of AclOperation, or None unless they were asked for)."""
+    ``authorized_operations`` (list of AclOperation, or None unless they were requested)."""
 
     def __init__(
         self,

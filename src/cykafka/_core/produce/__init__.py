@@ -1,1 +1,1 @@
-"""Records, one by one and in batches, their outcomes, and transactions."""
+"""Producing records, one at a time and in batches; their outcomes; transactions."""

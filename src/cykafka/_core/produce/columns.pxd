@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport ck_bytes_t, ck_column_t, ck_headers_t, ck_numbers_t
 
-# A buffer that is held. It must not be moved: array.array's strides, say, point into it.
+# A held buffer. It must not move, because strides may point into it, as array.array's do.
 cdef struct held_t:
     held_t *before
     Py_buffer buffer
@@ -18,13 +18,13 @@ cdef class Pairs:
 
 cdef class Columns:
     cdef ck_headers_t _headers
-    # What the columns point to: what was allocated, buffers, objects.
+    # The memory that the columns point to: allocated blocks, buffers, objects.
     cdef void **_blocks
     cdef size_t _block_cnt
     cdef size_t _block_size
     cdef held_t *_held
     cdef list _objects
-    # The number of records, -1 as long as no column has told it, and which one told it.
+    # The number of records (-1 before the first column), and the column that determined it.
     cdef Py_ssize_t _cnt
     cdef str _told_by
 

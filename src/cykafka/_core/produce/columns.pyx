@@ -1,7 +1,7 @@
-"""Columns: what publish() is given -> columns for C (csrc/ck_column).
+"""Columns: converts the arguments of publish() to columns for C (csrc/ck_column).
 
-A Columns object belongs to one call, and keeps all that its columns point to. What may run foreign
-code (iteration, buffer export, __index__) runs here, before the handle is looked at.
+A Columns object belongs to one call, and keeps everything that its columns point to. Code that may
+run foreign code (iteration, buffer export, __index__) runs here, before the handle is checked.
 """
 from collections.abc import Iterable, Mapping, Set
 
@@ -35,14 +35,14 @@ cdef const char *EMPTY = b""
 
 
 cdef class Pairs:
-    """Headers one after the other, as many as there will be."""
+    """A growing list of headers."""
 
     def __dealloc__(self):
         free(self._names)
         free(self._values)
 
     cdef int reserve(self) except -1:
-        """Make room for one more."""
+        """Make room for one more header."""
         cdef size_t size
         cdef void *more
         if self._cnt < self._size:
@@ -61,7 +61,7 @@ cdef class Pairs:
 
 
 cdef class Columns:
-    """The columns of one call, and what they point to."""
+    """The columns of one call, and the memory that they point to."""
 
     def __cinit__(self):
         self._cnt = -1
@@ -80,7 +80,7 @@ cdef class Columns:
         free(self._blocks)
 
     cdef void *block(self, size_t cnt, size_t size) except NULL:
-        """Memory for cnt things of a size, as long as the columns live."""
+        """Memory for cnt items of a size, which lives as long as the columns."""
         cdef void **blocks
         cdef void *block
         if self._block_cnt == self._block_size:
@@ -97,7 +97,7 @@ cdef class Columns:
         return block
 
     cdef Py_buffer *hold(self, object exporter, int flags) except NULL:
-        """The exporter's buffer, held as long as the columns live."""
+        """The exporter's buffer, which is held as long as the columns live."""
         cdef held_t *held = <held_t *>malloc(sizeof(held_t))
         if held is NULL:
             raise MemoryError
@@ -111,7 +111,7 @@ cdef class Columns:
         return &held.buffer
 
     cdef int count(self, str name, Py_ssize_t cnt) except -1:
-        """A column has told how many records there are."""
+        """Check a column's number of records; the first column determines it."""
         if self._cnt < 0:
             self._cnt = cnt
             self._told_by = name
@@ -121,7 +121,7 @@ cdef class Columns:
         return 0
 
     cdef ArrowData _arrow(self, object data, str name):
-        """Arrow's data, kept: one item for each record."""
+        """Arrow data with one item for each record; the columns keep it."""
         cdef ArrowData arrow = arrow_data(data, name)
         self._objects.append(arrow)
         self.count(name, arrow.length)
@@ -130,8 +130,8 @@ cdef class Columns:
     # -- byte strings
 
     cdef tuple bytes_column(self, object data, str name, ck_column_t *column):
-        """A column of byte strings. Returns the tuple that keeps them, if none of them can
-        change; else None."""
+        """A column of byte strings. Returns the tuple that keeps them if all are immutable;
+        otherwise None."""
         cdef ArrowData arrow
         memset(column, 0, sizeof(ck_column_t))
         column.kind = CK_COLUMN_NONE
@@ -173,7 +173,7 @@ cdef class Columns:
         return items if immutable else None
 
     cdef int _other(self, object item, str name, Py_ssize_t i, ck_bytes_t *into) except -1:
-        """An item that is neither bytes nor str."""
+        """Read an item that is neither bytes nor str."""
         cdef Py_buffer *buffer
         if not PyObject_CheckBuffer(item):
             raise TypeError(f"{name}[{i}]: expected bytes, str, a buffer or None, "
@@ -188,7 +188,7 @@ cdef class Columns:
         return 0
 
     cdef bint _buffer_column(self, object data, str name, ck_column_t *column) except -1:
-        """A buffer of fixed widths. False if its items are Python objects, or text."""
+        """Read a buffer of fixed-width items. False if the items are Python objects or text."""
         cdef Py_buffer *buffer
         cdef str kind
         try:
@@ -223,7 +223,7 @@ cdef class Columns:
 
     cdef int numbers_column(self, object data, str name, ck_numbers_t *numbers, int64_t missing,
                             int64_t low, int64_t high) except -1:
-        """An integer for all records, or one for each."""
+        """Read an integer for all records, or one for each."""
         cdef ArrowData arrow
         memset(numbers, 0, sizeof(ck_numbers_t))
         numbers.missing = missing
@@ -251,7 +251,7 @@ cdef class Columns:
 
     cdef bint _buffer_of_numbers(self, object data, str name, ck_numbers_t *numbers, int64_t low,
                                  int64_t high) except -1:
-        """A buffer of signed integers. False if it is to be read item by item."""
+        """Read a buffer of signed integers. False if it must be read item by item."""
         cdef Py_buffer *buffer
         cdef Py_ssize_t cnt
         cdef str kind
@@ -261,7 +261,7 @@ cdef class Columns:
             hint = "; .astype('datetime64[ms]').view('int64') makes ms of numpy's datetime64"
             raise TypeError(f"{name}: expected a buffer of integers: {error}"
                             f"{hint if name == 'timestamps' else ''}") from None
-        if buffer.ndim == 0:  # a scalar of numpy
+        if buffer.ndim == 0:  # a numpy scalar
             numbers.missing = int_argument(data, name, low, high)
             return True
         kind = _kind_of(buffer)
@@ -352,7 +352,7 @@ cdef class Columns:
             starts[i] = pairs._cnt
             if type(entry) is dict:
                 for name, value in (<dict>entry).items():
-                    # The dict may change once the GIL is let go.
+                    # The dict may change when the GIL is released.
                     kept.append(name)
                     kept.append(value)
                     pairs.reserve()
@@ -395,7 +395,7 @@ cdef class Columns:
 
     cdef int _header(self, object name, object value, ck_bytes_t *names, ck_bytes_t *values,
                      Py_ssize_t record) except -1:
-        """The bytes of one header."""
+        """Read the name and the value of a header."""
         cdef Py_ssize_t size
         _header_name(name, names)
         if PyBytes_Check(value):
@@ -463,7 +463,7 @@ cdef str _kind_of(Py_buffer *buffer):
 
 
 cdef tuple items_of(object data, str name, str what):
-    """The items of a sequence that has one for each record."""
+    """The items of a sequence with one item for each record."""
     if not isinstance(data, (list, tuple)):
         if isinstance(data, (str, bytes, bytearray)):
             raise TypeError(f"{name}: expected one item for each record, got "
@@ -479,7 +479,7 @@ cdef tuple items_of(object data, str name, str what):
 
 cdef int check_range(const ck_numbers_t *numbers, size_t cnt, str name, int64_t low,
                      int64_t high) except -1:
-    """Refuse a column of numbers that has one out of bounds."""
+    """Raise if a number of a column is out of bounds."""
     cdef int64_t number = low
     cdef size_t i = 0
     with nogil:

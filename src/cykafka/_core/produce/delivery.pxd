@@ -5,14 +5,14 @@ from cykafka._core.client.handle cimport Handle
 
 cdef class Ledger:
     cdef ck_delivery_t *_ptr
-    # A str, or a tuple of one for each record.
+    # A str, or a tuple with a str for each record.
     cdef object _topic
     # Values that are borrowed until they are delivered.
     cdef object _kept
     cdef list _callbacks
-    # A weak reference to the Delivery the callbacks are for.
+    # A weak reference to the Delivery that the callbacks get.
     cdef object _front
-    # Whether librdkafka's side holds a reference, and gives it back with an event.
+    # Whether the ck_delivery_t holds a reference, which its event returns.
     cdef bint _lent
     cdef bint _told
 
@@ -22,9 +22,9 @@ cdef class Delivery:
     cdef object __weakref__
     cdef Handle _handle
     cdef Ledger _ledger
-    # The ledger's own, which the collector may have cleared.
+    # As in the ledger, where the collector may have cleared it.
     cdef object _topic
-    # Whether someone has asked for the outcomes, so that a failure need not be told otherwise.
+    # Whether the program has read the outcomes, so that failures are not logged.
     cdef bint _asked
 
     cdef ck_delivery_t *ptr(self) except NULL

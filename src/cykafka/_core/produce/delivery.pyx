@@ -1,8 +1,9 @@
-"""Delivery: what becomes of a batch of records.
+"""Delivery: the outcomes of a batch of records.
 
-The ledger (csrc/ck_delivery) is filled in by reports, without the GIL. A Ledger is its Python
-side, which librdkafka's side may hold while records are in flight; it does not refer to the
-producer, so that one that was dropped goes all the same. A Delivery is the user's, and does.
+Reports write the outcomes into a ck_delivery_t (csrc/ck_delivery), without the GIL. A Ledger is
+its Python side. The ck_delivery_t may hold the Ledger while records are in flight. So a Ledger
+does not refer to the producer, which can be freed meanwhile. A Delivery is for the user and refers
+to the producer.
 """
 import weakref
 
@@ -55,14 +56,14 @@ from cykafka._core.common.naming import public
 class DeliveryError(KafkaException):
     """Records of a batch failed.
 
-    ``args[0]`` is the KafkaError of the first one that did.
+    ``args[0]`` is the KafkaError of the first failed record.
 
     Attributes
     ----------
     failures : dict of int to KafkaError
-        By the record's index in the batch; all others are delivered. librdkafka has retried
-        these where that helps: one that failed with ``_MSG_TIMED_OUT`` may be in the topic all the
-        same, so publishing it again may double it.
+        By the record's index in the batch; all other records are delivered. librdkafka has
+        already retried where that helps. A record that failed with ``_MSG_TIMED_OUT`` may be in
+        the topic anyway, so publishing it again may duplicate it.
     delivery : Delivery or None
     """
 
@@ -79,7 +80,7 @@ class DeliveryError(KafkaException):
                 f"{min(self.failures)}: {self.args[0]}")
 
     def __reduce__(self):
-        return (type(self), (self.args[0], self.failures))  # a delivery stays in its process
+        return (type(self), (self.args[0], self.failures))  # a Delivery cannot be pickled
 
 
 cdef class Ledger:
@@ -89,8 +90,8 @@ cdef class Ledger:
         ck_delivery_release(self._ptr)
 
     cdef int lend(self, int which) except -1:
-        """Request an event for when the delivery is done; it gives back the reference lent for it.
-        0: the delivery is done already, and no event will come."""
+        """Request an event for the end of the delivery; it returns the reference taken here. 0:
+        the delivery is already done, and no event will come."""
         cdef int before = ck_delivery_want(self._ptr, which, <void *>self)
         if before == CK_DELIVERY_DONE:
             return 0
@@ -101,7 +102,7 @@ cdef class Ledger:
 
 
 cdef class Numbers:
-    """A column of the ledger as a buffer: a view of it, or a copy of what was there."""
+    """A column of the outcomes as a buffer: a view, or a copy of the outcomes so far."""
 
     cdef ck_delivery_t *_of
     cdef void *_copy
@@ -173,7 +174,7 @@ cdef object _numbers(ck_delivery_t *delivery, Py_ssize_t width):
 
 
 cdef int64_t _first_failed(ck_delivery_t *delivery, size_t start) noexcept nogil:
-    """The index of the first record from start on that has failed by now, or -1."""
+    """The index of the first record from start on that has failed so far, or -1."""
     cdef ck_outcome_t *slots = ck_delivery_slots(delivery)
     cdef size_t taken = ck_delivery_taken(delivery)
     cdef size_t i
@@ -183,17 +184,16 @@ cdef int64_t _first_failed(ck_delivery_t *delivery, size_t start) noexcept nogil
     return -1
 
 
-# Uncleared by the collector, so that __dealloc__ finds what it needs: what runs through the
-# callbacks, it breaks at their list.
+# The collector does not clear it, so that __dealloc__ has its attributes. It breaks cycles through
+# the callbacks at their list.
 @cython.no_gc_clear
 cdef class Delivery:
-    """What becomes of a batch of records: :meth:`Producer.publish` returns it.
+    """The outcomes of a batch of records; :meth:`Producer.publish` returns it.
 
-    Every record has exactly one outcome: its partition and offset, or an error. Dropping a
-    delivery that nobody has asked loses nothing but the knowledge of it: failures are counted, and
-    logged when the producer closes. ``len()`` is the number of records. ``await delivery`` is
-    :meth:`wait` for asyncio: while somebody awaits, the event loop serves the producer, without a
-    thread.
+    Every record has exactly one outcome: its partition and offset, or an error. You may drop a
+    delivery without reading it. Then its failures are counted, and logged when the producer
+    closes. ``len()`` is the number of records. ``await delivery`` is :meth:`wait` for asyncio:
+    meanwhile the event loop serves the producer, without a thread.
     """
 
     def __init__(self):
@@ -204,9 +204,9 @@ cdef class Delivery:
         if self._ledger is None or self._handle is None:
             return
         if self._ledger._callbacks and not self._ledger._told:
-            return  # they will be told
+            return  # the callbacks will run
         failed = ck_delivery_drop(self._ledger._ptr)
-        # A closed producer has told what it had to tell.
+        # A closed producer has already logged its failures.
         if (failed and not self._asked and self._handle._ptr is not NULL
                 and self._handle._generation == ck_runtime_generation):
             first = _first_failed(self._ledger._ptr, 0)
@@ -219,7 +219,7 @@ cdef class Delivery:
 
     @property
     def done(self):
-        """Whether every record has its outcome, bool. Serves nothing: see :meth:`wait`."""
+        """Whether every record has its outcome, bool. Only :meth:`wait` serves the producer."""
         return ck_delivery_is_done(self.ptr())
 
     @property
@@ -229,13 +229,13 @@ cdef class Delivery:
 
     @property
     def failed(self):
-        """How many records have failed by now, int."""
+        """The number of records that have failed so far, int."""
         self._asked = True
         return ck_delivery_failed(self.ptr())
 
     @property
     def errors(self):
-        """The records that have failed by now: a dict of index in the batch to KafkaError."""
+        """The records that have failed so far: a dict of index in the batch to KafkaError."""
         cdef ck_delivery_t *delivery = self.ptr()
         cdef ck_outcome_t *slots = ck_delivery_slots(delivery)
         cdef int64_t i = 0
@@ -259,17 +259,17 @@ cdef class Delivery:
 
     @property
     def offsets(self):
-        """The offset of each record: a read-only memoryview of int64, -1001 where there is none.
+        """The offset of each record: a read-only memoryview of int64, -1001 without an offset.
 
-        A view of the outcomes once :attr:`done`; until then a copy of what is known.
+        A view of the outcomes once :attr:`done`; until then a copy of the outcomes so far.
         """
         return _numbers(self.ptr(), 8)
 
     @property
     def partitions(self):
-        """The partition of each record: a read-only memoryview of int32, -1 where it is not known.
+        """The partition of each record: a read-only memoryview of int32, -1 if it is not known.
 
-        A view of the outcomes once :attr:`done`; until then a copy of what is known.
+        A view of the outcomes once :attr:`done`; until then a copy of the outcomes so far.
         """
         return _numbers(self.ptr(), 4)
 
@@ -279,8 +279,8 @@ cdef class Delivery:
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: until it is done, which ``delivery.timeout.ms`` bounds.
-            Ctrl-C is noticed within 0.1 s; waiting again is fine.
+            Seconds; None or less than 0: until it is done; ``delivery.timeout.ms`` limits that.
+            Ctrl-C is noticed within 0.1 s; you can then wait again.
 
         Raises
         ------
@@ -320,7 +320,7 @@ cdef class Delivery:
             if ck_delivery_is_done(delivery):
                 return 0
             if ms == 0:
-                raise TimeoutError(f"{self!r}: not all records have their outcome in time")
+                raise TimeoutError(f"{self!r}: not all records have an outcome in time")
             PyErr_CheckSignals()
 
     cdef int check(self) except -1:
@@ -333,8 +333,8 @@ cdef class Delivery:
     def add_done_callback(self, fn):
         """Call ``fn(delivery)`` once every record has its outcome.
 
-        At once if that is so already; else by the thread that serves the producer (``poll``,
-        ``flush``, ``wait``, ...), which raises what it raises.
+        It calls fn at once if the delivery is done. Otherwise the thread that serves the producer
+        (``poll``, ``flush``, ``wait``, ...) calls fn, and raises its exceptions.
 
         Parameters
         ----------
@@ -346,10 +346,10 @@ cdef class Delivery:
         self.ptr()
         self._asked = True
         ledger = self._ledger
-        # Allocate before the check: that may run the garbage collector, and so another thread.
+        # Allocate before the check: this may run the garbage collector, and so another thread.
         callbacks = [fn]
         front = weakref.ref(self)
-        # Once it is done, its event may be pushed and its producer closed: no thread pops it.
+        # When it is done, the event may be pushed and the producer closed: then no thread pops it.
         if not ledger._told and not ck_delivery_is_done(ledger._ptr):
             if ledger._callbacks is None:
                 ledger._callbacks = callbacks
@@ -367,7 +367,7 @@ cdef class Delivery:
         cdef Py_ssize_t i
         if callbacks is None:
             return
-        # By identity: another callback may say that it equals anything.
+        # By identity: a callback may override equality.
         for i in range(len(callbacks)):
             if callbacks[i] is fn:
                 del callbacks[i]
@@ -404,7 +404,7 @@ class _Waker:
     def __call__(self, _):
         try:
             self._loop.call_soon_threadsafe(self._end)
-        except RuntimeError:  # the loop is closed: nobody awaits
+        except RuntimeError:  # the loop is closed: there is no await any more
             pass
 
     def _end(self):
@@ -413,11 +413,11 @@ class _Waker:
 
 
 async def _awaited(Delivery delivery not None):
-    from asyncio import get_running_loop  # only where there is a loop
+    from asyncio import get_running_loop  # not at the top: only awaits need it
 
     if not ck_delivery_is_done(delivery.ptr()):
         if delivery._handle._generation != ck_runtime_generation:
-            delivery._handle.refuse()  # its outcomes are the parent's
+            delivery._handle.refuse()  # the outcomes belong to the parent
         loop = get_running_loop()
         waker = _Waker(loop)
         watch = watch_of(delivery._handle)
@@ -464,7 +464,7 @@ cdef Delivery delivery_new(Handle handle, size_t cnt, object topic):
 
 
 cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
-    """Handle the event of a finished delivery: release what was borrowed, run the callbacks."""
+    """Handle the event of a finished delivery: release borrowed values, run the callbacks."""
     cdef Ledger ledger = <Ledger>ck_delivery_of_event(event, False)
     cdef Delivery delivery
     ledger._kept = None
@@ -473,14 +473,14 @@ cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
         if delivery is None:
             delivery = delivery_of(handle, ledger)
         delivery._asked = True
-        # Should one of them fork, the rest is the parent's.
+        # If a callback forks, the other callbacks belong to the parent.
         while ledger._callbacks and handle._generation == ck_runtime_generation:
             fn = ledger._callbacks.pop(0)
             try:
                 fn(delivery)
             except:
                 if ledger._callbacks:
-                    ck_delivery_again(event)  # the rest, by the next call
+                    ck_delivery_again(event)  # the next call runs the other callbacks
                 else:
                     _take_back(ledger, event)
                 raise

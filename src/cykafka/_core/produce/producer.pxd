@@ -9,9 +9,9 @@ from cykafka._core.produce.transaction cimport Transactions
 cdef class Producer(Handle):
     cdef Publisher _publisher
     cdef Transactions _transactions
-    # The on_delivery of the configuration; in a list, which the garbage collector clears.
+    # The on_delivery of the configuration, in a list, which the garbage collector clears.
     cdef list _on_delivery
-    # Whether close() had no time to wait for all records.
+    # Whether close() ran out of time before all records had outcomes.
     cdef bint _gave_up
 
     cdef int64_t flush_until(self, int64_t deadline) except -1

@@ -1,7 +1,7 @@
-"""Producer: records one at a time and in batches, transactions, and the end of them.
+"""Producer: records one at a time and in batches, transactions, and close().
 
-Most of this file is the documentation of the methods. The parts do the work: Publisher has what is
-on its way, Transactions the state of the transaction.
+Most of this file is the documentation of the methods. The parts do the work: Publisher has the
+records in flight, Transactions the state of the transaction.
 """
 import logging
 
@@ -107,7 +107,7 @@ cdef class Producer(Handle):
         ``on_delivery(err, msg)``
             Called for every record, unless ``produce()`` names another callback.
         ``delivery.report.only.error``
-            Call it for records that failed only.
+            Call it only for failed records.
         ``error_cb(KafkaError)``, ``throttle_cb(ThrottleEvent)``, ``stats_cb(json: str)``
             ``stats_cb`` needs ``statistics.interval.ms``.
         ``logger``
@@ -116,21 +116,21 @@ cdef class Producer(Handle):
             Returns (token, expiry in s since the epoch[, principal[, extensions]]). Runs on
             librdkafka's thread; the constructor waits up to 10 s for the first token.
         ``default.topic.config``
-            A dict of topic properties; they win over the same ones given beside it.
+            A dict of topic properties; they override the same properties of ``config``.
 
     Raises
     ------
     KafkaException
-        For a property that does not exist or does not take the value; it names the property.
+        A property does not exist or does not accept the value; the error names it.
 
     Notes
     -----
-    All callbacks but ``oauth_cb`` run in the calls that wait: ``poll``, ``flush``, ``close``,
-    ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. What they
-    raise, these calls raise.
-    The producer is a context manager; leaving the block closes it. ``len()`` is the number
-    of messages and events in its queues. Close a producer that you drop: until its records are
-    reported it is kept alive by delivery callbacks that refer to it, such as its owner's methods.
+    All callbacks except ``oauth_cb`` run in the calls that wait: ``poll``, ``flush``, ``close``,
+    ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. These calls
+    raise the exceptions of the callbacks.
+    The producer is a context manager; leaving the block closes it. ``len()`` is the number of
+    messages and events in its queues. Close a producer before you drop it: until its records are
+    reported, delivery callbacks that refer to it (methods of its owner, say) keep it alive.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -161,18 +161,18 @@ cdef class Producer(Handle):
 
     def produce(self, topic, value=None, key=None, partition=-1, callback=None,
                 on_delivery=None, timestamp=0, headers=None, timeout=0):
-        """Queue one record; it is sent in the background.
+        """Queue a record, which is sent in the background.
 
         Parameters
         ----------
         topic : str
         value, key : bytes, str or any contiguous buffer, optional
-            Copied. A str is encoded as UTF-8. Without a value the record is a tombstone.
+            They are copied. A str is encoded as UTF-8. Without a value the record is a tombstone.
         partition : int
             -1 leaves the choice to the ``partitioner``.
         callback, on_delivery : callable, optional
-            ``on_delivery(err, msg)``, called once, when the record has been delivered (err is
-            None) or has failed for good. Replaces the one in the configuration. If both are given,
+            ``on_delivery(err, msg)``, called once, when the record is delivered (err is None) or
+            has finally failed. It replaces the callback of the configuration. If both are given,
             ``callback`` counts.
         timestamp : int
             ms since the epoch; 0 is now.
@@ -187,7 +187,7 @@ cdef class Producer(Handle):
             The queue is full (``queue.buffering.max.messages``, ``queue.buffering.max.kbytes``):
             call ``poll()`` and try again, or give a timeout.
         KafkaException
-            The record cannot be queued: too large, no such partition, no transaction begun...
+            The record cannot be queued: too large, no such partition, no open transaction, ...
         """
         cdef ck_record_t record
         cdef Py_buffer value_buffer, key_buffer
@@ -206,7 +206,7 @@ cdef class Producer(Handle):
         record.timestamp = 0 if timestamp is 0 else int_argument(
             timestamp, "timestamp", 0, INT64_MAX)
         if timeout is not 0:
-            timeout_ms(timeout, "timeout")  # not only once the queue is full
+            timeout_ms(timeout, "timeout")  # check it even if the queue is not full
         record.report = NULL
         record.headers = NULL
         try:
@@ -215,7 +215,7 @@ cdef class Producer(Handle):
             if headers is not None:
                 record.headers = headers_to(headers)
             if callback is not None:
-                # It comes back with the report, which is what it begins with.
+                # The in_flight_t begins with its report, so it comes back with the report.
                 record.report = <ck_report_t *>in_flight_new(
                     self._publisher.flight, topic,
                     value if PyBytes_CheckExact(value) else frozen(value),
@@ -225,10 +225,10 @@ cdef class Producer(Handle):
                 rkt = self._publisher.last_topic._ptr
             else:
                 rkt = self._publisher.topic_of(self, topic)
-            # Any of the lines above may have run code of others, and so closed the producer.
+            # The lines above may have run foreign code, which may have closed the producer.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
-            # With the GIL: the call never waits, and letting go of it would cost as much again.
+            # With the GIL: the call never waits, and releasing the GIL would double its cost.
             error = ck_produce(self._ptr, rkt, &record)
             if error is not NULL:
                 self._produce_slowly(topic, &record, error, timeout)
@@ -246,7 +246,7 @@ cdef class Producer(Handle):
 
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
                              timeout) except -1:
-        """What to do about an error of ck_produce(): wait for room in the queue, or raise."""
+        """Handle an error of ck_produce(): wait for room in the queue, or raise."""
         cdef int64_t deadline = 0
         cdef bint again = False
         cdef unsigned ended = 0
@@ -278,13 +278,14 @@ cdef class Producer(Handle):
             # A callback, or another thread, may have closed the producer, and with it the topic.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
-            # Before the look at the queue: who makes room after it may leave nothing to serve.
+            # Read this before trying the queue: later another thread may make room and leave no
+            # event.
             ended = ck_turn_ended(ck_queue_turn(self._events))
             error = ck_produce(self._ptr, rkt, record)
         return 0
 
     def produce_batch(self, topic, messages, partition=-1, callback=None, on_delivery=None):
-        """Queue a list of records given as dicts.
+        """Queue a list of records, given as dicts.
 
         Parameters
         ----------
@@ -301,7 +302,7 @@ cdef class Producer(Handle):
         Returns
         -------
         int
-            How many were queued.
+            The number of queued records.
 
         Raises
         ------
@@ -315,8 +316,8 @@ cdef class Producer(Handle):
         if on_delivery is None:
             on_delivery = callback
         queued = 0
-        # Check all of them before the first is queued: a later exception could not report how many
-        # were.
+        # Check all records before queueing the first: a later exception could not report how many
+        # records are queued.
         for number, message in enumerate(messages):
             if not isinstance(message, dict):
                 raise TypeError(f"Message at index {number} must be a dict, "
@@ -358,37 +359,37 @@ cdef class Producer(Handle):
 
     def publish(self, topic, values, *, keys=None, headers=None, timestamps=None, partitions=None,
                 timeout=None):
-        """Send a batch of records, given as columns: one item for each record in each of them.
+        """Send a batch of records, given as columns with one item for each record.
 
         Parameters
         ----------
         topic : str or sequence of str
-            Of all records, or of each.
+            The topic of all records, or of each.
         values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
             A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python
             object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
-            tell trailing NULs from padding: they are lost), a two-dimensional buffer of single
+            keep trailing NULs: they look like padding), a two-dimensional buffer of single
             bytes whose rows are contiguous (numpy ``uint8``, one row for each record), or an Arrow
             array of binary or string (of pyarrow, polars, ...; for tables use
             :meth:`publish_arrow`). With keys but without values, all records are tombstones.
         headers : sequence or mapping, optional
             For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
-            name to column, whose forms are those of values; a bytes or str there is the same for
-            every record. Or an Arrow array as :meth:`publish_arrow` takes it.
+            name to column, in the forms of `values`; a bytes or str there is the value of every
+            record. Or an Arrow array as for :meth:`publish_arrow`.
         timestamps : int, sequence of (int or None), integer buffer or Arrow array, optional
             ms since the epoch, or Arrow's timestamps; None and 0 are now.
         partitions : int, sequence of (int or None), integer buffer or Arrow array, optional
             None and -1 leave the choice to the ``partitioner``.
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks; None: forever, 0: not at all,
-            as is right in a coroutine. Records without room in time fail with ``_QUEUE_FULL``.
+            Seconds to wait for room in the queue, serving callbacks; None: forever. 0 does not
+            wait; use it in a coroutine. Records without room in time fail with ``_QUEUE_FULL``.
 
         Returns
         -------
         Delivery
             The outcomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
             partition the records keep their order. A record that cannot be queued (too large, no
-            such partition, no transaction begun, ...) fails, and the others are still sent.
+            such partition, no open transaction, ...) fails, and the others are still sent.
 
         Raises
         ------
@@ -405,10 +406,10 @@ cdef class Producer(Handle):
         If records could not be queued, ``commit_transaction()`` raises unless their Delivery was
         checked: ``wait()`` for it first. After the check it commits without these records.
 
-        Nothing was sent if the arguments are refused. Whatever else ends the call early (Ctrl-C, a
-        callback that raises, another thread that closes the producer) has the Delivery as its
-        attribute ``delivery``; the records not taken up by then have failed with ``_QUEUE_FULL``,
-        or ``_DESTROY`` when it was closed.
+        If the arguments are refused, no record was sent. Other exceptions that end the call
+        (Ctrl-C, a callback that raises, a close in another thread) have the Delivery as their
+        attribute ``delivery``. The records that were not queued by then have failed with
+        ``_QUEUE_FULL``, or with ``_DESTROY`` if the producer was closed.
         """
         cdef ck_publish_t publish
         cdef Columns columns
@@ -439,16 +440,16 @@ cdef class Producer(Handle):
         Parameters
         ----------
         topic : str or None
-            Of all records; None: the column named ``topic`` has the topic of each.
+            The topic of all records; None: the column named ``topic`` has the topic of each.
         data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
             A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...),
-            whose columns are given by name; or an array of byte strings, which are the values. A
-            stream is read to its end first: give a large one batch by batch.
+            whose columns you name; or an array of byte strings, which are the values. A
+            stream is first read to its end: pass a large one batch by batch.
         key, value : str, optional
             Columns of binary or string, including large, view and fixed-size ones. None: no keys,
             or no values (tombstones).
         headers : str, optional
-            A column of list<struct<key, value>> or map, with names of string and values of binary
+            A column of list<struct<key, value>> or map, whose names are strings and values binary
             or string.
         timestamp : str, optional
             A column of timestamps, or of integers in ms; nulls are now.
@@ -460,15 +461,15 @@ cdef class Producer(Handle):
         Returns
         -------
         Delivery
-            As :meth:`publish` returns it.
+            As :meth:`publish`.
 
         Raises
         ------
         TypeError
-            The data is not Arrow's, or a column has another type; the error names the cast to
+            The data is not Arrow data, or a column has the wrong type; the error names the cast to
             make.
         ValueError
-            There is no such column, or a number is out of range.
+            A column does not exist, or a number is out of range.
         """
         cdef ck_publish_t publish
         cdef ck_headers_t c_headers
@@ -525,19 +526,19 @@ cdef class Producer(Handle):
         Returns
         -------
         int
-            How many events were served. Ctrl-C is noticed within 0.1 s.
+            The number of events that were served. Ctrl-C is noticed within 0.1 s.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef int64_t served = 0
         cdef rd_kafka_t *rk
         cdef int ms
         while True:
-            # What a raising callback has left over comes first, and does not wait.
+            # First, without a wait, the events that a raising callback has left over.
             if self._events is not NULL and self._dispatcher != PyThread_get_thread_ident():
                 served += ck_queue_length(self._events)
             ms = 0 if served else self.slice_ms(deadline)
             rk = self.enter()
-            # A look at an empty queue is not worth letting go of the GIL.
+            # Do not release the GIL for an empty queue.
             if ms or rd_kafka_queue_length(self._wait_queue):
                 try:
                     with nogil:
@@ -552,18 +553,18 @@ cdef class Producer(Handle):
             PyErr_CheckSignals()
 
     def flush(self, timeout=None):
-        """Send what is queued and wait for its reports, running their callbacks.
+        """Send the queued records and wait for their reports, running their callbacks.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: until every record has its outcome, which
-            ``delivery.timeout.ms`` bounds. Ctrl-C is noticed within 0.1 s.
+            Seconds; None or less than 0: until every record has its outcome;
+            ``delivery.timeout.ms`` limits that. Ctrl-C is noticed within 0.1 s.
 
         Returns
         -------
         int
-            How many messages and events are still in the queues; 0 if all is done.
+            The number of messages and events that are still in the queues; 0 if all is done.
         """
         return self.flush_until(deadline_after(timeout_ms(timeout, "timeout")))
 
@@ -578,37 +579,37 @@ cdef class Producer(Handle):
                 ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
             rk = self.enter()
             with nogil:
-                # While another thread is in there, it serves for this one.
+                # If another thread is inside, it also serves for this one.
                 if ck_turn_enter(ck_queue_turn(self._events), self._wait_queue, ms):
                     ck_callback_flush(rk, ms)
                     ck_turn_leave(ck_queue_turn(self._events))
             self.leave()
-            # Not for longer: another thread's callback may wait for a Delivery, which this close()
-            # serves.
+            # Wait at most a slice: another thread's callback may wait for a Delivery, which this
+            # close() serves.
             self.dispatch(slice_end(deadline))
             if self._ptr is NULL:
-                return 0  # a callback closed the producer, which flushed
+                return 0  # a callback has closed the producer, which flushed
             left = rd_kafka_outq_len(self._ptr)
-            # In a delivery callback, the reports behind it come when it is over.
+            # In a delivery callback, the following reports are handled after it.
             if self._dispatcher != me:
-                # And the one whose callback runs in another thread.
+                # Plus the report whose callback runs in another thread.
                 left += ck_queue_length(self._events) + (self._dispatcher != 0)
             if left == 0 or ms == 0:
                 return left
             PyErr_CheckSignals()
 
     def purge(self, in_queue=True, in_flight=True, blocking=True):
-        """Fail records that wait (``_PURGE_QUEUE``) or are in flight (``_PURGE_INFLIGHT``).
+        """Fail queued records (``_PURGE_QUEUE``) or records in flight (``_PURGE_INFLIGHT``).
 
-        Their delivery reports come with the next ``poll()`` or ``flush()``. Records in flight may
-        have reached the broker all the same.
+        The next ``poll()`` or ``flush()`` delivers their reports. Records in flight may
+        have reached the broker anyway.
 
         Parameters
         ----------
         in_queue, in_flight : bool
             Which records to fail.
         blocking : bool
-            Wait until the queues of the background threads are purged as well.
+            Wait until the queues of the background threads are also purged.
         """
         cdef int flags = 0
         cdef rd_kafka_resp_err_t err
@@ -629,7 +630,7 @@ cdef class Producer(Handle):
     # -- transactions
 
     def init_transactions(self, timeout=None):
-        """Register the ``transactional.id``: fences older producers, completes their transactions.
+        """Register the ``transactional.id``: fence older producers, complete their transactions.
 
         Call it once, before any other call of a transaction.
 
@@ -654,7 +655,7 @@ cdef class Producer(Handle):
         """A block whose records are committed together at its end, or aborted if it raises.
 
         ``with producer.transaction():`` begins a transaction and commits it at the end of the
-        block. An exception aborts the transaction and propagates, also Ctrl-C: the abort then
+        block. An exception, Ctrl-C included, aborts the transaction and propagates. The abort then
         takes up to ``timeout``, and a second Ctrl-C ends it. If the abort fails too, its
         error is in the context of the exception and in the log; a fatal error is raised instead.
         Errors that are ``retriable()`` are retried until the time is up. If the commit fails, the
@@ -697,7 +698,7 @@ cdef class Producer(Handle):
             Seconds for each step (:meth:`init_transactions`, the consumer's offsets, the commit or
             the abort, seeking back); by default ``transaction.timeout.ms``, and twice that for the
             first step. librdkafka may let the offsets take ``transaction.timeout.ms``, whatever
-            this says.
+            this timeout is.
 
         Returns
         -------
@@ -709,10 +710,10 @@ cdef class Producer(Handle):
         KafkaException
             At the beginning or the end of the block, with a KafkaError as ``args[0]``.
             ``fatal()``: make a new producer (another producer has the same ``transactional.id``,
-            say). ``_TIMED_OUT``: the commit goes on; call ``commit_transaction()`` to learn how it
-            ends, and do not send the records again before. ``_ASSIGNMENT_LOST``: the group has
+            say). ``_TIMED_OUT``: the commit continues; call ``commit_transaction()`` for its
+            outcome, and do not send the records again before. ``_ASSIGNMENT_LOST``: the group has
             revoked partitions that the consumer had read. ``_STATE``: the program has given them
-            up. ``_RETRY``: no transaction was begun, since the consumer had to seek back; read
+            up. ``_RETRY``: no transaction was begun, because the consumer had to seek back; read
             again and enter another block.
         ClosedError
             A RuntimeError: the producer was closed in the block, and the records were dropped.
@@ -743,11 +744,11 @@ cdef class Producer(Handle):
         Parameters
         ----------
         positions : list of TopicPartition
-            The offsets behind the last records processed. The consumer must not commit itself
+            The offsets after the last processed records. The consumer must not commit itself
             (``enable.auto.commit=false``).
         group_metadata : bytes or str
-            ``consumer.consumer_group_metadata()``; or the name of a group that has no members,
-            where offsets and their ``metadata`` are kept for another program.
+            ``consumer.consumer_group_metadata()``; or the name of a group without members,
+            which keeps offsets and their ``metadata`` for another program.
         timeout : float, optional
             Seconds; by default the rest of ``transaction.timeout.ms``. Ctrl-C is noticed within
             0.1 s; the call can then be repeated.
@@ -802,7 +803,7 @@ cdef class Producer(Handle):
         error = self._transactions.resume(self, CALL_ABORT, ms)
         if error is not None:
             raise KafkaException(error)
-        # close() need not warn of records that the program has aborted itself.
+        # close() does not warn about records that the program itself has aborted.
         ck_queue_take_untold(self._events, &first)
         ck_event_destroy(first)
 
@@ -811,31 +812,31 @@ cdef class Producer(Handle):
     def close(self, timeout=None):
         """Abort an open transaction, or else flush; then free the producer.
 
-        A commit that ran out of time is resumed instead. Ctrl-C, and any other exception of a
-        signal handler that is no ``Exception``, ends the wait for records and leaves the producer
-        open; the next transaction block first completes an abort that has begun. If Ctrl-C comes
+        A commit that has timed out is resumed instead. Ctrl-C, or another exception of a signal
+        handler that is not an ``Exception``, ends the wait for records and leaves the producer
+        open. The next transaction block first completes an abort that has begun. If Ctrl-C comes
         later, when ``close()`` has already failed the remaining records or waits for librdkafka's
-        threads, the producer is closed all the same. A callback may call it. ``close()`` waits for
+        threads, the producer is closed anyway. A callback may call ``close()``. It waits for
         callbacks that run in other threads. Two callbacks that close each other's producers need a
         timeout.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait until every record has its outcome; by default as long as
-            ``delivery.timeout.ms`` allows. Records without an outcome by then fail with
+            Seconds to wait until every record has its outcome; by default until
+            ``delivery.timeout.ms`` ends. Records without an outcome by then fail with
             ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
-            callbacks and Deliveries report that; records with neither are counted in a logged
-            warning. Callbacks are not interrupted. If one of librdkafka's threads is stalled, the
-            records that it holds of a Delivery fail with ``_DESTROY`` when it has ended, and that
-            Delivery's callbacks then run in another thread. If the interpreter ends first, they do
-            not run. ``close()`` logs how many records the stalled thread holds.
+            callbacks and Deliveries report that; a logged warning counts the records with neither.
+            Callbacks are not interrupted. If one of librdkafka's threads is stalled, a Delivery's
+            records that it holds fail with ``_DESTROY`` when it has ended. The Delivery's
+            callbacks then run in another thread, unless the interpreter ends first. ``close()``
+            logs the number of records that the stalled thread holds.
 
         Returns
         -------
         bool
-            False if the time was up before every record had its outcome, or if the transaction
-            could not be ended as above, which is logged. The producer is closed all the same.
+            False if the timeout ended before every record had its outcome, or if the transaction
+            could not be ended as above, which is logged. The producer is closed anyway.
             librdkafka's threads may end later. Closing again returns the same.
 
         Raises
@@ -859,19 +860,19 @@ cdef class Producer(Handle):
                     self._finish(deadline, failures)
                 break
             except Exception as exception:
-                # A callback raised: the transaction still has to end, and the reports behind it
-                # have to be heard (by the parent alone, should it have forked). Each exception
+                # A callback raised. The transaction must still end, and the following reports must
+                # be handled (only by the parent, if the callback has forked). Each exception
                 # uses up a report.
                 raised = chain(raised, exception)
             except BaseException as exception:
-                # Ctrl-C, or a SIGTERM's handler that exits.
+                # Ctrl-C, or a handler of SIGTERM that exits.
                 if not self._publisher.purged_until:
-                    self.abandon_close()  # nothing is lost yet
+                    self.abandon_close()  # no record is lost yet
                     self._log_failures(failures)
                     raise chain(raised, exception)
                 raised = chain(raised, exception)
                 break
-        # The close cannot be taken back any more: finish it, then raise.
+        # The close cannot be undone any more: finish it, then raise.
         raised = self.finish_close(0, NULL, deadline, raised)
         if self._generation == ck_runtime_generation:
             try:
@@ -883,13 +884,13 @@ cdef class Producer(Handle):
         return not self._gave_up
 
     cdef int _finish(self, int64_t deadline, dict failures) except -1:
-        """End the transaction and flush. What fails is logged later, since a log may raise."""
+        """End the transaction and flush. Collects failures, to log them later: a log may raise."""
         cdef int64_t until = ck_runtime_now_ms() + self._transactions.timeout_ms
         if deadline >= 0:
             until = min(until, deadline)
-        # Not by the methods: a subclass may have its own.
+        # Do not call the methods: a subclass may override them.
         if self._transactions.pending == CALL_COMMIT:
-            # It can only be completed.
+            # Such a commit can only be completed.
             error = self._transactions.resume(self, CALL_COMMIT,
                                               max(0, until - ck_runtime_now_ms()))
             if error is not None:
@@ -906,7 +907,7 @@ cdef class Producer(Handle):
 
     cdef int _flush_or_purge(self, int64_t deadline) except -1:
         """Flush until the deadline, then fail the remaining records."""
-        # Reports that only wait for their callbacks, in another thread, are no remaining records.
+        # Reports whose callbacks are only delayed by another thread do not count as remaining.
         if (self.flush_until(deadline) and self._ptr is not NULL
                 and self._publisher.undelivered(self) > 0):
             if not self._publisher.purged_until:
@@ -951,7 +952,7 @@ cdef class Producer(Handle):
 
 cdef int data_of(object data, str argument, const void **ptr, size_t *size,
                  Py_buffer *buffer) except -1:
-    """Where the bytes of a value or key are; 1 if the buffer was filled and must be released."""
+    """Set the address and size of a value or key. 1: the caller must release the buffer."""
     cdef Py_ssize_t length
     if PyBytes_CheckExact(data):
         ptr[0] = PyBytes_AS_STRING(data)
@@ -965,7 +966,7 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
     elif PyObject_CheckBuffer(data):
         try:
             PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
-        except BufferError as error:  # which here would mean that the queue is full
+        except BufferError as error:  # from produce() a BufferError means a full queue
             raise TypeError(f"{argument}: expected a contiguous buffer: {error}") from None
         # An empty buffer may have no address, which would make it a null.
         ptr[0] = buffer.buf if buffer.len else <const void *>b""
@@ -984,7 +985,7 @@ cdef bint is_data(object data) noexcept:
 
 
 cdef object frozen(object data):
-    """The data for a delivery callback, which must not change after produce()."""
+    """The data for a delivery callback, as an immutable object."""
     return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
 
 

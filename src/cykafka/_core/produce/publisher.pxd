@@ -16,20 +16,20 @@ cdef class Topic:
 
 cdef class Publisher(Role):
     cdef Transactions _transactions
-    # The handles of topics, by name, and the last one used.
+    # The handles of topics, by name, and the last used handle.
     cdef dict _topics
     cdef object last_name
     cdef Topic last_topic
     # queue.buffering.max.kbytes, in bytes.
     cdef int64_t _room
-    # Whether callbacks of single records are for failed ones only.
+    # Whether callbacks of single records run only for failed records.
     cdef bint only_errors
     # The memory of the reports in flight, which is freed with the queue of events.
     cdef ck_flight_t *flight
-    # Until when close() waits for the reports of the records that it has purged, ms; 0: it has
-    # purged none.
+    # The time until which close() waits for the reports of purged records, ms; 0: it has
+    # not purged.
     cdef int64_t purged_until
-    # How many records had no report when the rd_kafka_t was about to be destroyed.
+    # The number of records without a report before the rd_kafka_t is destroyed.
     cdef int64_t unreported
 
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1

@@ -1,4 +1,4 @@
-"""Publisher: what a producer has on its way: topic handles, batches and reports."""
+"""Publisher: a producer's topic handles, batches and reports."""
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.string cimport memcmp
@@ -68,32 +68,32 @@ from cykafka._core.produce.transaction cimport Transactions
 from cykafka._core.common.errors import ClosedError, KafkaError
 
 cdef enum:
-    # Values of this many bytes and more on average are not copied when they cannot change.
-    # Measured with the mock cluster, CPU of the process for each record: nothing between 16 and 64
-    # bytes, 0 to 10 % saved at 100, 10 % at 300, 40 % at 1000 and more. Below, giving them back
-    # costs what the copy does.
+    # Immutable values are not copied if they have at least this many bytes on average.
+    # Measured with the mock cluster, saved CPU time for each record: 0 % between 16 and 64
+    # bytes, 0 to 10 % at 100, 10 % at 300, 40 % at 1000 and more. For smaller values, releasing
+    # them costs as much as the copy.
     BORROW_FROM = 64
-    # As many records are handed over with the GIL: letting go of it would cost as much again.
+    # So few records are handed over with the GIL: releasing it would double the cost.
     FEW = 4
-    # How long records are handed over before signals get their turn, ms.
+    # The time of handing over records between two checks for signals, ms.
     HAND_OVER_MS = 50
 
-# What no argument is: topics are compared by identity first.
+# Identical to no argument: topics are first compared by identity.
 _NO_NAME = object()
 
 cdef enum:
-    # How long to wait for the reports of purged records, ms. librdkafka's threads make them at
+    # The longest wait for the reports of purged records, ms. librdkafka's threads make them at
     # once.
     PURGED_MS = 1000
 
-# What close() purges: without waiting for librdkafka's threads, one of which may not run for any
+# The flags of close(): do not wait for librdkafka's threads, one of which may be stalled for any
 # time.
 cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
                       | RD_KAFKA_PURGE_F_NON_BLOCKING)
 
 
 cdef class Topic:
-    """A topic handle, kept so that produce() need not look the topic up by its name."""
+    """A cached topic handle, which saves produce() the look-up by name."""
 
     def __cinit__(self):
         self._generation = ck_runtime_generation
@@ -124,13 +124,13 @@ cdef class Publisher(Role):
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1:
         """Register a producer's callbacks, before Handle.start()."""
         self._room = 1024 * <int64_t>int_conf(conf, "queue.buffering.max.kbytes", 0)
-        if self.flight is NULL:  # an __init__ that raised may have left one
+        if self.flight is NULL:  # an earlier __init__ that raised may have made it
             self.flight = ck_flight_new(sizeof(in_flight_t))
         if self.flight is NULL:
             raise MemoryError
         # It lives as long as the queue of events, which delivers the reports.
         ck_queue_attach(handle._events, CK_SLOT_FLIGHT, self.flight)
-        # Always: without reports flush() waits in steps of 10 ms, and costs more, not less.
+        # Always request reports: without them flush() waits in steps of 10 ms, and costs more.
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
         return 0
 
@@ -143,7 +143,7 @@ cdef class Publisher(Role):
         return delivery_tell(handle, event)
 
     cdef int deliver(self, ck_report_t *report) except -1:
-        # What went with the record into librdkafka comes back to us here.
+        # The report begins the in_flight_t that librdkafka carried with the record.
         cdef in_flight_t *sent = <in_flight_t *>report
         cdef Message message
         on_delivery = error = None
@@ -177,7 +177,7 @@ cdef class Publisher(Role):
         watch = handle._watch
         handle._watch = None
         if watch is not None:
-            # First, and not by the watch: it may not find a handle that the collector frees.
+            # Do this first, and here: the watch may not find a handle that the collector frees.
             rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
         self.drop_reports(handle)
         self.release_topics()
@@ -186,7 +186,7 @@ cdef class Publisher(Role):
         return 0
 
     cdef int purge(self, Handle handle) except -1:
-        """Fail all records, and note until when close() waits for their reports."""
+        """Fail all records, and set the time until which close() waits for their reports."""
         cdef rd_kafka_t *rk = handle._ptr
         with nogil:
             rd_kafka_purge(rk, PURGE_ALL)
@@ -196,9 +196,9 @@ cdef class Publisher(Role):
     cdef void drop_reports(self, Handle handle) noexcept:
         """Purge every message in flight. When it is destroyed, librdkafka drops them without a
         report: the references of those with a callback would leak, and batches would lose their
-        outcomes. Nobody serves librdkafka after this: reports that did not come in time are made
-        here; batches get their outcomes when the rd_kafka_t is destroyed, since it may still read
-        their memory."""
+        outcomes. After this no thread serves librdkafka, so this makes the reports that did not
+        arrive in time. Batches get their outcomes when the rd_kafka_t is destroyed, because it may
+        still read their memory."""
         # close() has purged and waited before; a callback may have produced since.
         cdef int64_t deadline = max(self.purged_until, ck_runtime_now_ms()
                                     + (SLICE if self.purged_until else PURGED_MS))
@@ -232,7 +232,7 @@ cdef class Publisher(Role):
         self._topics.clear()
 
     cdef rd_kafka_topic_t *topic_of(self, Handle handle, object name) except NULL:
-        """The handle of a topic, made at its first use."""
+        """The handle of a topic; the first use makes it."""
         cdef Topic topic
         cdef rd_kafka_resp_err_t err
         cdef rd_kafka_topic_t *rkt
@@ -250,7 +250,7 @@ cdef class Publisher(Role):
             handle.leave()
             if rkt is NULL:
                 check_doing(err, f"topic {name!r}")
-            # Another thread may have been quicker; librdkafka counts the references.
+            # Another thread may have made the same handle; librdkafka counts the references.
             topic = Topic()
             topic._ptr = rkt
             ck_runtime_count(CK_KIND_TOPIC, 1)
@@ -289,7 +289,7 @@ cdef class Publisher(Role):
 
     cdef tuple arrow_topics(self, Handle handle, ArrowData arrow, Columns columns,
                             ck_publish_t *publish):
-        """As topics_column, of the column `topic`."""
+        """As topics_column(), for the column `topic`."""
         cdef rd_kafka_topic_t **rkts
         cdef rd_kafka_topic_t *rkt = NULL
         cdef ck_column_t column
@@ -323,7 +323,7 @@ cdef class Publisher(Role):
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
         if publish.cnt > FEW:
             self.serve_reports(handle)
-        # Any of the columns may have run foreign code, which may have closed the producer.
+        # Each column may have run foreign code, which may have closed the producer.
         if handle._open_in != ck_runtime_generation:
             handle.refuse()
         publish.room = self._room
@@ -365,7 +365,7 @@ cdef class Publisher(Role):
         cdef unsigned ended
         cdef rd_kafka_t *rk
         cdef int ms
-        # Even the allocation of the delivery may have run a collection, and so code of others.
+        # Even the delivery's allocation may have run the garbage collector, and so foreign code.
         if publish.cnt <= FEW and handle._open_in == ck_runtime_generation:
             err = ck_publish(handle._ptr, publish, delivery._ledger._ptr, HAND_OVER_MS)
             if not err:
@@ -373,7 +373,8 @@ cdef class Publisher(Role):
         while True:
             rk = handle.enter()
             with nogil:
-                # Before the look at the queue: who makes room after it may leave nothing to serve.
+                # Read this before trying the queue: later another thread may make room and leave
+                # no event.
                 ended = ck_turn_ended(ck_queue_turn(handle._events))
                 err = ck_publish(rk, publish, delivery._ledger._ptr, HAND_OVER_MS)
             handle.leave()
@@ -393,7 +394,7 @@ cdef class Publisher(Role):
 
 
 cdef bint is_large(object kept, ck_publish_t *publish) noexcept:
-    """Whether the values that `kept` keeps are worth to be borrowed rather than copied."""
+    """Whether the values in `kept` are large enough to be borrowed rather than copied."""
     cdef size_t size = 0
     cdef size_t i
     if kept is None or publish.cnt == 0:

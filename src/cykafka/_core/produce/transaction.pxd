@@ -4,17 +4,17 @@ from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.produce.delivery cimport Delivery
 
-# The calls that librdkafka continues in the background when their time is over.
+# The calls that librdkafka continues in the background after their timeout.
 cdef enum:
     CALL_NONE, CALL_INIT, CALL_COMMIT, CALL_ABORT
 
 cdef class Transactions:
     # transaction.timeout.ms
     cdef int64_t timeout_ms
-    # Whether a transaction is open, judging by the calls here.
+    # Whether a transaction is open, according to our calls.
     cdef bint begun
     cdef bint initialized
-    # The call that librdkafka continues in the background: until it is repeated and has ended,
+    # The call that librdkafka continues in the background. Until it is repeated and has ended,
     # librdkafka rejects every other one.
     cdef int pending
     # Whether the last transaction was aborted.
@@ -23,7 +23,7 @@ cdef class Transactions:
     cdef list _incomplete
     # The send_offsets_to_transaction() calls that were interrupted.
     cdef list _sending
-    # How many threads wait in send_offsets_to_transaction().
+    # The number of threads that wait in send_offsets_to_transaction().
     cdef int _senders
     # The threads inside a call that resume() makes.
     cdef set _resuming

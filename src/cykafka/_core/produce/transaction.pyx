@@ -1,7 +1,7 @@
 """Transactions (KIP-98, KIP-447): the state of a producer's transaction, and its calls.
 
-The calls return librdkafka's error as a KafkaError, or None. They raise what callbacks and signal
-handlers raise. So an exception is never taken for the outcome of the transaction.
+The calls return librdkafka's error as a KafkaError, or None. They raise the exceptions of
+callbacks and signal handlers. So an exception is never mistaken for the transaction's outcome.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -54,13 +54,13 @@ from cykafka._core.produce.delivery cimport Delivery
 from cykafka._core.common.errors import KafkaError, KafkaException
 
 
-# librdkafka expects another call, or another thread is in this one.
+# librdkafka expects another call, or another thread is in the same call.
 _CONFLICTS = (<int>RD_KAFKA_RESP_ERR__CONFLICT, <int>RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS)
 
 
 @cython.final
 cdef class Sending:
-    """A send_offsets_to_transaction() that librdkafka continues alone."""
+    """A send_offsets_to_transaction() that librdkafka continues in the background."""
 
     cdef ck_call_t *_ptr
 
@@ -82,7 +82,7 @@ cdef class Transactions:
         return 0
 
     cdef int check_outside(self) except -1:
-        """Refuse a transaction call in a callback of another one, which goes on after it."""
+        """Raise for a transaction call in a callback of another one, which continues after it."""
         if self._resuming and PyThread_get_thread_ident() in self._resuming:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__CONFLICT,
@@ -166,8 +166,8 @@ cdef class Transactions:
     cdef object resume(self, Handle handle, int call, int64_t ms):
         """Make a resumable call in slices, with signals and callbacks between them.
 
-        Returns the KafkaError of librdkafka's call, or None. Raises what callbacks and signal
-        handlers raise, whatever the outcome of the call. In any case the attributes say what
+        Returns the KafkaError of librdkafka's call, or None. Raises the exceptions of callbacks
+        and signal handlers, whatever the outcome of the call. The attributes always reflect what
         librdkafka has done.
         """
         cdef unsigned long me = PyThread_get_thread_ident()
@@ -193,14 +193,14 @@ cdef class Transactions:
         cdef int slice
         while True:
             if begun and not self.begun and self.aborted == (call == CALL_ABORT):
-                return None  # completed by a callback or a signal handler, with close() say
+                return None  # a callback or a signal handler has ended it, as by close()
             if conflict:
                 while True:
                     failure = self.settle(handle, deadline)
                     if failure is None:
                         break
                     if call == CALL_COMMIT:
-                        return failure  # not raised yet, and the transaction lacks the offsets
+                        return failure  # no call has raised it, and the offsets are missing
             started = ck_runtime_now_ms()
             slice = <int>max(0, min(SLICE, deadline - started))
             rk = handle.enter()
@@ -213,8 +213,8 @@ cdef class Transactions:
             finally:
                 handle.leave()
             if not called:
-                continue  # another thread closes the producer, or has tried to
-            # Before any callback, which may raise.
+                continue  # another thread closes the producer, or has tried to close it
+            # Update the state before any callback, which may raise.
             if error is NULL:
                 self.pending = CALL_NONE
                 if call == CALL_INIT:
@@ -243,7 +243,7 @@ cdef class Transactions:
             handle.dispatch(slice_end(deadline))
             if begun and not self.begun:
                 continue
-            # A slice that ended early has an error that only time will mend.
+            # If the slice ended early, the error is temporary: serve for the rest of the slice.
             rk = handle.enter()
             slice = <int>max(0, min(started + SLICE, deadline) - ck_runtime_now_ms())
             try:
@@ -276,7 +276,7 @@ cdef class Transactions:
                 handle.give_way(closing)
                 if ms == 0:
                     return None
-            elif sending in self._sending:  # no other thread has waited for it, too
+            elif sending in self._sending:  # no other thread has taken its outcome
                 self._sending.remove(sending)
                 error = sending._ptr.error
                 sending._ptr.error = NULL
@@ -300,7 +300,7 @@ cdef class Transactions:
         return error
 
     cdef object fatal_error(self, Handle handle):
-        """The KafkaError after which this producer can do no more, or None."""
+        """The KafkaError that made this producer unusable, or None."""
         cdef char errstr[512]
         cdef rd_kafka_resp_err_t err
         rk = handle.enter()
@@ -310,7 +310,7 @@ cdef class Transactions:
             return None
         return KafkaError(<int>err, errstr.decode("utf-8", "replace"), fatal=True)
 
-    # -- records that are not in it
+    # -- records that the transaction lacks
 
     cdef int note_incomplete(self, Delivery delivery) except -1:
         if self.begun and ck_delivery_failed(delivery._ledger._ptr):

@@ -1,7 +1,7 @@
-"""The block of ``with producer.transaction(consumer):``, in the steps of a careful program.
+"""The block of ``with producer.transaction(consumer):``.
 
 It begins the transaction, commits at its end, and aborts if it raises. With a consumer it commits
-the consumer's positions with the records. If the block fails, or cannot begin, the consumer goes
+the consumer's positions with the records. If the block fails, or cannot begin, the consumer seeks
 back. DESIGN.md (Transaction blocks) has the reasons.
 """
 import logging
@@ -29,9 +29,9 @@ cdef class Transaction:
     cdef Handle _producer
     cdef Transactions _transactions
     cdef Consumer _consumer
-    # For the first step, s; None: its default.
+    # The timeout of the first step, s; None: its default.
     cdef object _limit
-    # For each other step, s.
+    # The timeout of each other step, s.
     cdef double _timeout
     cdef bint _entered
 
@@ -45,7 +45,8 @@ cdef class Transaction:
 
     def __enter__(self):
         if self._entered:
-            raise RuntimeError("transaction(): the block was entered twice; call it anew for each")
+            raise RuntimeError("transaction(): the block was entered twice; call transaction() "
+                               "for each block")
         self._entered = True
         self._transactions.check_outside()
         if self._consumer is not None:
@@ -57,7 +58,7 @@ cdef class Transaction:
         return self._producer
 
     def _end_earlier(self):
-        """Register the transactional.id, and complete what an earlier block could not."""
+        """Register the transactional.id, and complete a transaction that an earlier block left."""
         if not self._transactions.initialized:
             self._producer.init_transactions(self._limit)
         error = self._transactions.finish_pending(
@@ -66,7 +67,7 @@ cdef class Transaction:
             raise KafkaException(error)
 
     def _or_go_back(self, step):
-        """Make a step of the beginning. If it raises, the messages that the consumer has handed
+        """Run a step of the beginning. If it raises, the messages that the consumer has handed
         over are in no transaction, and it seeks back."""
         try:
             step()
@@ -80,8 +81,8 @@ cdef class Transaction:
             raise
 
     def _go_back(self, failure, outcome):
-        """Seek the consumer back. Returns a text with the outcome if that failed, else an empty
-        one, and attaches the error to the failure."""
+        """Seek the consumer back. If that fails, chains the error to the failure and returns a
+        text with the outcome. Otherwise returns an empty text."""
         # After a commit in progress, the committed offsets are not known yet.
         if self._consumer is None or self._transactions.pending == CALL_COMMIT:
             return ""
@@ -89,7 +90,7 @@ cdef class Transaction:
             self._consumer._progress.rewind(self._consumer, self._timeout)
         except Exception as another:
             chain(another, failure)
-            return f"{outcome}, but the consumer cannot go back: {another}"
+            return f"{outcome}, but the consumer cannot seek back: {another}"
         return ""
 
     def __exit__(self, exc_type, exc_value, exc_traceback):
@@ -103,7 +104,7 @@ cdef class Transaction:
             raise
 
     def _commit(self):
-        if not self._transactions.begun:  # ended in the block
+        if not self._transactions.begun:  # the transaction ended in the block
             if self._transactions.aborted and self._producer._open_in != ck_runtime_generation:
                 self._producer.refuse()  # close() has dropped the records
             if self._transactions.aborted and self._consumer is not None:
@@ -132,7 +133,7 @@ cdef class Transaction:
             self._producer.poll(min(left, <int64_t>SLICE) / 1e3)
 
     def _give_up(self, failure):
-        """Abort, and seek the consumer back; attaches an error of these steps to the failure."""
+        """Abort, and seek the consumer back; chains an error of these steps to the failure."""
         if self._consumer is not None:
             self._consumer._progress.note_failed(self._consumer)
         # A commit in progress can only be resumed.
@@ -148,10 +149,10 @@ cdef class Transaction:
                 self._producer.abort_transaction(self._timeout)
         except BaseException as another:
             if self._transactions.begun:
-                # The next block aborts it first, even if librdkafka has not begun to.
+                # The next block first aborts it, even if librdkafka has not begun the abort.
                 self._transactions.pending = CALL_ABORT
                 words = f"the transaction could not be aborted: {another}"
-            # Else a delivery callback has raised, after the abort.
+            # Otherwise a delivery callback has raised after the abort.
             if not isinstance(another, Exception):
                 raise
             chain(another, failure)

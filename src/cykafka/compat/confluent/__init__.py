@@ -1,21 +1,21 @@
-"""cykafka as ``confluent_kafka``, for code that imports that name and is not ours to change.
+"""cykafka as ``confluent_kafka``, for code that imports that name and cannot be changed.
 
     from cykafka.compat import confluent
     confluent.install()  # before anything imports confluent_kafka
 
-or, without touching the code at all::
+or, without a change of the code::
 
     python -m cykafka.compat.confluent script.py arguments ...
 
 ``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``, ``serialization`` and
-so on are then ours. Those that we do not have (``schema_registry``, ``avro``, ...) are written in
-Python and come from the files of the installed confluent-kafka package; what they import of
-``confluent_kafka`` is ours. That package's compiled module is never loaded.
+so on are then cykafka's. The modules that cykafka lacks (``schema_registry``, ``avro``, ...) are
+Python code and come from the installed confluent-kafka package; they import cykafka's
+``confluent_kafka``. The compiled module of that package is never loaded.
 
-``confluent_kafka.version()`` and ``__version__`` name the release whose interface this is, since
-code compares them to what it needs; ``cykafka.version()`` and ``confluent_kafka.__file__`` tell
-what it really is. ``libversion()`` is the real one. ``importlib.metadata`` is not changed: it
-knows the confluent-kafka that is installed, or none.
+``confluent_kafka.version()`` and ``__version__`` name the release with this interface, because
+code compares them with the release that it needs. ``cykafka.version()`` is cykafka's version, and
+``confluent_kafka.__file__`` its path. ``libversion()`` is the loaded librdkafka's version.
+``importlib.metadata`` is not changed: it knows the installed confluent-kafka, if any.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["INTERFACE_VERSION", "install", "uninstall"]
 INTERFACE_VERSION = "2.16.1"
 
 _NAME = "confluent_kafka"
-# Their modules that are ones of ours.
+# confluent_kafka's modules that are modules of cykafka.
 _SAME = (
     "admin",
     "aio",
@@ -45,7 +45,7 @@ _SAME = (
     "serialization",
     "serializing_producer",
 )
-# Where they keep what they export elsewhere.
+# confluent_kafka's private modules of the names that it exports elsewhere.
 _ADMIN_PARTS = (
     "_acl",
     "_cluster",
@@ -58,7 +58,7 @@ _ADMIN_PARTS = (
     "_scram",
     "_topic",
 )
-# As ListOffsets has them.
+# The values of ListOffsets.
 _OFFSET_SPECS = {
     "OFFSET_SPEC_LATEST": -1,
     "OFFSET_SPEC_EARLIEST": -2,
@@ -67,7 +67,7 @@ _OFFSET_SPECS = {
 
 
 class _Finder:
-    """Says what is missing when a module comes neither from us nor from an installed package."""
+    """Raises a helpful error for modules that neither cykafka nor an installed package has."""
 
     def __init__(self, installed: bool) -> None:
         self._installed = installed
@@ -78,11 +78,11 @@ class _Finder:
         if not fullname.startswith(f"{_NAME}."):
             return None
         if fullname.split(".")[1] in _SAME:
-            # Searching on would load files of ours a second time, under another name.
+            # A further search would load cykafka's files again, under another name.
             raise ModuleNotFoundError(f"cykafka has no module for {fullname}", name=fullname)
         if not self._installed:
             raise ModuleNotFoundError(
-                f"{fullname} is not part of cykafka: it comes from the confluent-kafka package, "
+                f"{fullname} is not part of cykafka, but of the confluent-kafka package, "
                 "which is not installed (pip install confluent-kafka)",
                 name=fullname,
             )
@@ -93,14 +93,14 @@ _finder: _Finder | None = None
 
 
 def install() -> None:
-    """Make ``import confluent_kafka`` give cykafka, from now on, in this process.
+    """Make ``import confluent_kafka`` import cykafka in this process from now on.
 
     Calling it again changes nothing.
 
     Raises
     ------
     ImportError
-        The real confluent_kafka is imported already: what uses it would go on using it.
+        The real confluent_kafka is already imported; its users would go on using it.
     """
     global _finder
     present = sys.modules.get(_NAME)
@@ -112,8 +112,8 @@ def install() -> None:
             "cykafka.compat.confluent.install() before anything imports it",
             name=_NAME,
         )
-    uninstall()  # somebody may have emptied sys.modules
-    # Looked up, not imported: its folder is where the modules that we do not have come from.
+    uninstall()  # sys.modules may have been emptied
+    # Find the package without importing it: the modules that cykafka lacks come from its folder.
     found = importlib.util.find_spec(_NAME)
     folders = list(found.submodule_search_locations or ()) if found is not None else []
     modules = _modules(folders)
@@ -123,9 +123,9 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undo install(): the next ``import confluent_kafka`` finds what is installed by that name.
+    """Undo install(): the next ``import confluent_kafka`` imports the installed package.
 
-    What was imported meanwhile stays as it is where it is used.
+    Code that has already imported cykafka by that name keeps it.
     """
     global _finder
     if _finder is None:
@@ -138,7 +138,7 @@ def uninstall() -> None:
 
 
 def _modules(folders: list[str]) -> dict[str, ModuleType]:
-    """Everything sys.modules has to know."""
+    """The modules to put into sys.modules."""
     names = {name: getattr(cykafka, name) for name in cykafka.__all__}
     top = ModuleType(_NAME, cykafka.__doc__)
     top.__dict__.update(names)
@@ -157,7 +157,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
     for name in _SAME:
         modules[f"{_NAME}.{name}"] = importlib.import_module(f"cykafka.{name}")
     admin = modules[f"{_NAME}.admin"]
-    # Their compiled module has the classes of both.
+    # confluent_kafka's compiled module has the classes of both modules.
     flat = {name: getattr(admin, name) for name in admin.__all__} | _constants(admin)
     for name in ("cimpl", "_model"):
         modules[f"{_NAME}.{name}"] = module = ModuleType(f"{_NAME}.{name}")
@@ -169,7 +169,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
 
 
 def _constants(admin: ModuleType) -> dict[str, int]:
-    """Their compiled module's integers, of which the enumerations are made."""
+    """The integers of confluent_kafka's compiled module, which define its enumerations."""
     families: dict[str, type[Enum]] = {
         "ACL_OPERATION": admin.AclOperation,
         "ACL_PERMISSION_TYPE": admin.AclPermissionType,
@@ -183,7 +183,7 @@ def _constants(admin: ModuleType) -> dict[str, int]:
         "SHARE_ACKNOWLEDGE_TYPE": cykafka.AcknowledgeType,
     }
     constants = {
-        # Two members have other names there.
+        # Two members have other names in confluent_kafka.
         f"{family}_{member.name.removeprefix('SCRAM_').replace('BALANCING', 'BALANCE')}": (
             member.value
         )
@@ -194,5 +194,5 @@ def _constants(admin: ModuleType) -> dict[str, int]:
 
 
 def _version() -> str:
-    """The confluent_kafka release whose interface this is."""
+    """The confluent_kafka release with this interface."""
     return INTERFACE_VERSION

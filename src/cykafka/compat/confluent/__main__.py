@@ -1,4 +1,4 @@
-"""Run somebody's script or module with cykafka as its ``confluent_kafka``."""
+"""Run a script or module with cykafka as its ``confluent_kafka``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ usage: python -m cykafka.compat.confluent script.py [argument ...]
 
 Runs a script or a module unchanged, with cykafka where it imports confluent_kafka. Modules that
 cykafka does not have, such as confluent_kafka.schema_registry, come from the confluent-kafka
-package if it is installed. Processes that it forks are the same; those that it starts anew import
-what is installed."""
+package if it is installed. Forked processes also use cykafka; processes that it starts import
+the installed confluent_kafka."""
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says; the exit status."""
+    """Run the command line and return the exit status."""
     if arguments and arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0
