@@ -42,7 +42,7 @@ def on(api: ModuleType) -> Any:
     return make
 
 
-def test_rules_are_made_and_listed(
+def test_acls_are_created_and_listed(
     api: ModuleType, admin: Any, topic: str, rule: Any, on: Any, lists: Any
 ) -> None:
     rules = [rule(topic), rule(topic, "User:bob", "WRITE")]
@@ -73,11 +73,11 @@ def test_filter_matches_by_pattern(
     lists(on(topic[:-1], pattern="PREFIXED"), prefixed)
 
 
-def test_filter_that_matches_nothing_gives_nothing(admin: Any, topic: str, on: Any) -> None:
+def test_filter_without_matches_returns_no_acls(admin: Any, topic: str, on: Any) -> None:
     assert admin.describe_acls(on(topic)).result(WAIT_S) == []
 
 
-def test_rules_are_deleted_filter_by_filter(
+def test_acls_are_deleted_filter_by_filter(
     admin: Any, topic: str, unique: Any, rule: Any, on: Any, lists: Any
 ) -> None:
     read, write = rule(topic), rule(topic, "User:bob", "WRITE")
@@ -94,7 +94,7 @@ def test_rules_are_deleted_filter_by_filter(
     lists(on(topic), write)
 
 
-def test_rules_fail_one_by_one(
+def test_acls_fail_one_by_one(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, rule: Any, code_of: Any
 ) -> None:
     good = rule(topic)
@@ -107,7 +107,7 @@ def test_rules_fail_one_by_one(
     assert code_of(futures[bad]) == kafka.KafkaError.INVALID_REQUEST
 
 
-def test_rules_for_groups_and_the_cluster(
+def test_acls_apply_to_groups_and_the_cluster(
     api: ModuleType, admin: Any, unique: Any, lists: Any
 ) -> None:
     group = api.AclBinding("group", unique("g"), "literal", "User:a", "1.2.3.4", "read", "deny")

@@ -125,9 +125,7 @@ def test_group_is_described(
         assert member.target_assignment is None
 
 
-def test_group_that_is_not_there_is_described_as_dead(
-    kafka: ModuleType, admin: Any, group: str
-) -> None:
+def test_missing_group_is_described_as_dead(kafka: ModuleType, admin: Any, group: str) -> None:
     description = admin.describe_consumer_groups([group])[group].result(WAIT_S)
 
     assert description.state == kafka.ConsumerGroupState.DEAD
@@ -190,7 +188,7 @@ def test_offsets_of_a_group_are_listed(
     assert offsets == {1: (8, None), 2: (kafka.OFFSET_INVALID, None)}
 
 
-def test_offsets_of_a_group_that_is_not_there_are_none(committed: Any) -> None:
+def test_missing_group_has_no_offsets(committed: Any) -> None:
     assert committed() == {}
 
 
@@ -264,7 +262,7 @@ def test_deleting_offsets_fails_partition_by_partition(
 
 
 @pytest.mark.ours
-def test_deleting_offsets_of_a_group_that_is_not_there_fails(
+def test_deleting_offsets_of_a_missing_group_fails(
     kafka: ModuleType, admin: Any, topic: str, group: str, code_of: Any
 ) -> None:
     request = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(topic, 0)])

@@ -14,7 +14,7 @@ from cykafka import TopicPartition
 pytestmark = pytest.mark.ours
 
 
-def test_page_on_administration(
+def test_admin_guide_examples_run(
     cluster: Any,
     unique: Callable[[str], str],
     make_consumer: Callable[..., Any],

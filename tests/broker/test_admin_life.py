@@ -48,7 +48,9 @@ def code(kafka: ModuleType, future: Any) -> int:
     return int(failure.args[0].code())
 
 
-def test_closing_fails_what_is_in_flight(kafka: ModuleType, api: ModuleType, waiting: Any) -> None:
+def test_close_fails_the_requests_in_flight(
+    kafka: ModuleType, api: ModuleType, waiting: Any
+) -> None:
     client = waiting()
     futures = [client.describe_cluster() for _ in range(5)]
     futures += client.create_topics([api.NewTopic("a"), api.NewTopic("b")]).values()
@@ -81,7 +83,7 @@ def test_with_block_closes(kafka: ModuleType, api: ModuleType, silent: str) -> N
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_closed_client_refuses(kafka: ModuleType, waiting: Any, ask: Any) -> None:
+def test_closed_client_refuses_requests(kafka: ModuleType, waiting: Any, ask: Any) -> None:
     client = waiting()
     client.close()
 
@@ -90,7 +92,7 @@ def test_closed_client_refuses(kafka: ModuleType, waiting: Any, ask: Any) -> Non
     assert len(client) == 0
 
 
-def test_client_that_was_not_initialized_refuses(api: ModuleType) -> None:
+def test_uninitialized_client_refuses_requests(api: ModuleType) -> None:
     client = api.AdminClient.__new__(api.AdminClient)
 
     with pytest.raises(RuntimeError, match="__init__"):
@@ -98,7 +100,9 @@ def test_client_that_was_not_initialized_refuses(api: ModuleType) -> None:
     client.close()
 
 
-def test_dropped_client_lives_until_its_answers_are_there(api: ModuleType, cluster: Any) -> None:
+def test_dropped_client_lives_until_its_requests_are_answered(
+    api: ModuleType, cluster: Any
+) -> None:
     future = api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).describe_cluster()
 
     def end_of_the_client() -> None:
@@ -192,7 +196,7 @@ def test_client_is_closed_when_its_futures_fail(waiting: Any) -> None:
     assert seen == [False, "closed>", True]
 
 
-def test_callback_asks_again(admin: Any) -> None:
+def test_callback_may_send_another_request(admin: Any) -> None:
     answers: list[Any] = []
     enough = threading.Event()
 
@@ -208,7 +212,7 @@ def test_callback_asks_again(admin: Any) -> None:
     assert enough.wait(WAIT_S)
 
 
-def test_callback_may_ask_synchronously(admin: Any) -> None:
+def test_callback_may_make_a_synchronous_request(admin: Any) -> None:
     answers: list[Any] = []
     done = threading.Event()
 
@@ -223,7 +227,7 @@ def test_callback_may_ask_synchronously(admin: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_callback_that_raises_keeps_nothing_from_the_others(
+def test_callback_that_raises_does_not_stop_the_others(
     kafka: ModuleType, admin: Any, topic: str, unique: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[Any] = []
@@ -244,7 +248,7 @@ def test_callback_that_raises_keeps_nothing_from_the_others(
     assert set(printed) == {SystemExit}
 
 
-def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -> None:
+def test_future_that_the_caller_resolved_keeps_its_result(admin: Any, waiting: Any) -> None:
     future = admin.describe_cluster()
     with contextlib.suppress(concurrent.futures.InvalidStateError):
         future.set_result("mine")
@@ -252,7 +256,7 @@ def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -
     assert admin.describe_cluster().result(WAIT_S).nodes
 
 
-def test_key_that_cannot_be_compared_any_more_fails_its_future(
+def test_future_of_a_key_whose_hash_raises_still_completes(
     api: ModuleType, admin: Any, topic: str
 ) -> None:
     class Odd(api.ConfigResource):  # type: ignore[name-defined, misc]
@@ -273,7 +277,7 @@ def test_key_that_cannot_be_compared_any_more_fails_its_future(
     assert failure is None or isinstance(failure, ArithmeticError)
 
 
-def test_many_threads_ask_at_once(admin: Any) -> None:
+def test_many_threads_send_requests_at_once(admin: Any) -> None:
     def ask(_: int) -> int:
         return len(admin.describe_cluster().result(WAIT_S).nodes)
 
@@ -281,7 +285,7 @@ def test_many_threads_ask_at_once(admin: Any) -> None:
         assert min(threads.map(ask, range(200))) > 0
 
 
-def test_closing_while_threads_ask(kafka: ModuleType, make_admin: Any) -> None:
+def test_client_closes_while_threads_send_requests(kafka: ModuleType, make_admin: Any) -> None:
     for _ in range(10):
         client = make_admin()
         started = threading.Event()
@@ -322,7 +326,7 @@ def test_collector_frees_a_client_in_a_cycle(api: ModuleType, cluster: Any) -> N
         gc.collect()
 
 
-def test_broker_that_does_not_answer_times_out(
+def test_request_to_a_silent_broker_times_out(
     kafka: ModuleType, api: ModuleType, waiting: Any
 ) -> None:
     client = waiting()
@@ -471,7 +475,7 @@ PRELUDE = """
         ),
     ],
 )
-def test_process_ends_well(
+def test_process_exits_cleanly_with_requests_in_flight(
     run_script: Callable[..., Any], silent: str, script: str, output: str
 ) -> None:
     source = textwrap.dedent(PRELUDE) + textwrap.dedent(script)

@@ -65,7 +65,7 @@ def test_offsets_of_partitions_fail_one_by_one(
     assert code_of(futures[other]) == kafka.KafkaError._UNKNOWN_PARTITION
 
 
-def test_offsets_of_a_topic_that_is_not_there_fail(
+def test_offsets_of_a_missing_topic_fail(
     kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
 ) -> None:
     partition = kafka.TopicPartition(unique("missing"), 0)
@@ -98,7 +98,7 @@ def test_committed_offset_ends_before_an_open_transaction(
     producer.abort_transaction(WAIT_S)
 
 
-def test_looking_up_nothing_gives_nothing(admin: Any) -> None:
+def test_list_offsets_of_no_partitions_is_empty(admin: Any) -> None:
     assert admin.list_offsets({}) == {}
 
 
@@ -138,7 +138,7 @@ def test_deleting_records_fails_partition_by_partition(
     )
 
 
-def test_deleting_records_of_nothing_gives_nothing(admin: Any) -> None:
+def test_delete_records_of_no_partitions_is_empty(admin: Any) -> None:
     assert admin.delete_records([]) == {}
 
 
@@ -152,7 +152,7 @@ def test_deleting_records_twice_in_a_request_fails(
     assert code_of(futures[partition]) == kafka.KafkaError._INVALID_ARG
 
 
-def test_leader_that_is_the_right_one_needs_no_election(
+def test_election_of_the_current_preferred_leader_is_not_needed(
     kafka: ModuleType, admin: Any, topic: str, unique: Any, result_of: Any
 ) -> None:
     there, missing = kafka.TopicPartition(topic, 0), kafka.TopicPartition(unique("missing"), 0)
@@ -179,7 +179,7 @@ def test_leaders_of_the_whole_cluster_are_elected(
     assert kafka.TopicPartition(topic, 0) not in result
 
 
-def test_electing_for_no_partition_gives_nothing(
+def test_election_for_no_partitions_is_empty(
     kafka: ModuleType, admin: Any, result_of: Any
 ) -> None:
     assert result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions=[])) == {}

@@ -72,7 +72,7 @@ def write(producer: Any, topic: str) -> Any:
     return outcome
 
 
-def test_who_may_not_write_is_told_in_the_report(
+def test_missing_write_permission_fails_the_delivery_report(
     kafka: Any, make_producer: Any, own: str, config_of: Any
 ) -> None:
     assert write(make_producer(config_of("alice")), own) is None
@@ -83,7 +83,7 @@ def test_who_may_not_write_is_told_in_the_report(
     assert "authorization failed" in error.str().lower()
 
 
-def test_who_may_not_read_is_told_by_a_message(
+def test_missing_read_permission_is_an_error_message(
     kafka: Any, make_producer: Any, make_consumer: Any, own: str, config_of: Any
 ) -> None:
     assert write(make_producer(config_of("alice")), own) is None
@@ -99,7 +99,7 @@ def test_who_may_not_read_is_told_by_a_message(
     assert own in error.str()
 
 
-def test_who_may_not_join_a_group_is_told_by_a_message(
+def test_missing_group_permission_is_an_error_message(
     kafka: Any, make_consumer: Any, own: str, config_of: Any
 ) -> None:
     refused = make_consumer({**config_of("mallory"), "group.id": own})
@@ -111,7 +111,7 @@ def test_who_may_not_join_a_group_is_told_by_a_message(
     )
 
 
-def test_transactional_id_of_somebody_else_is_refused(
+def test_transactional_id_of_another_user_is_refused(
     kafka: Any, make_producer: Any, own: str, config_of: Any
 ) -> None:
     make_producer({**config_of("alice"), "transactional.id": own}).init_transactions(WAIT_S)

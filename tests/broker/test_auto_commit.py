@@ -50,7 +50,7 @@ os._exit(9)
 
 
 @pytest.mark.parametrize("way", ["poll", "consume"])
-def test_next_member_reads_what_a_crashed_one_was_not_handed(
+def test_next_member_reads_the_messages_a_crashed_member_did_not_get(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
     make_consumer: Callable[..., Any],
     cluster: Any,
@@ -79,7 +79,7 @@ def test_next_member_reads_what_a_crashed_one_was_not_handed(
     assert consumer.poll(0.2) is None
 
 
-def test_close_commits_what_was_handed_over(
+def test_close_commits_the_returned_messages(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],
@@ -99,7 +99,7 @@ def test_close_commits_what_was_handed_over(
     assert [m.offset() for m in read(second, 30)] == list(range(20, 50))
 
 
-def test_unsubscribe_commits_what_was_handed_over(
+def test_unsubscribe_commits_the_returned_messages(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -121,7 +121,7 @@ def test_unsubscribe_commits_what_was_handed_over(
     )
 
 
-def test_offsets_stored_by_hand_are_all_that_is_committed(
+def test_only_manually_stored_offsets_are_committed(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],

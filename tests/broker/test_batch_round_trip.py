@@ -30,10 +30,10 @@ def wire(kafka_cluster: Any) -> Iterator[Wire]:
 @given(count=st.integers(0, 3_000), seed=st.integers(0, 2**32))
 @example(count=0, seed=0)
 @example(count=1, seed=0)
-def test_batches_come_back(wire: Wire, form: str, count: int, seed: int) -> None:
+def test_batches_round_trip(wire: Wire, form: str, count: int, seed: int) -> None:
     wire.check(form, count, seed)
 
 
 @pytest.mark.parametrize("form", ["lists", "named headers", "arrow"])
-def test_a_hundred_thousand_records_come_back(wire: Wire, form: str) -> None:
+def test_a_hundred_thousand_records_round_trip(wire: Wire, form: str) -> None:
     wire.check(form, 100_000, seed=1)

@@ -27,7 +27,7 @@ def write(producer: Any, topic: str, values: list[bytes], commit: bool) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_whatever_they_were_packed_in(
+def test_records_round_trip_with_every_codec(
     kafka: Any, cluster: Any, make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any], unique: Callable[[str], str], codec: str,
 ) -> None:  # fmt: skip
@@ -93,7 +93,7 @@ def test_aborted_records_are_in_no_batch(
     assert [result.offset for result in results] == [5 * 26 - 1] * 2
 
 
-def test_commit_of_a_batch_read_before_its_partition_went_away_harms_nobody(
+def test_commit_of_a_batch_from_a_revoked_partition_does_no_harm(
     kafka: Any, cluster: Any, make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any], unique: Callable[[str], str],
     wait_until: Callable[..., None],

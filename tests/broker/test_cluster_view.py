@@ -24,7 +24,9 @@ def addresses(cluster: Any) -> set[str]:
     return set(cluster.bootstrap_servers.split(","))
 
 
-def test_list_topics_tells_brokers_and_partitions(producer: Any, cluster: Any, topic: str) -> None:
+def test_list_topics_returns_brokers_and_partitions(
+    producer: Any, cluster: Any, topic: str
+) -> None:
     metadata = producer.list_topics(timeout=WAIT_S)
 
     assert {f"{b.host}:{b.port}" for b in metadata.brokers.values()} == addresses(cluster)
@@ -105,7 +107,7 @@ def test_statistics_of_a_producer_count_its_messages(
     assert addresses(cluster) <= set(names)
 
 
-def test_statistics_of_a_producer_count_what_waits(
+def test_statistics_of_a_producer_count_the_queued_messages(
     make_producer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
 ) -> None:
     statistics = Statistics()
@@ -119,7 +121,7 @@ def test_statistics_of_a_producer_count_what_waits(
     assert statistics[-1]["txmsgs"] == 0
 
 
-def test_statistics_of_a_consumer_tell_offsets_and_lag(
+def test_statistics_of_a_consumer_have_offsets_and_lag(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -155,7 +157,7 @@ def test_statistics_of_a_consumer_tell_offsets_and_lag(
     assert statistics[-1]["type"] == "consumer"
 
 
-def test_statistics_of_a_member_tell_its_group(
+def test_statistics_of_a_member_have_its_group_state(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],

@@ -105,7 +105,7 @@ def values_of(
         ("zstd", 12),
     ],
 )
-def test_codec_is_stored_and_comes_back(
+def test_codec_is_stored_and_records_round_trip(
     write: Callable[..., list[Batch]],
     consumer: Any,
     kafka: Any,
@@ -136,7 +136,7 @@ def test_higher_level_compresses_more(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_batches_the_broker_compressed_itself_come_back(
+def test_batches_compressed_by_the_broker_are_read(
     write: Callable[..., list[Batch]],
     consumer: Any,
     kafka: Any,

@@ -89,7 +89,7 @@ def test_leader_epoch_grows_and_no_record_is_lost_when_the_leader_dies(
     assert epochs == sorted(epochs)
 
 
-def test_too_few_replicas_in_sync_refuse_the_message(
+def test_message_fails_with_too_few_in_sync_replicas(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
@@ -126,7 +126,7 @@ def test_too_few_replicas_in_sync_refuse_the_message(
     assert errors[-1] is None
 
 
-def test_purge_takes_back_what_is_in_flight(
+def test_purge_fails_messages_in_flight(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
@@ -179,7 +179,7 @@ def test_message_times_out_while_the_broker_stalls(
     assert errors == [None, kafka.KafkaError._MSG_TIMED_OUT]
 
 
-def test_batches_published_while_leaders_are_killed_are_there_once_and_in_order(
+def test_batches_published_while_leaders_are_killed_arrive_once_in_order(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
@@ -219,7 +219,7 @@ def test_batches_published_while_leaders_are_killed_are_there_once_and_in_order(
     assert read == sent
 
 
-def test_clients_go_on_when_all_brokers_are_replaced(
+def test_clients_reconnect_when_all_brokers_are_replaced(
     kafka_cluster: Any,
     three: Any,
     make_producer: Callable[..., Any],

@@ -143,7 +143,7 @@ class BatchWorker(Worker):
 @pytest.mark.parametrize(
     "worker_class", [Worker, pytest.param(BatchWorker, marks=pytest.mark.ours)]
 )
-def test_members_coming_and_going_share_every_record_once(
+def test_members_that_join_and_leave_read_every_record_once(
     kafka: Any,
     cluster: Any,
     make_producer: Callable[..., Any],
@@ -210,7 +210,7 @@ def test_members_coming_and_going_share_every_record_once(
     assert set(ledger.handled.values()) == {1}, "records were handled twice"
 
 
-def test_member_without_time_to_leave_leaves_later(
+def test_member_closed_without_time_to_leave_leaves_the_group_later(
     make_consumer: Callable[..., Any],
     cluster: Any,
     unique: Callable[[str], str],

@@ -96,7 +96,7 @@ def test_retention_by_time_empties_the_log(
     assert end.offset() == 2
 
 
-def test_retention_under_a_paused_reader_resumes_at_what_is_left(
+def test_reader_paused_during_retention_resumes_at_the_first_remaining_record(
     producer: Any,
     consumer: Any,
     kafka: Any,
@@ -171,7 +171,9 @@ def compacted(
     return partition
 
 
-def test_compacted_log_is_read_over_its_gaps(consumer: Any, kafka: Any, compacted: Any) -> None:
+def test_reader_skips_the_gaps_of_a_compacted_log(
+    consumer: Any, kafka: Any, compacted: Any
+) -> None:
     *messages, end = read_all(consumer, kafka, compacted)
 
     kept = {message.key(): (message.offset(), message.value()) for message in messages}

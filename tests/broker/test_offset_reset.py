@@ -52,7 +52,7 @@ def test_missing_offset_resets_to_the_end(
     assert consumer.poll(WAIT_S).offset() == 10
 
 
-def test_missing_offset_is_an_error_where_none_may_be_missing(
+def test_missing_offset_is_an_error_if_the_reset_policy_is_error(
     at_offset: Callable[..., Any], kafka: Any, cut: Any
 ) -> None:
     message = at_offset(cut, kafka.OFFSET_STORED, "error").poll(WAIT_S)
@@ -85,7 +85,7 @@ def test_offset_beyond_the_log_resets_to_the_first_message(
 
 
 @pytest.mark.parametrize("offset", [2, 5000])
-def test_offset_out_of_range_is_an_error_where_none_may_be(
+def test_offset_out_of_range_is_an_error_if_the_reset_policy_is_error(
     at_offset: Callable[..., Any], kafka: Any, cut: Any, offset: int
 ) -> None:
     message = at_offset(cut, offset, "error").poll(WAIT_S)

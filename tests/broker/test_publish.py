@@ -127,7 +127,7 @@ def test_records_too_large_for_the_topic_fail_with_the_brokers_error(
     }
 
 
-def test_awaits_and_threads_share_a_producer(
+def test_coroutines_and_threads_share_a_producer(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer()

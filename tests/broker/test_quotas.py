@@ -33,7 +33,7 @@ def check(event: Any, client: Any) -> None:
     assert 0 < event.throttle_time < 60
 
 
-def test_producer_over_its_quota_is_told(
+def test_producer_over_its_quota_gets_throttle_events(
     make_producer: Callable[..., Any], topic: str, limited: str, wait_until: Callable[..., None]
 ) -> None:
     events: list[Any] = []
@@ -48,7 +48,7 @@ def test_producer_over_its_quota_is_told(
     assert producer.flush(30) == 0
 
 
-def test_consumer_over_its_quota_is_told(
+def test_consumer_over_its_quota_gets_throttle_events(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -78,7 +78,7 @@ def test_consumer_over_its_quota_is_told(
     check(events[0], consumer)
 
 
-def test_client_without_quota_is_not_held_back(
+def test_client_without_quota_is_not_throttled(
     make_producer: Callable[..., Any], topic: str, limited: str
 ) -> None:
     events: list[Any] = []

@@ -67,7 +67,7 @@ def test_records_round_trip(
     assert values(read(consumer, 10)) == sorted(str(n).encode() for n in range(10))
 
 
-def test_topic_that_exists_is_refused_in_the_broker_s_words(cluster: Any, topic: str) -> None:
+def test_existing_topic_is_refused_with_the_broker_s_message(cluster: Any, topic: str) -> None:
     with pytest.raises(KafkaClusterError, match="already exists"):
         cluster.create_topic(topic)
 
@@ -82,7 +82,7 @@ def test_topic_settings_reach_the_broker(cluster: Any, unique: Callable[[str], s
     assert "cleanup.policy=compact" in described
 
 
-def test_tool_of_no_such_name_is_refused(cluster: Any) -> None:
+def test_unknown_tool_is_refused(cluster: Any) -> None:
     with pytest.raises(ValueError, match="kafka-topics"):
         cluster.tool("kafka-topic")
 
@@ -168,7 +168,7 @@ def test_restarted_node_keeps_its_address_and_records(
     assert values(read(consumer, 1)) == [b"kept"]
 
 
-def test_node_that_is_down_is_not_paused(one: KafkaCluster) -> None:
+def test_stopped_node_cannot_be_paused(one: KafkaCluster) -> None:
     node = one.nodes[0]
     node.kill()
     try:
@@ -178,7 +178,9 @@ def test_node_that_is_down_is_not_paused(one: KafkaCluster) -> None:
         node.start()
 
 
-def test_close_leaves_nothing(kafka_cluster_factory: Callable[..., KafkaCluster]) -> None:
+def test_close_leaves_no_processes_or_files(
+    kafka_cluster_factory: Callable[..., KafkaCluster],
+) -> None:
     cluster = kafka_cluster_factory()
     node = cluster.nodes[0]
     pid, address, folder = node.pid, node.bootstrap_servers, node.log_path.parent
@@ -208,7 +210,7 @@ def test_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_node_that_does_not_start_says_why_and_keeps_its_log(
+def test_node_that_does_not_start_reports_the_cause_and_keeps_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -224,7 +226,7 @@ def test_node_that_does_not_start_says_why_and_keeps_its_log(
     assert "no.such.Reporter" in (folder / "node-1.log").read_text()
 
 
-def test_port_that_is_taken_is_named() -> None:
+def test_error_names_the_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"port {port} "):
@@ -241,7 +243,7 @@ time.sleep(600)
 """
 
 
-def test_killed_python_leaves_nothing(
+def test_killed_python_leaves_no_processes_or_files(
     script_command: Callable[..., list[str]], wait_until: Callable[..., None]
 ) -> None:
     with subprocess.Popen(script_command(ABANDON), stdout=subprocess.PIPE, text=True) as process:
@@ -266,7 +268,7 @@ def formatting(folder: Path) -> int | None:
     return None
 
 
-def test_python_killed_while_the_storage_is_formatted_leaves_nothing(
+def test_python_killed_during_formatting_leaves_no_processes_or_files(
     script_command: Callable[..., list[str]], wait_until: Callable[..., None], tmp_path: Path
 ) -> None:
     pause = threading.Event()

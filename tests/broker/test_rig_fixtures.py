@@ -81,7 +81,7 @@ def test_given_address_is_used_and_not_controlled(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_brokers")
-def test_failed_test_keeps_the_logs_and_says_where(tmp_path: Path) -> None:
+def test_failed_test_keeps_the_logs_and_prints_their_path(tmp_path: Path) -> None:
     kept = tmp_path / "tmp"
     kept.mkdir()
     done = run(tmp_path, FAILING, TMPDIR=str(kept))

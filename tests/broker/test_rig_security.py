@@ -80,7 +80,7 @@ def test_user_is_known_by_name(
     assert refused.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_tls_alone_asks_for_no_name(
+def test_tls_without_a_client_certificate_needs_no_user(
     secured: KafkaCluster, write: Callable[..., Any], unique: Callable[[str], str]
 ) -> None:
     topic = unique("tls")
@@ -106,7 +106,7 @@ def test_missing_certificate_is_refused(
 
 
 @pytest.mark.parametrize("listener", PASSWORDS)
-def test_wrong_password_is_refused_in_the_broker_s_words_without_it(
+def test_wrong_password_fails_with_the_broker_s_message_without_the_password(
     secured: KafkaCluster,
     refusal: Callable[..., str],
     listener: str,
@@ -123,7 +123,7 @@ def test_wrong_password_is_refused_in_the_broker_s_words_without_it(
         assert wrong not in text
 
 
-def test_wrong_token_is_refused_in_the_broker_s_words_without_it(
+def test_wrong_token_fails_with_the_broker_s_message_without_the_token(
     secured: KafkaCluster, refusal: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     config: dict[str, Any] = secured.client_config("sasl_oauthbearer")
@@ -137,7 +137,7 @@ def test_wrong_token_is_refused_in_the_broker_s_words_without_it(
         assert "no.real.token" not in text
 
 
-def test_unknown_service_is_refused_in_kerberos_words(
+def test_unknown_service_fails_with_the_message_of_kerberos(
     secured: KafkaCluster, refusal: Callable[..., str]
 ) -> None:
     config = secured.client_config("sasl_gssapi")
@@ -146,7 +146,7 @@ def test_unknown_service_is_refused_in_kerberos_words(
     assert "not found in Kerberos database" in refusal(config)
 
 
-def test_unknown_principal_is_refused_in_kerberos_words(
+def test_unknown_principal_fails_with_the_message_of_kerberos(
     secured: KafkaCluster,
     make_producer: Callable[..., Any],
     wait_until: Callable[..., None],
@@ -176,7 +176,7 @@ def test_no_credential_is_logged(secured: KafkaCluster, alice_only: str) -> None
     assert "PRIVATE KEY" not in log
 
 
-def test_files_with_credentials_are_the_owner_s(secured: KafkaCluster) -> None:
+def test_only_the_owner_can_read_credential_files(secured: KafkaCluster) -> None:
     folder = secured.nodes[0].log_path.parent
 
     assert folder.stat().st_mode & 0o077 == 0
@@ -193,7 +193,7 @@ def test_unknown_listener_is_refused(secured: KafkaCluster) -> None:
         secured.client_config("sasl_plain", "carol")
 
 
-def test_plain_listener_needs_nothing(secured: KafkaCluster) -> None:
+def test_plain_listener_needs_no_credentials(secured: KafkaCluster) -> None:
     assert secured.client_config() == {"bootstrap.servers": secured.bootstrap_servers}
 
 

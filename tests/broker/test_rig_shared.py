@@ -77,9 +77,7 @@ def answers(servers: str) -> bool:
         return client.describe_cluster(request_timeout=2).exception(WAIT_S) is None
 
 
-def test_brokers_are_there_until_the_last_user_has_left(
-    start: Callable[[], User], tmp_path: Path
-) -> None:
+def test_brokers_run_until_the_last_user_leaves(start: Callable[[], User], tmp_path: Path) -> None:
     first, second = start(), start()
     servers = first.servers()
     assert servers
@@ -100,7 +98,7 @@ def test_brokers_are_there_until_the_last_user_has_left(
     assert not answers(servers)
 
 
-def test_who_comes_after_the_last_has_brokers_anew(start: Callable[[], User]) -> None:
+def test_user_after_the_last_one_gets_new_brokers(start: Callable[[], User]) -> None:
     first = start()
     before = first.servers()
     first.leave()
@@ -112,7 +110,7 @@ def test_who_comes_after_the_last_has_brokers_anew(start: Callable[[], User]) ->
     assert answers(servers)
 
 
-def test_brokers_that_do_not_start_are_told_to_each_user(
+def test_each_user_gets_the_error_of_brokers_that_do_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CYKAFKA_TEST_BOOTSTRAP", raising=False)

@@ -64,7 +64,7 @@ def test_message_above_the_clients_limit_is_refused_at_once(
     assert len(producer) == 0
 
 
-def test_message_counts_with_key_against_the_clients_limit(
+def test_key_counts_toward_the_clients_message_limit(
     make_producer: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.max.bytes": 100_000})
@@ -88,7 +88,7 @@ def test_batch_of_exactly_the_topics_limit_is_stored(
     assert read(consumer, 1)[0].value() == value
 
 
-def test_batch_above_the_topics_limit_is_the_messages_error(
+def test_batch_above_the_topics_limit_fails_its_messages(
     producer: Any, kafka: Any, small_topic: str
 ) -> None:
     error = outcome(producer, small_topic, bytes(20_000 - BATCH_OVERHEAD + 1))
@@ -98,7 +98,7 @@ def test_batch_above_the_topics_limit_is_the_messages_error(
     assert not error.retriable()
 
 
-def test_messages_after_one_too_large_are_delivered(producer: Any, small_topic: str) -> None:
+def test_messages_after_an_oversized_one_are_delivered(producer: Any, small_topic: str) -> None:
     errors: list[Any] = []
     for size in (10, 30_000, 10):
         producer.produce(
@@ -118,7 +118,7 @@ def test_compression_brings_a_message_under_the_topics_limit(
 
 
 @pytest.mark.parametrize("limit", ["fetch.max.bytes", "max.partition.fetch.bytes"])
-def test_message_above_the_fetch_limit_is_read_all_the_same(
+def test_message_above_the_fetch_limit_is_still_read(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -139,7 +139,7 @@ def test_message_above_the_fetch_limit_is_read_all_the_same(
     assert [message.value() for message in read(consumer, 4)] == values
 
 
-def test_messages_of_several_megabytes_pass_where_both_sides_allow_them(
+def test_messages_of_several_megabytes_pass_if_client_and_topic_allow_them(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     kafka: Any,

@@ -78,7 +78,7 @@ def settle(wait_until: Callable[..., None]) -> Callable[..., None]:
     return settle
 
 
-def test_member_that_comes_back_has_its_partitions_and_disturbs_nobody(
+def test_returning_static_member_keeps_its_partitions_without_a_rebalance(
     join: Callable[[str], Member], settle: Callable[..., None]
 ) -> None:
     one, two = join("one"), join("two")
@@ -94,7 +94,7 @@ def test_member_that_comes_back_has_its_partitions_and_disturbs_nobody(
     assert (len(one.assigned), len(one.revoked)) == told
 
 
-def test_second_member_of_a_name_is_told_and_only_one_goes_on(
+def test_second_member_with_the_same_instance_id_fences_one_of_them(
     kafka: Any,
     join: Callable[[str], Member],
     settle: Callable[..., None],
@@ -120,7 +120,7 @@ def test_second_member_of_a_name_is_told_and_only_one_goes_on(
 
 
 @pytest.mark.ours
-def test_fenced_member_closes_quietly_and_leaves_the_other_alone(
+def test_fenced_member_closes_without_an_error_or_a_rebalance(
     kafka: Any,
     join: Callable[[str], Member],
     settle: Callable[..., None],

@@ -15,7 +15,7 @@ def partitions_of(consumer: Any) -> set[tuple[str, int]]:
     return {(partition.topic, partition.partition) for partition in consumer.assignment()}
 
 
-def test_topic_deleted_while_it_is_read_is_told_to_error_cb(
+def test_error_cb_gets_the_deletion_of_a_topic_being_read(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -79,7 +79,7 @@ def test_subscribed_topic_is_read_once_it_appears(
     assert values == [b"0"]
 
 
-def test_topic_made_anew_under_its_name_is_read_from_its_start(
+def test_recreated_topic_is_read_from_its_start(
     make_consumer: Callable[..., Any],
     make_producer: Callable[..., Any],
     kafka: Any,
@@ -112,7 +112,7 @@ def test_topic_made_anew_under_its_name_is_read_from_its_start(
     assert values == [b"new-0", b"new-1", b"new-2"]
 
 
-def test_producer_goes_on_after_its_topic_was_made_anew(
+def test_producer_continues_after_its_topic_was_recreated(
     make_producer: Callable[..., Any],
     kafka: Any,
     cluster: Any,
@@ -215,7 +215,7 @@ def test_no_record_is_lost_when_partitions_are_added_meanwhile(
     assert sorted(m.value() for m in messages) == sorted(sent)
 
 
-def test_pattern_subscription_takes_in_topics_that_appear(
+def test_pattern_subscription_adds_new_topics(
     make_consumer: Callable[..., Any],
     cluster: Any,
     unique: Callable[[str], str],
@@ -242,7 +242,7 @@ def test_pattern_subscription_takes_in_topics_that_appear(
     assert {(m.topic(), m.value()) for m in read(consumer, 2)} == {(second, b"0"), (second, b"1")}
 
 
-def test_pattern_subscription_gives_up_topics_that_vanish(
+def test_pattern_subscription_drops_deleted_topics(
     make_consumer: Callable[..., Any],
     cluster: Any,
     unique: Callable[[str], str],

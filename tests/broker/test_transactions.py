@@ -73,7 +73,7 @@ def test_read_committed_skips_aborted_records(
 
 
 @pytest.mark.ours
-def test_abort_right_after_a_commit_is_no_fault(
+def test_abort_right_after_a_commit_succeeds(
     make_ready: Callable[..., Any], read_to_end: Callable[..., list[bytes]], topic: str
 ) -> None:
     # The coordinator still completes the last transaction. Librdkafka without our patch fails for
@@ -92,7 +92,7 @@ def test_abort_right_after_a_commit_is_no_fault(
     assert read_to_end(topic, "read_committed") == committed
 
 
-def test_interleaved_transactions_are_told_apart(
+def test_interleaved_transactions_are_distinguished(
     make_ready: Any, topic: str, read_to_end: Callable[..., list[bytes]]
 ) -> None:
     one, other = make_ready(), make_ready()
@@ -108,7 +108,7 @@ def test_interleaved_transactions_are_told_apart(
     assert read_to_end(topic, "read_committed") == [b"kept-%d" % number for number in range(5)]
 
 
-def test_open_transaction_holds_back_what_is_behind_it(
+def test_open_transaction_hides_the_records_after_it(
     kafka: Any,
     make_ready: Any,
     make_consumer: Any,
@@ -146,7 +146,7 @@ def test_open_transaction_holds_back_what_is_behind_it(
     "method", ["poll", "consume", pytest.param("consume_batch", marks=pytest.mark.ours)]
 )
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
-def test_commit_covers_the_marker_behind_the_last_record(
+def test_commit_covers_the_marker_after_the_last_record(
     kafka: Any,
     make_ready: Any,
     make_consumer: Any,
@@ -181,7 +181,7 @@ def test_commit_covers_the_marker_behind_the_last_record(
 
 
 @pytest.mark.ours
-def test_position_behind_a_marker_is_stored_while_reading(
+def test_position_after_a_marker_is_stored_while_reading(
     kafka: Any, make_ready: Any, make_consumer: Any, topic: str,
     wait_until: Callable[..., None],
 ) -> None:  # fmt: skip
@@ -308,7 +308,7 @@ def test_a_group_without_members_keeps_offsets_and_their_metadata(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_offsets_of_a_member_that_was_replaced_are_refused(
+def test_offsets_of_a_replaced_member_are_refused(
     kafka: Any, make_ready: Any, make_consumer: Any, fill: Callable[..., None],
     topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]], protocol: str,
 ) -> None:  # fmt: skip

@@ -304,7 +304,7 @@ static void test_no_memory_at_any_place_leaves_nothing(source_t *source) {
 }
 
 /* Rows that no mock cluster sends: a copied batch has its rows in memory of its own. */
-static void test_what_is_not_known_is_null(void) {
+static void test_unknown_values_are_null(void) {
         ck_row_t rows[] = {
             {.topic = "a",
              .timestamp = -1,
@@ -343,7 +343,7 @@ static void test_what_is_not_known_is_null(void) {
 }
 
 /* The bitmap of what is in lists grows after its last null, too. */
-static void test_values_behind_the_last_null_are_there(void) {
+static void test_values_after_the_last_null_are_kept(void) {
         enum { ROWS = 2000 };
         static ck_row_t rows[ROWS];
         static rd_kafka_headers_t *headers[ROWS];
@@ -380,7 +380,7 @@ int main(void) {
         test_no_memory_at_any_place_leaves_nothing(&source);
         destroy_source(&source);
         CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
-        test_what_is_not_known_is_null();
-        test_values_behind_the_last_null_are_there();
+        test_unknown_values_are_null();
+        test_values_after_the_last_null_are_kept();
         return 0;
 }

@@ -107,7 +107,7 @@ static void test_the_fields_of_a_slice_are_sliced(void) {
         CHECK(ck_arrow_find(&schema, "", 0) == -1);
 }
 
-static void test_what_breaks_the_rules_is_refused(void) {
+static void test_invalid_data_is_refused(void) {
         const int32_t offsets[] = {0, 1, 2}, wrong[] = {2, 1, 0};
         const void *buffers[] = {NULL, offsets, "ab"};
         struct ArrowSchema schema = schema_of("z", "");
@@ -160,7 +160,7 @@ static void test_what_breaks_the_rules_is_refused(void) {
         CHECK(ck_arrow_column(&view, &column, &problem) == CK_ARROW_TYPE);
 }
 
-static void test_numbers_keep_their_value_or_say_so(void) {
+static void test_numbers_keep_their_value_or_fail(void) {
         const uint8_t small[] = {1, 200}, validity[] = {0x01};
         const uint64_t large[] = {1, (uint64_t)1 << 63};
         const int64_t times[] = {-1, 1999};
@@ -200,7 +200,7 @@ static void test_numbers_keep_their_value_or_say_so(void) {
         CHECK(ck_numbers_get(&numbers, 0) == -1000);
 }
 
-static void test_headers_count_from_the_lists_first_pair(void) {
+static void test_headers_start_at_the_first_pair_of_the_list(void) {
         const int32_t starts[] = {0, 1, 3, 3, 4}, key_ends[] = {0, 0, 1, 2, 3, 4};
         const uint8_t lists_valid[] = {0x0e}; /* list 0 is null, whatever lies under it */
         const uint8_t pairs_valid[] = {
@@ -259,8 +259,8 @@ int main(void) {
         test_a_slice_counts_from_its_offset();
         test_views_lie_in_place_or_in_any_buffer();
         test_the_fields_of_a_slice_are_sliced();
-        test_what_breaks_the_rules_is_refused();
-        test_numbers_keep_their_value_or_say_so();
-        test_headers_count_from_the_lists_first_pair();
+        test_invalid_data_is_refused();
+        test_numbers_keep_their_value_or_fail();
+        test_headers_start_at_the_first_pair_of_the_list();
         return 0;
 }

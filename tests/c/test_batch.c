@@ -108,7 +108,7 @@ static int64_t stored_offset(source_t *source, int32_t partition) {
         return offset;
 }
 
-static void test_drop_takes_the_partitions_named_and_no_others(void) {
+static void test_drop_removes_only_the_named_partitions(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         rd_kafka_topic_partition_list_t *revoked = rd_kafka_topic_partition_list_new(1);
@@ -130,7 +130,7 @@ static void test_drop_takes_the_partitions_named_and_no_others(void) {
         destroy_source(&source);
 }
 
-static void test_move_keeps_the_order_and_what_was_there(void) {
+static void test_move_keeps_the_order_and_skips_returned_messages(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         ck_batch_t *into = ck_batch_new(1);
@@ -149,7 +149,7 @@ static void test_move_keeps_the_order_and_what_was_there(void) {
         destroy_source(&source);
 }
 
-static void test_only_what_is_handed_over_counts_as_read(void) {
+static void test_only_returned_messages_count_as_read(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         int64_t expected[PARTITIONS] = {RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID,
@@ -167,7 +167,7 @@ static void test_only_what_is_handed_over_counts_as_read(void) {
         destroy_source(&source);
 }
 
-static void test_skip_destroys_what_comes(void) {
+static void test_skip_destroys_messages(void) {
         source_t source = new_source();
         size_t skipped = 0;
 
@@ -280,7 +280,7 @@ static void *unpin(void *arg) {
         return NULL;
 }
 
-static void test_loans_are_waited_for(void) {
+static void test_settle_waits_for_loans(void) {
         source_t source = new_source();
         ck_loans_t *loans = ck_loans_new();
         ck_batch_t *gathered = filled_batch(&source);
@@ -343,7 +343,7 @@ static void test_headers_are_parsed_once_by_many_threads(void) {
         destroy_source(&source);
 }
 
-static void test_held_messages_keep_their_order_and_come_back(void) {
+static void test_held_messages_return_in_order(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         ck_batch_t *held = ck_batch_new(1);
@@ -379,12 +379,12 @@ static void test_held_messages_keep_their_order_and_come_back(void) {
 int main(void) {
         test_copy_has_the_same_rows_and_outlives_the_consumer();
         test_take_leaves_the_rest();
-        test_loans_are_waited_for();
+        test_settle_waits_for_loans();
         test_headers_are_parsed_once_by_many_threads();
-        test_drop_takes_the_partitions_named_and_no_others();
-        test_held_messages_keep_their_order_and_come_back();
-        test_move_keeps_the_order_and_what_was_there();
-        test_only_what_is_handed_over_counts_as_read();
-        test_skip_destroys_what_comes();
+        test_drop_removes_only_the_named_partitions();
+        test_held_messages_return_in_order();
+        test_move_keeps_the_order_and_skips_returned_messages();
+        test_only_returned_messages_count_as_read();
+        test_skip_destroys_messages();
         return 0;
 }

@@ -43,7 +43,7 @@ static void test_delivery_is_done_with_its_last_report(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_last_report_tells_who_waits_for_it(void) {
+static void test_last_report_ends_the_wait_for_its_delivery(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 2),
                       *other = ck_delivery_new(queue, 1);
@@ -81,7 +81,7 @@ static void test_untaken_and_refused_records_fail(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_event_comes_once_to_who_asked_in_time(void) {
+static void test_event_arrives_once_if_requested_in_time(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 1);
         int owner;
@@ -113,7 +113,7 @@ static void test_event_comes_once_to_who_asked_in_time(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_size_that_overflows_is_no_delivery(void) {
+static void test_delivery_of_an_overflowing_size_is_refused(void) {
         ck_queue_t *queue = ck_queue_new();
 
         CHECK(ck_delivery_new(queue, SIZE_MAX / 16) == NULL);
@@ -122,7 +122,7 @@ static void test_size_that_overflows_is_no_delivery(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_what_is_in_flight_at_the_end_fails(void) {
+static void test_records_in_flight_at_the_end_fail(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *one = ck_delivery_new(queue, 3), *two = ck_delivery_new(queue, 2);
         ck_delivery_t *open = ck_delivery_new(queue, 2),
@@ -213,7 +213,7 @@ static void *sleeper_main(void *arg) {
         return NULL;
 }
 
-static void test_last_report_wakes_who_sleeps(void) {
+static void test_last_report_wakes_a_sleeping_thread(void) {
         enum { TIMES = 20 };
         ck_queue_t *queue = ck_queue_new();
         int64_t started = ck_runtime_now_ms();
@@ -265,7 +265,7 @@ static void *taker_main(void *arg) {
         return NULL;
 }
 
-static void test_turn_is_one_threads(void) {
+static void test_turn_belongs_to_one_thread(void) {
         taker_t taker = {.turn = ck_turn_new()};
         pthread_t threads[THREADS];
         unsigned ended;
@@ -310,7 +310,7 @@ static void *guest_main(void *arg) {
         return NULL;
 }
 
-static void test_kick_sends_waiting_guests_away(void) {
+static void test_kick_removes_waiting_guests(void) {
         guest_t guest = {.turn = ck_turn_new(), .in = true};
         struct timespec moment = {.tv_nsec = 2000000};
         pthread_t thread;
@@ -353,7 +353,7 @@ static void *looker_main(void *arg) {
 }
 
 /* A thread has the lock while another forks: in the child it stays locked. */
-static void test_publisher_that_was_forked_closes_its_delivery(void) {
+static void test_forked_publisher_closes_its_delivery(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 3);
         looker_t looker = {.turn = ck_queue_turn(queue)};
@@ -382,15 +382,15 @@ static void test_publisher_that_was_forked_closes_its_delivery(void) {
 
 int main(void) {
         test_delivery_is_done_with_its_last_report();
-        test_last_report_tells_who_waits_for_it();
+        test_last_report_ends_the_wait_for_its_delivery();
         test_untaken_and_refused_records_fail();
-        test_event_comes_once_to_who_asked_in_time();
-        test_size_that_overflows_is_no_delivery();
-        test_what_is_in_flight_at_the_end_fails();
+        test_event_arrives_once_if_requested_in_time();
+        test_delivery_of_an_overflowing_size_is_refused();
+        test_records_in_flight_at_the_end_fail();
         test_reports_of_many_threads_end_it_once();
-        test_last_report_wakes_who_sleeps();
-        test_turn_is_one_threads();
-        test_kick_sends_waiting_guests_away();
-        test_publisher_that_was_forked_closes_its_delivery();
+        test_last_report_wakes_a_sleeping_thread();
+        test_turn_belongs_to_one_thread();
+        test_kick_removes_waiting_guests();
+        test_forked_publisher_closes_its_delivery();
         return 0;
 }

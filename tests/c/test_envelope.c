@@ -5,7 +5,7 @@
 
 /* -- envelopes */
 
-static void test_what_is_encoded_is_decoded(void) {
+static void test_encoded_values_are_decoded(void) {
         ck_bytes_t ids[] = {span("1"), span("a \"b\" \xc3\xa9"), {NULL, 0}};
         ck_bytes_t traces[] = {span("trace"), {NULL, 0}, span("")};
         ck_bytes_t types[] = {span("Order.Created"), span("\x01"), {NULL, 0}};
@@ -55,7 +55,7 @@ static ck_envelope_t decoded(ck_bytes_t value, char **arena) {
         return read;
 }
 
-static void test_json_of_others_is_read(void) {
+static void test_json_of_other_writers_is_read(void) {
         ck_envelope_t read;
         char *arena;
 
@@ -87,7 +87,7 @@ static void test_json_of_others_is_read(void) {
         free(arena);
 }
 
-static void test_a_malformed_value_is_the_problem_of_its_record_alone(void) {
+static void test_malformed_value_fails_only_its_record(void) {
         static const struct {
                 const char *value, *field;
         } wrong[] = {
@@ -301,7 +301,7 @@ static void test_traceparents(void) {
         CHECK(read.trace_id.ptr == later + 3);
 }
 
-static void test_packed_headers_are_those_that_were_added(void) {
+static void test_packed_headers_keep_the_added_values(void) {
         ck_pack_t pack = {0};
         uint32_t at[3];
         char *block;
@@ -342,12 +342,12 @@ static void test_packed_headers_are_those_that_were_added(void) {
 }
 
 int main(void) {
-        test_what_is_encoded_is_decoded();
-        test_json_of_others_is_read();
-        test_a_malformed_value_is_the_problem_of_its_record_alone();
+        test_encoded_values_are_decoded();
+        test_json_of_other_writers_is_read();
+        test_malformed_value_fails_only_its_record();
         test_mutated_values_are_read_or_refused();
         test_the_trace_id_is_that_of_the_best_header();
         test_traceparents();
-        test_packed_headers_are_those_that_were_added();
+        test_packed_headers_keep_the_added_values();
         return 0;
 }

@@ -43,7 +43,7 @@ static void test_reports_do_not_overlap(void) {
         ck_flight_destroy(flight);
 }
 
-static void test_lost_ones_are_found_once(void) {
+static void test_lost_reports_are_found_once(void) {
         ck_flight_t *flight = ck_flight_new(sizeof(sent_t));
         ck_event_t *lost, *next;
         static bool seen[MANY];
@@ -83,6 +83,6 @@ static void test_lost_ones_are_found_once(void) {
 
 int main(void) {
         test_reports_do_not_overlap();
-        test_lost_ones_are_found_once();
+        test_lost_reports_are_found_once();
         return 0;
 }

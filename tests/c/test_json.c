@@ -216,7 +216,7 @@ static void test_json_values(void) {
         CHECK(!reads(nul, &json));
 }
 
-static void test_json_is_not_nested_without_end(void) {
+static void test_json_nesting_is_limited(void) {
         char text[2 * CK_JSON_DEPTH + 3];
         ck_json_t json;
         int depth;
@@ -235,6 +235,6 @@ int main(void) {
         test_base64_of_every_length();
         test_json_strings_are_written_and_read();
         test_json_values();
-        test_json_is_not_nested_without_end();
+        test_json_nesting_is_limited();
         return 0;
 }

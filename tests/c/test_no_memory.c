@@ -113,7 +113,7 @@ static void test_small_objects(void) {
         check_nothing_left();
 }
 
-static void test_delivery_that_could_not_be_made_is_not_waited_for(void) {
+static void test_delivery_that_could_not_be_created_is_not_awaited(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery;
 
@@ -349,7 +349,7 @@ static void test_publishing(void) {
 
 int main(void) {
         test_small_objects();
-        test_delivery_that_could_not_be_made_is_not_waited_for();
+        test_delivery_that_could_not_be_created_is_not_awaited();
         test_events();
         test_batches();
         test_envelopes();

@@ -81,7 +81,7 @@ static size_t read_ranges(source_t *source, ck_ranges_t *ranges, int64_t from,
         return rows;
 }
 
-static void test_ranges_keep_what_lies_in_them(void) {
+static void test_ranges_keep_only_their_messages(void) {
         source_t source = new_source();
         ck_ranges_t *ranges = ck_ranges_new(2);
         size_t bytes = 0;
@@ -98,7 +98,7 @@ static void test_ranges_keep_what_lies_in_them(void) {
         destroy_source(&source);
 }
 
-static void test_end_of_the_partition_ends_a_range_that_reaches_it(void) {
+static void test_partition_eof_ends_a_range_that_reaches_it(void) {
         source_t source = new_source();
         ck_ranges_t *ranges = ck_ranges_new(1);
         size_t bytes = 0;
@@ -113,7 +113,7 @@ static void test_end_of_the_partition_ends_a_range_that_reaches_it(void) {
         destroy_source(&source);
 }
 
-static void test_positions_count_once_something_has_come(void) {
+static void test_positions_count_only_after_the_first_message(void) {
         source_t source = new_source();
         ck_ranges_t *ranges = ck_ranges_new(1);
         size_t bytes = 0;
@@ -136,7 +136,7 @@ static void test_positions_count_once_something_has_come(void) {
         destroy_source(&source);
 }
 
-static void test_ranges_are_found_and_told_apart(void) {
+static void test_ranges_are_found_and_distinguished(void) {
         ck_ranges_t *ranges = ck_ranges_new(4);
 
         CHECK(ck_ranges_set(ranges, 0, "b", 1, 0, 10) == 0);
@@ -182,10 +182,10 @@ static void test_steps_follow_the_size_of_records(void) {
 }
 
 int main(void) {
-        test_ranges_are_found_and_told_apart();
+        test_ranges_are_found_and_distinguished();
         test_steps_follow_the_size_of_records();
-        test_ranges_keep_what_lies_in_them();
-        test_end_of_the_partition_ends_a_range_that_reaches_it();
-        test_positions_count_once_something_has_come();
+        test_ranges_keep_only_their_messages();
+        test_partition_eof_ends_a_range_that_reaches_it();
+        test_positions_count_only_after_the_first_message();
         return 0;
 }

@@ -269,7 +269,7 @@ static void *looks_main(void *arg) {
         return NULL;
 }
 
-static void test_end_and_wish_come_together(void) {
+static void test_end_and_request_coincide(void) {
         round_t round = {.queue = ck_queue_new()};
         pthread_t threads[3];
         ck_event_t *event;
@@ -315,7 +315,7 @@ static void *untold_main(void *arg) {
         return NULL;
 }
 
-static void test_untold_failures_of_many_threads_are_counted(void) {
+static void test_unreported_failures_of_many_threads_are_counted(void) {
         ck_queue_t *queue = ck_queue_new();
         pthread_t threads[3];
         ck_event_t *first;
@@ -556,8 +556,8 @@ static void test_ring_ends_the_wait(void) {
 
 int main(void) {
         test_ring_ends_the_wait();
-        test_untold_failures_of_many_threads_are_counted();
-        test_end_and_wish_come_together();
+        test_unreported_failures_of_many_threads_are_counted();
+        test_end_and_request_coincide();
         test_threads_publish_and_wait_for_their_own("100000");
         test_threads_publish_and_wait_for_their_own("500");
         test_batch_is_detached_and_its_consumer_closed_under_readers();

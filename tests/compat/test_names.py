@@ -123,7 +123,7 @@ def test_table_has_every_module(theirs: dict[str, Any]) -> None:
     assert sorted(table) == theirs["modules"]
 
 
-def test_names_the_table_says_we_have_are_there(theirs: dict[str, Any]) -> None:
+def test_names_marked_as_supported_exist(theirs: dict[str, Any]) -> None:
     later = {name for row in ROWS if row.ours == "later" for name in names_of(row)}
     wanted = {
         name: parameters
@@ -135,7 +135,7 @@ def test_names_the_table_says_we_have_are_there(theirs: dict[str, Any]) -> None:
     assert run_surface("check", given=wanted) == {}
 
 
-def test_names_the_table_says_are_later_are_not_there() -> None:
+def test_names_marked_as_later_do_not_exist() -> None:
     rows = [row for row in ROWS if row.ours == "later" and row.section == f"{PACKAGE}.aio"]
     later = {name: value for row in rows for name, value in names_of(row).items()}
     assert len(later) > 40
@@ -143,7 +143,7 @@ def test_names_the_table_says_are_later_are_not_there() -> None:
     assert run_surface("check", given=later).keys() == later.keys(), "the page is out of date"
 
 
-def test_modules_are_ours_or_fall_through_as_the_table_says() -> None:
+def test_modules_come_from_the_package_that_the_table_names() -> None:
     modules = {item: row.ours for row in ROWS if row.section == "Modules" for item in row.items}
     done = subprocess.run(
         [
@@ -167,7 +167,7 @@ def test_modules_are_ours_or_fall_through_as_the_table_says() -> None:
     )
 
 
-def test_every_row_says_where_ours_stands_and_why() -> None:
+def test_every_row_has_a_status_and_a_reason() -> None:
     assert len(ROWS) > 60
     assert {row.ours for row in ROWS} <= OURS
     assert [row for row in ROWS if row.ours != "same" and not row.remark] == []

@@ -42,7 +42,7 @@ def odd_values() -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
-def test_handle_never_initialized_refuses_every_call(kafka: ModuleType, name: str) -> None:
+def test_uninitialized_handle_refuses_every_call(kafka: ModuleType, name: str) -> None:
     cls = getattr(kafka, name)
     arguments: dict[str, tuple[Any, ...]] = {
         "assign": ([],),
@@ -106,7 +106,7 @@ def test_init_of_an_admin_client_that_failed_can_be_repeated(cluster: Any) -> No
     admin.close()
 
 
-def test_private_parts_refuse_none(kafka: ModuleType, cluster: Any) -> None:
+def test_private_functions_refuse_none(kafka: ModuleType, cluster: Any) -> None:
     from cykafka._core.admin import answers as _answers
     from cykafka._core.produce import delivery as _delivery
     from cykafka._core.produce import transaction_block as _block
@@ -190,7 +190,7 @@ def test_messages_outlive_their_consumer(
 
 @pytest.mark.parametrize("method", ["assign", "subscribe", "produce"])
 @pytest.mark.parametrize("length", [1, 2**31 - 1])
-def test_list_that_changes_when_asked_again(
+def test_list_that_changes_between_iterations_does_not_crash(
     run_script: Callable[..., Any], cluster: Any, method: str, length: int
 ) -> None:
     done = run_script(
@@ -268,7 +268,7 @@ def test_subclass_of_str_is_taken_as_its_text(
         producer.produce(Name("a\0b"))
 
 
-def test_client_id_that_librdkafka_cuts_within_a_character(
+def test_client_id_cut_within_a_utf8_character_is_decoded(
     make_producer: Callable[..., Any],
 ) -> None:
     # Its names have 127 bytes: one of these ends within the two of a character.
@@ -298,7 +298,7 @@ def test_init_within_init_is_refused(kafka: ModuleType, cluster: Any) -> None:
         client.close()
 
 
-def test_partition_made_again_while_its_watermarks_are_asked_for(
+def test_partition_reinitialized_during_its_watermarks_request(
     kafka: ModuleType, make_consumer: Callable[..., Any], topic: str
 ) -> None:
     consumer = make_consumer()

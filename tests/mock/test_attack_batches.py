@@ -32,7 +32,9 @@ def run_attack(
     return run
 
 
-def test_collector_that_closes_the_producer_in_publish(run_attack: Callable[..., Any]) -> None:
+def test_garbage_collector_may_close_the_producer_during_publish(
+    run_attack: Callable[..., Any],
+) -> None:
     # Where it runs depends on how many objects were made before: so at each place once.
     lines = run_attack("""
 class Closing:
@@ -115,7 +117,7 @@ with MockCluster() as mock:
 
 
 @pytest.mark.parametrize("child", ["ends the parent's await", "awaits what is the parent's"])
-def test_child_of_a_fork_leaves_the_parents_await_alone(
+def test_forked_child_leaves_the_parents_await_running(
     run_attack: Callable[..., Any], child: str
 ) -> None:
     run_attack(FORKED.replace("sys.argv[3]", repr(child)))

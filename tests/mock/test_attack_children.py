@@ -146,7 +146,9 @@ def run():
 
 
 @pytest.mark.parametrize("child", CHILDREN)
-def test_lent_messages_in_a_child(run_script: Run, cluster: Any, topic: str, child: str) -> None:
+def test_child_may_use_messages_that_librdkafka_lent(
+    run_script: Run, cluster: Any, topic: str, child: str
+) -> None:
     source = HEAD + CHILDREN[child] + "in_child(run)\n" + TAIL
 
     done = run_script(source, cluster.bootstrap_servers, topic, timeout=60)
@@ -154,7 +156,7 @@ def test_lent_messages_in_a_child(run_script: Run, cluster: Any, topic: str, chi
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_child_reads_messages_the_parent_goes_on_from(
+def test_child_and_parent_read_the_same_messages(
     run_script: Run, cluster: Any, topic: str
 ) -> None:
     source = (
@@ -193,7 +195,9 @@ messages.append(message)
 
 
 @pytest.mark.parametrize("call", ["commit(asynchronous=False)", "watermarks([place])"])
-def test_child_that_a_signal_handler_forks_leaves_the_call(run_script: Run, call: str) -> None:
+def test_child_forked_in_a_signal_handler_leaves_the_blocked_call(
+    run_script: Run, call: str
+) -> None:
     done = run_script(
         f"""
 import os, signal

@@ -177,7 +177,7 @@ def test_topic_of_an_impossible_length_is_refused(
         make_consumer().assign([kafka.TopicPartition("x" * 600, 0)])
 
 
-def test_cycle_with_a_bound_method_gives_everything_back(
+def test_cycle_through_a_bound_method_is_released(
     kafka: ModuleType, cluster: Any, topic: str
 ) -> None:
     from cykafka.testing import live_handles
@@ -202,7 +202,9 @@ def test_cycle_with_a_bound_method_gives_everything_back(
     assert live_handles() == before
 
 
-def test_closed_by_another_thread_while_it_warns_is_freed_once(kafka: ModuleType) -> None:
+def test_client_closed_by_another_thread_during_its_warning_is_freed_once(
+    kafka: ModuleType,
+) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()
@@ -309,7 +311,7 @@ def test_close_does_not_depend_on_methods_of_a_subclass(
     assert told == [None]
 
 
-def test_rebalance_callback_is_heard_during_consume(
+def test_rebalance_callback_runs_during_consume(
     make_consumer: Callable[..., Any], topic: str
 ) -> None:
     consumer = make_consumer()
@@ -335,14 +337,14 @@ def test_rebalance_callback_is_heard_during_consume(
 
 
 @pytest.mark.parametrize("argument", ["value", "key"])
-def test_buffer_with_gaps_is_a_wrong_type_and_no_full_queue(
+def test_non_contiguous_buffer_is_a_type_error_and_not_a_full_queue(
     make_producer: Callable[..., Any], topic: str, argument: str
 ) -> None:
     with pytest.raises(TypeError, match=argument):
         make_producer().produce(topic, **{argument: memoryview(b"abcdef")[::2]})
 
 
-def test_nothing_is_said_to_be_lost_when_nothing_is(
+def test_close_without_undelivered_messages_logs_no_loss(
     kafka: ModuleType, cluster: Any, topic: str
 ) -> None:
     told = threading.Event()
@@ -373,7 +375,7 @@ def test_messages_that_are_lost_are_counted(kafka: ModuleType) -> None:
         clients.clear()
 
 
-def test_methods_tell_their_signature(kafka: ModuleType) -> None:
+def test_methods_have_a_signature(kafka: ModuleType) -> None:
     import inspect
 
     parameters = inspect.signature(kafka.Producer.produce).parameters
@@ -397,7 +399,9 @@ def test_representation_names_the_client_and_its_state(make_producer: Callable[.
     assert "closed" in repr(producer)
 
 
-def test_unclosed_handle_is_blamed_on_the_line_that_lost_it(kafka: ModuleType) -> None:
+def test_warning_of_an_unclosed_handle_points_to_the_line_that_dropped_it(
+    kafka: ModuleType,
+) -> None:
     clients = [kafka.Producer({"client.id": "mine", "bootstrap.servers": "127.0.0.1:1"})]
     with pytest.warns(ResourceWarning, match=r"Producer mine#producer-\d+ was never") as told:
         clients.clear()

@@ -70,7 +70,7 @@ class Member(threading.Thread):
 
 @pytest.mark.parametrize("method", ["consume", "consume_batch"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_records_of_revoked_partitions_are_not_handed_over(
+def test_records_of_revoked_partitions_are_not_returned(
     kafka: Any,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -165,7 +165,7 @@ def test_odd_partitions_leave_the_consumer_usable(
     assert [message.value() for message in read(consumer, 1)] == [b"0"]
 
 
-def test_synchronous_commit_in_a_callback_that_has_closed_returns_the_offsets(
+def test_synchronous_commit_after_close_in_a_callback_returns_the_offsets(
     kafka: ModuleType, make_consumer: Callable[..., Any], fill: Callable[..., None], topic: str
 ) -> None:
     committed: list[Any] = []

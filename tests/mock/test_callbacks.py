@@ -31,7 +31,7 @@ both_kinds = pytest.mark.parametrize("make", KINDS, indirect=True)
 
 
 @both_kinds
-def test_error_cb_hears_that_no_broker_is_there(
+def test_error_cb_gets_the_error_that_no_broker_is_reachable(
     make: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
 ) -> None:
     heard: list[Any] = []

@@ -91,7 +91,7 @@ def stranded(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_consumer_without_time_to_leave_is_destroyed_later(
+def test_consumer_closed_without_time_to_leave_is_destroyed_later(
     none_left: Callable[[], None], assigned: Callable[..., Any], protocol: str
 ) -> None:
     consumer = assigned(PROTOCOLS[protocol])
@@ -101,7 +101,7 @@ def test_consumer_without_time_to_leave_is_destroyed_later(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_consumer_closed_before_it_has_polled_for_its_assignment_is_destroyed(
+def test_consumer_closed_before_it_polled_for_its_assignment_is_destroyed(
     mock_cluster: MockCluster,
     none_left: Callable[[], None],
     make_consumer: Callable[..., Any],
@@ -122,7 +122,7 @@ def test_consumer_closed_before_it_has_polled_for_its_assignment_is_destroyed(
     none_left()
 
 
-def test_consumer_without_time_to_leave_leaves_its_group_later(
+def test_consumer_closed_without_time_to_leave_leaves_its_group_later(
     mock_cluster: MockCluster,
     none_left: Callable[[], None],
     make_consumer: Callable[..., Any],
@@ -138,7 +138,7 @@ def test_consumer_without_time_to_leave_leaves_its_group_later(
     wait_until(lambda: mock_cluster.requests("LeaveGroup"))
 
 
-def test_commit_that_arrives_later_does_not_keep_the_consumer(
+def test_commit_answered_after_close_does_not_keep_the_consumer_alive(
     kafka: Any, none_left: Callable[[], None], assigned: Callable[..., Any], topic: str
 ) -> None:
     config = {"enable.auto.commit": True, "enable.auto.offset.store": False}
@@ -150,7 +150,7 @@ def test_commit_that_arrives_later_does_not_keep_the_consumer(
 
 
 @pytest.mark.parametrize("begun", ["before the close", "in the close"])
-def test_close_ends_with_a_commit_that_no_coordinator_takes(
+def test_close_ends_although_no_coordinator_accepts_the_commit(
     kafka: Any,
     mock_cluster: MockCluster,
     make_consumer: Callable[..., Any],
@@ -182,7 +182,7 @@ def test_close_ends_with_a_commit_that_no_coordinator_takes(
     assert consumer.close(timeout=5 + BOUND_S) is True
 
 
-def test_raising_callback_does_not_make_the_close_longer(
+def test_callback_that_raises_does_not_delay_close(
     mock_cluster: MockCluster, none_left: Callable[[], None], stranded: Callable[..., Any]
 ) -> None:
     def on_revoke(consumer: Any, partitions: Any) -> None:
@@ -267,7 +267,7 @@ def stuck(kafka: Any) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer", "AdminClient"])
-def test_close_does_not_wait_longer_for_librdkafka_than_told(
+def test_close_waits_for_librdkafka_only_until_its_timeout(
     none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
 ) -> None:
     from cykafka.testing import live_handles
@@ -319,7 +319,7 @@ def test_interrupt_ends_the_wait_for_librdkafka(
     assert "closed" in repr(client)
 
 
-def test_close_of_an_admin_client_says_whether_all_had_answers(
+def test_close_of_an_admin_client_returns_whether_all_requests_were_answered(
     kafka: Any, mock_cluster: MockCluster
 ) -> None:
     from cykafka.admin import AdminClient
@@ -407,7 +407,7 @@ def test_system_exit_in_a_callback_does_not_end_the_leave(
 
 
 @pytest.mark.parametrize("loop", ["records", "batches"])
-def test_loop_of_another_thread_ends_even_if_the_close_gives_up(
+def test_loop_in_another_thread_ends_even_if_close_times_out(
     kafka: Any, in_poll: tuple[Any, threading.Event], loop: str
 ) -> None:
     consumer, leave = in_poll

@@ -80,7 +80,7 @@ def run_stalled(
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outcome(
+def test_close_despite_a_stalled_thread_gives_every_record_an_outcome(
     run_stalled: Callable[[str], Any], forgotten: bool
 ) -> None:
     done = run_stalled(
@@ -128,7 +128,7 @@ def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outco
     assert rest == (told if forgotten else ["['_DESTROY', '_DESTROY']", *told])
 
 
-def test_log_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], Any]) -> None:
+def test_logger_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], Any]) -> None:
     done = run_stalled(
         IN_FLIGHT
         + """
@@ -148,7 +148,7 @@ def test_log_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], 
     )
 
 
-def test_answer_that_comes_during_an_interrupted_close_is_reported(
+def test_answer_that_arrives_during_an_interrupted_close_is_reported(
     run_stalled: Callable[[str], Any],
 ) -> None:
     """One record fails at once, since it is not in flight yet. Its callback lets the thread go on,
@@ -225,7 +225,7 @@ def test_close_of_a_transaction_does_not_wait_for_a_stalled_thread(
 
 
 @pytest.mark.parametrize("records", [0, 1])
-def test_abort_waits_for_a_stalled_thread_only_within_its_timeout_and_for_records(
+def test_abort_with_records_waits_for_a_stalled_thread_within_its_timeout(
     stall: Callable[[str], None], run_script: Callable[..., Any], records: int
 ) -> None:
     stall("rdk:broker2")
@@ -265,7 +265,7 @@ def test_abort_waits_for_a_stalled_thread_only_within_its_timeout_and_for_record
     assert done.stdout.splitlines() == [ended, "True", str(reports)], done.stderr
 
 
-def test_purge_that_a_stalled_thread_makes_late_does_not_reach_the_next_transaction(
+def test_late_purge_of_a_stalled_thread_spares_the_next_transaction(
     run_stalled: Callable[[str], Any],
 ) -> None:
     """An error that requires an abort purges without waiting for the broker threads. So the abort
@@ -314,7 +314,7 @@ def test_purge_that_a_stalled_thread_makes_late_does_not_reach_the_next_transact
     ], done.stderr
 
 
-def test_client_whose_class_hides_its_end_does_not_wait_for_a_stalled_thread(
+def test_client_that_overrides_its_finalizer_does_not_wait_for_a_stalled_thread(
     run_stalled: Callable[[str], Any],
 ) -> None:
     done = run_stalled(

@@ -31,7 +31,7 @@ def test_producer_closed_in_time_has_delivered_all(
     assert producer.close(timeout=0) is True
 
 
-def test_producer_out_of_time_reports_what_was_not_delivered(
+def test_close_out_of_time_reports_undelivered_records(
     make_producer: Callable[..., Any], kafka: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports: list[Any] = []
@@ -54,7 +54,7 @@ def test_producer_out_of_time_reports_what_was_not_delivered(
     assert producer.close() is False  # the result of the first close()
 
 
-def test_producer_out_of_time_reports_what_is_in_flight(
+def test_close_out_of_time_reports_records_in_flight(
     kafka: Any, mock_cluster: MockCluster, make_producer: Callable[..., Any]
 ) -> None:
     reports: list[Any] = []
@@ -82,7 +82,7 @@ def test_producer_without_time_aborts_and_closes(
     assert time.monotonic() - started < 2
 
 
-def test_callback_that_raises_leaves_no_report_untold(
+def test_callback_that_raises_does_not_stop_later_reports(
     make_producer: Callable[..., Any],
 ) -> None:
     reports = []
@@ -101,7 +101,7 @@ def test_callback_that_raises_leaves_no_report_untold(
 
 
 @pytest.mark.parametrize("call", ["flush", "close"])
-def test_wait_for_records_lasts_until_their_callback_in_another_thread_is_over(
+def test_call_waits_for_delivery_callbacks_in_another_thread(
     make_producer: Callable[..., Any], topic: str, call: str
 ) -> None:
     inside = threading.Event()
@@ -124,7 +124,7 @@ def test_wait_for_records_lasts_until_their_callback_in_another_thread_is_over(
     polls.join(WAIT_S)
 
 
-def test_interrupt_of_a_close_keeps_the_exception_of_a_callback_before_it(
+def test_interrupted_close_keeps_the_earlier_exception_of_a_callback(
     make_producer: Callable[..., Any],
 ) -> None:
     raised: list[BaseException] = [LookupError("of a callback"), KeyboardInterrupt()]
@@ -145,7 +145,7 @@ def test_interrupt_of_a_close_keeps_the_exception_of_a_callback_before_it(
 
 
 @pytest.mark.parametrize("records", [1, 5])
-def test_reports_that_wait_for_a_callback_of_another_thread_are_no_lost_records(
+def test_reports_queued_behind_a_callback_of_another_thread_are_not_lost(
     make_producer: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture, records: int
 ) -> None:
     reports: list[Any] = []
@@ -172,7 +172,7 @@ def test_reports_that_wait_for_a_callback_of_another_thread_are_no_lost_records(
 
 
 @pytest.mark.parametrize("timeout", [None, WAIT_S])
-def test_close_serves_the_delivery_that_a_callback_of_another_thread_waits_for(
+def test_close_serves_a_delivery_that_a_callback_in_another_thread_awaits(
     make_producer: Callable[..., Any], mock_cluster: MockCluster, timeout: float | None
 ) -> None:
     inside, waits = threading.Event(), threading.Event()
@@ -202,7 +202,7 @@ def test_close_serves_the_delivery_that_a_callback_of_another_thread_waits_for(
     assert time.monotonic() - started < WAIT_S / 2
 
 
-def test_events_that_wait_for_their_callbacks_are_no_lost_records(
+def test_events_that_wait_for_callbacks_do_not_count_as_lost_records(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer({"statistics.interval.ms": 1, "stats_cb": lambda _: None})
@@ -214,7 +214,7 @@ def test_events_that_wait_for_their_callbacks_are_no_lost_records(
     assert producer.close(timeout=0) is True
 
 
-def test_record_that_a_callback_of_the_close_produces_has_failed(
+def test_record_produced_by_a_callback_of_close_fails(
     make_producer: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer(NO_BROKER)
@@ -226,7 +226,7 @@ def test_record_that_a_callback_of_the_close_produces_has_failed(
     assert "1 record(s) were not delivered" in warning
 
 
-def test_interpreter_that_ends_beside_a_close_warns(run_script: Callable[..., Any]) -> None:
+def test_interpreter_exit_during_close_warns(run_script: Callable[..., Any]) -> None:
     done = run_script(
         """
         import threading, time
@@ -263,7 +263,7 @@ def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
     assert producer.close(timeout=0.1) is False  # its timeout had failed records
 
 
-def test_consumer_that_leaves_in_time_says_so(
+def test_close_returns_true_if_the_consumer_leaves_in_time(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],
@@ -279,7 +279,7 @@ def test_consumer_that_leaves_in_time_says_so(
     assert consumer.close() is None
 
 
-def test_consumer_out_of_time_is_closed_and_says_so(
+def test_close_returns_false_if_the_consumer_runs_out_of_time(
     kafka: Any,
     mock_cluster: MockCluster,
     make_consumer: Callable[..., Any],
@@ -313,7 +313,7 @@ def test_consumer_out_of_time_is_closed_and_says_so(
     wait_until(lambda: live_handles()["handles"] == before, timeout=30)
 
 
-def test_call_that_does_not_end_in_time_leaves_the_consumer_open(
+def test_call_that_outlasts_the_timeout_of_close_leaves_the_consumer_open(
     kafka: Any, in_poll: tuple[Any, threading.Event]
 ) -> None:
     consumer, leave = in_poll
@@ -339,7 +339,7 @@ def test_close_with_a_timeout_in_a_rebalance_callback_waits_for_its_end(
     assert closed == [None]
 
 
-def test_another_thread_that_closes_is_waited_for_as_long_as_told(
+def test_close_waits_up_to_its_timeout_for_another_thread_that_closes(
     kafka: Any, make_producer: Callable[..., Any]
 ) -> None:
     producer = make_producer({**NO_BROKER, "message.timeout.ms": 60_000})
@@ -373,7 +373,7 @@ def test_close_refuses_a_wrong_timeout(
         client.close()
 
 
-def test_clients_of_objects_pass_the_timeout_on(kafka: Any) -> None:
+def test_serializing_clients_pass_the_close_timeout_on(kafka: Any) -> None:
     producer = kafka.SerializingProducer(NO_BROKER)
     producer.produce("t", value=b"x")
     assert producer.close(timeout=0.1) is False

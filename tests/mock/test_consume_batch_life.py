@@ -53,7 +53,7 @@ def everything(batch: Any) -> tuple[Any, ...]:
 # -- release
 
 
-def test_messages_go_with_the_batch_and_its_slices(source: Any) -> None:
+def test_messages_are_freed_with_the_batch_and_its_slices(source: Any) -> None:
     before = fetched()
     batch = source.consume_batch(COUNT, WAIT_S)
     assert fetched() == before + COUNT
@@ -100,7 +100,7 @@ def test_loop_holds_one_batch_at_a_time(source: Any) -> None:
 # -- detach, close
 
 
-def test_detach_gives_the_messages_back_and_keeps_all_there_is(source: Any) -> None:
+def test_detach_releases_the_messages_and_keeps_the_data(source: Any) -> None:
     before = fetched()
     batch = source.consume_batch(COUNT, WAIT_S)
     part = batch[::-3]
@@ -130,9 +130,7 @@ def test_batches_outlive_their_consumer(source: Any) -> None:
         source.commit(batches[0])
 
 
-def test_batch_outlives_a_consumer_that_nobody_closed(
-    kafka: Any, cluster: Any, filled: str
-) -> None:
+def test_batch_outlives_an_unclosed_consumer(kafka: Any, cluster: Any, filled: str) -> None:
     consumer = kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
     batch = consumer.consume_batch(10, WAIT_S)
@@ -289,7 +287,7 @@ def test_cycle_through_a_batch_is_collected(source: Any) -> None:
     assert fetched() == before
 
 
-def test_batch_brought_back_by_a_finalizer_works(source: Any) -> None:
+def test_batch_resurrected_by_a_finalizer_works(source: Any) -> None:
     saved: list[Any] = []
 
     class Rescuer:

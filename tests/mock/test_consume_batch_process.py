@@ -46,7 +46,7 @@ def test_exit_with_live_batches_views_and_an_open_consumer(
     assert (done.returncode, done.stdout, done.stderr) == (0, "10 10\n", ""), done.stderr
 
 
-def test_forked_child_reads_what_it_inherits_and_frees_nothing_of_the_parent(
+def test_forked_child_reads_inherited_batches_and_frees_none_of_the_parent(
     run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
 ) -> None:
     done = run_script(
@@ -190,7 +190,7 @@ def test_batches_do_not_grow_the_process(
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-def test_batch_stays_where_it_is_when_a_copy_would_have_to_grow_the_process(
+def test_failed_copy_for_lack_of_memory_leaves_the_batch_in_place(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
     cluster: Any,
     make_producer: Callable[..., Any],

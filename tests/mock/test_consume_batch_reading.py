@@ -50,7 +50,7 @@ def test_events_and_errors_are_no_rows(
     assert "2 error(s)" in repr(batch)
 
 
-def test_batch_of_errors_alone_is_true(
+def test_batch_with_only_errors_is_truthy(
     kafka: Any, make_consumer: Callable[..., Any], topic: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
@@ -63,7 +63,7 @@ def test_batch_of_errors_alone_is_true(
     assert batch.offsets.tolist() == []
 
 
-def test_batch_of_nothing_is_false(kafka: Any, consumer: Any, topic: str) -> None:
+def test_empty_batch_is_falsy(kafka: Any, consumer: Any, topic: str) -> None:
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     batch = consumer.consume_batch(timeout=0)
     assert not batch
@@ -99,7 +99,7 @@ def test_iteration_raises_errors_after_the_records_before_them(
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
-def test_error_among_records_takes_none_of_them_along(
+def test_error_among_records_drops_no_record(
     kafka: Any,
     make_consumer: Callable[..., Any],
     filled: str,
@@ -159,14 +159,14 @@ def committed(consumer: Any, partition: Any) -> int:
     return offset
 
 
-def test_what_was_handed_over_counts_as_read(kafka: Any, source: Any, filled: str) -> None:
+def test_returned_records_count_as_read(kafka: Any, source: Any, filled: str) -> None:
     batch = source.consume_batch(4, WAIT_S)
     (done,) = source.commit(asynchronous=False)
     assert (done.offset, len(batch)) == (4, 4)
     assert source.consume_batch(100, 0.1).offsets[0] == 4
 
 
-def test_commit_of_a_batch_commits_behind_the_last_record_of_each_partition(
+def test_commit_of_a_batch_commits_the_next_offset_of_each_partition(
     kafka: Any, consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     for number in range(3):
@@ -266,7 +266,7 @@ def test_raising_callback_leaves_the_batch_for_the_next_call(
     assert first.values() + rest.values() == VALUES
 
 
-def test_poll_consume_and_batches_share_what_is_left_over(
+def test_poll_consume_and_batches_share_leftover_messages(
     kafka: Any, make_consumer: Callable[..., Any], filled: str
 ) -> None:
     test_raising_callback_leaves_the_batch_for_the_next_call(kafka, make_consumer, filled)
@@ -309,7 +309,7 @@ def test_argument_that_closes_the_consumer(consumer: Any, call: str) -> None:
         getattr(consumer, call)(Closing(), 0)
 
 
-def test_not_from_a_rebalance_callback(
+def test_rebalance_callback_may_not_consume_a_batch(
     kafka: Any, make_consumer: Callable[..., Any], filled: str, wait_until: Callable[..., None]
 ) -> None:
     consumer = make_consumer({"group.protocol": "consumer"})
@@ -327,7 +327,7 @@ def test_not_from_a_rebalance_callback(
     assert ["consume_batch()" in caught[0], "batches()" in caught[1]] == [True, True]
 
 
-def test_deserializing_consumer_has_none(cluster: Any, kafka: Any) -> None:
+def test_deserializing_consumer_has_no_batches(cluster: Any, kafka: Any) -> None:
     config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"}
     with kafka.DeserializingConsumer(config) as consumer:
         with pytest.raises(NotImplementedError):
@@ -339,7 +339,7 @@ def test_deserializing_consumer_has_none(cluster: Any, kafka: Any) -> None:
 # -- the default that lets it run
 
 
-def test_full_queue_backs_off_for_a_moment_unless_told_otherwise(
+def test_full_queue_has_a_short_default_backoff(
     make_consumer: Callable[..., Any],
 ) -> None:
     def back_off(config: dict[str, Any]) -> str:
@@ -352,7 +352,7 @@ def test_full_queue_backs_off_for_a_moment_unless_told_otherwise(
     assert back_off({"default.topic.config": {"fetch.queue.backoff.ms": "77"}}) == "77"
 
 
-def test_reader_that_empties_a_full_queue_is_not_stopped(
+def test_reader_that_empties_a_full_queue_does_not_stall(
     kafka: Any, make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
 ) -> None:
     """With librdkafka's own back-off each time the queue was full costs it a second."""

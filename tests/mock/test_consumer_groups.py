@@ -169,7 +169,7 @@ def test_subscription_to_a_pattern_takes_the_topics_that_match(
     assert {m.topic() for m in read(consumer, 2)} == set(names[:2])
 
 
-def test_subscription_replaces_the_former_one(
+def test_subscription_replaces_the_previous_one(
     make_consumer: Callable[..., Any],
     cluster: Any,
     topic: str,
@@ -190,7 +190,7 @@ def test_subscription_replaces_the_former_one(
     assert read(consumer, 1)[0].topic() == other
 
 
-def test_unsubscribe_gives_the_partitions_back(
+def test_unsubscribe_revokes_the_partitions(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],
@@ -210,7 +210,7 @@ def test_unsubscribe_gives_the_partitions_back(
     assert consumer.assignment() == []
 
 
-def test_subscription_to_a_missing_topic_is_told_by_poll(
+def test_poll_returns_the_error_of_a_missing_topic(
     make_consumer: Callable[..., Any], kafka: ModuleType, wait_until: Callable[..., None]
 ) -> None:
     heard: list[Any] = []
@@ -226,12 +226,12 @@ def test_subscription_to_a_missing_topic_is_told_by_poll(
 
 
 @pytest.mark.parametrize("topics", ["text", None, 3], ids=repr)
-def test_subscribe_wants_a_list(consumer: Any, topics: Any) -> None:
+def test_subscribe_requires_a_list(consumer: Any, topics: Any) -> None:
     with pytest.raises(TypeError, match="list"):
         consumer.subscribe(topics)
 
 
-def test_subscribe_to_nothing_is_an_error(consumer: Any, kafka: ModuleType) -> None:
+def test_subscribe_to_an_empty_list_is_an_error(consumer: Any, kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
         consumer.subscribe([])
 
@@ -331,7 +331,7 @@ def test_group_resumes_at_the_committed_offset(
 
 @pytest.mark.ours  # the peer's consumer is left without partitions
 @pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
-def test_assign_that_fails_in_on_assign_leaves_the_default(
+def test_failed_assign_in_on_assign_keeps_the_default_assignment(
     kafka: Any,
     make_consumer: Callable[..., Any],
     topic: str,

@@ -78,12 +78,12 @@ def batch_of(form: str, kafka: Any, make_producer: Any, consumer: Any, topic: st
     return batch
 
 
-def test_who_keeps_the_gil_is_noticed(ticks: Any) -> None:
+def test_work_that_holds_the_gil_is_detected(ticks: Any) -> None:
     assert ticks(lambda: sum(range(2_000_000))) == 0
 
 
 @pytest.mark.parametrize("form", ["headers", "json"])
-def test_records_are_read_without_it(
+def test_records_are_decoded_without_the_gil(
     form: str, kafka: Any, make_producer: Any, consumer: Any, topic: str, ticks: Any
 ) -> None:
     batch = batch_of(form, kafka, make_producer, consumer, topic)
@@ -92,14 +92,14 @@ def test_records_are_read_without_it(
     assert ticks(lambda: codec.decode(batch)) >= 3
 
 
-def test_json_is_written_without_it(ticks: Any) -> None:
+def test_json_is_written_without_the_gil(ticks: Any) -> None:
     codec = EnvelopeCodec(Envelope, "json")
     envelope = Envelope(bytes(BIG))
 
     assert ticks(lambda: codec.to_record(envelope)) >= 3
 
 
-def test_the_json_of_one_large_message_is_read_without_it(ticks: Any) -> None:
+def test_json_of_one_large_message_is_decoded_without_the_gil(ticks: Any) -> None:
     codec = EnvelopeCodec(Envelope, "json")
     record = codec.to_record(Envelope(bytes(BIG)))
     message = Message("t", value=record["value"])

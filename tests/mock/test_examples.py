@@ -77,7 +77,7 @@ def test_producer_retries_after_a_full_queue(kafka: Any, servers: str, topic: st
     assert delivered == [str(number).encode() for number in range(50)]
 
 
-def test_producer_callback_with_state_of_its_own(kafka: Any, servers: str, topic: str) -> None:
+def test_producer_callback_keeps_its_state(kafka: Any, servers: str, topic: str) -> None:
     acknowledged: dict[int, int] = {}
     with kafka.Producer({"bootstrap.servers": servers}) as producer:
         for number in range(3):
@@ -94,7 +94,7 @@ def test_producer_callback_with_state_of_its_own(kafka: Any, servers: str, topic
     assert acknowledged == {0: 0, 1: 1, 2: 2}
 
 
-def test_consumer_loop_tells_errors_from_messages(
+def test_consumer_loop_distinguishes_errors_from_messages(
     kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 3)
@@ -298,7 +298,7 @@ def test_metadata_is_listed(kafka: Any, servers: str, topic: str) -> None:
     ]
 
 
-def test_lag_is_watermark_less_position(
+def test_lag_is_watermark_minus_position(
     kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 8)

@@ -16,7 +16,7 @@ def serve_until_reported(
     wait_until(lambda: len(errors) >= count, lambda: producer.poll(0.1))
 
 
-def test_retriable_error_of_the_broker_is_not_told(
+def test_retriable_error_of_the_broker_is_not_reported(
     mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
 ) -> None:
     errors: list[Any] = []
@@ -30,7 +30,7 @@ def test_retriable_error_of_the_broker_is_not_told(
     assert errors == [None]
 
 
-def test_message_waits_for_a_broker_that_comes_back(
+def test_message_waits_for_the_broker_to_come_back(
     mock_cluster: Any,
     make_producer: Callable[..., Any],
     kafka: Any,
@@ -89,7 +89,7 @@ def test_consumer_reads_on_after_the_broker_came_back(
 
 
 @pytest.mark.parametrize("with_on_lost", [True, False])
-def test_lost_assignment_is_told_apart_when_asked_for(
+def test_lost_assignment_calls_on_lost_if_given(
     mock_cluster: Any,
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -122,7 +122,7 @@ def test_lost_assignment_is_told_apart_when_asked_for(
     ]
 
 
-def test_fenced_producer_is_told_that_it_is_over(
+def test_fenced_producer_gets_a_fatal_error(
     mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
 ) -> None:
     producer = make_producer(
@@ -145,7 +145,7 @@ def test_fenced_producer_is_told_that_it_is_over(
         producer.close()
 
 
-def test_commit_refused_by_the_broker_is_raised_or_told(
+def test_refused_commit_is_raised_or_reported(
     mock_cluster: Any,
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -173,7 +173,7 @@ def test_commit_refused_by_the_broker_is_raised_or_told(
 
 
 @pytest.mark.parametrize("method", ["get_watermark_offsets", "committed", "offsets_for_times"])
-def test_slow_answer_is_an_error_when_the_time_is_over(
+def test_request_with_a_slow_answer_times_out(
     mock_cluster: Any, make_consumer: Callable[..., Any], kafka: Any, method: str
 ) -> None:
     mock_cluster.create_topic("any", 1)

@@ -129,7 +129,7 @@ def closed_while_asking(
 
 
 @pytest.mark.parametrize("question", EARLY)
-def test_close_does_not_wait_for_a_question_to_a_silent_broker(
+def test_close_does_not_wait_for_a_request_to_a_silent_broker(
     kafka: ModuleType, silent: str, unique: Callable[[str], str], question: str
 ) -> None:
     measured = [
@@ -159,7 +159,7 @@ def test_close_does_not_wait_for_the_list_of_groups(kafka: ModuleType, silent: s
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_close_does_not_wait_for_a_question_to_a_slow_broker(
+def test_close_does_not_wait_for_a_request_to_a_slow_broker(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -171,7 +171,7 @@ def test_close_does_not_wait_for_a_question_to_a_slow_broker(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_close_does_not_wait_for_a_question_to_a_broker_that_is_down(
+def test_close_does_not_wait_for_a_request_to_a_broker_that_is_down(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -193,7 +193,7 @@ def test_close_does_not_wait_for_a_question_to_a_broker_that_is_down(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_slow_answer_counts(
+def test_slow_answer_within_the_timeout_is_returned(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -214,7 +214,9 @@ def test_slow_answer_counts(
 
 
 @pytest.mark.parametrize("question", EARLY)
-def test_question_has_its_time_and_no_more(kafka: ModuleType, silent: str, question: str) -> None:
+def test_request_lasts_as_long_as_its_timeout(
+    kafka: ModuleType, silent: str, question: str
+) -> None:
     consumer = new_consumer(kafka, silent)
     codes = {
         "cluster_id": [kafka.KafkaError._TIMED_OUT],
@@ -248,7 +250,7 @@ def test_question_has_its_time_and_no_more(kafka: ModuleType, silent: str, quest
     consumer.close()
 
 
-def test_handler_that_closes_ends_the_question(kafka: ModuleType, silent: str) -> None:
+def test_signal_handler_that_closes_ends_the_request(kafka: ModuleType, silent: str) -> None:
     consumer = new_consumer(kafka, silent)
 
     def handle(*_: Any) -> None:
@@ -265,7 +267,7 @@ def test_handler_that_closes_ends_the_question(kafka: ModuleType, silent: str) -
         signal.signal(signal.SIGALRM, before)
 
 
-def test_handler_that_closes_ends_the_question_to_a_slow_broker(
+def test_signal_handler_that_closes_ends_the_request_to_a_slow_broker(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str]
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -285,7 +287,7 @@ def test_handler_that_closes_ends_the_question_to_a_slow_broker(
         signal.signal(signal.SIGALRM, before)
 
 
-def test_questions_work_in_rebalance_callbacks(
+def test_requests_work_in_rebalance_callbacks(
     kafka: ModuleType,
     make_consumer: Callable[..., Any],
     topic: str,
@@ -344,7 +346,7 @@ print("over", flush=True)
 @pytest.mark.parametrize(
     "question", ["list_topics", "committed", "offsets_for_times", "get_watermark_offsets"]
 )
-def test_interrupt_ends_a_question_to_a_slow_broker(
+def test_interrupt_ends_a_request_to_a_slow_broker(
     script_command: Callable[..., list[str]], question: str, end: str
 ) -> None:
     command = script_command(SCRIPT % (SLOW_S, end), question)
@@ -457,7 +459,7 @@ while any(live_handles().values()):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_offsets_of_a_transaction_give_way_to_close(kafka: ModuleType, slow: MockCluster) -> None:
+def test_close_ends_send_offsets_to_transaction(kafka: ModuleType, slow: MockCluster) -> None:
     slow.create_topic("topic", 1)
     producer = kafka.Producer(
         {"bootstrap.servers": slow.bootstrap_servers, "transactional.id": "t"}

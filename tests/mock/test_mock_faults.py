@@ -301,7 +301,7 @@ def test_set_coordinator(mock_cluster_factory: Factory, broker: int) -> None:
     consumer.close()
 
 
-def test_close_while_joining_ends_whatever_its_callback_asks(
+def test_close_while_joining_ends_despite_calls_in_its_callback(
     mock_cluster_factory: Factory,
 ) -> None:
     """librdkafka 2.14 leaves without an answer what it is asked as it has just left the group:
@@ -362,7 +362,7 @@ def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
             del consumer  # librdkafka 2.14 would not come back from here
 
 
-def test_partition_is_assigned_again_while_it_stops(
+def test_partition_reassigned_while_it_stops_does_not_crash(
     run_script: Callable[..., subprocess.CompletedProcess[str]], mock_cluster_factory: Factory
 ) -> None:
     cluster = mock_cluster_factory()
@@ -393,7 +393,7 @@ def test_partition_is_assigned_again_while_it_stops(
     assert (done.returncode, done.stdout) == (0, "1 0\n"), done.stderr
 
 
-def test_offsets_asked_of_the_wrong_coordinator_are_an_error(
+def test_offset_request_to_the_wrong_coordinator_is_an_error(
     mock_cluster_factory: Factory,
 ) -> None:
     cluster = mock_cluster_factory()
@@ -425,7 +425,7 @@ def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
     client.close()
 
 
-def test_message_times_out_by_the_longest_pause_between_two_connections(
+def test_message_times_out_within_the_longest_reconnect_backoff(
     mock_cluster_factory: Factory,
 ) -> None:
     """librdkafka looks for late messages when it next tries to connect to their broker."""
@@ -444,7 +444,7 @@ def test_message_times_out_by_the_longest_pause_between_two_connections(
         assert time.monotonic() - began < 10
 
 
-def test_client_goes_on_when_an_answer_names_no_broker(mock_cluster: MockCluster) -> None:
+def test_client_continues_after_metadata_without_brokers(mock_cluster: MockCluster) -> None:
     """librdkafka then forgets all brokers, and connects to bootstrap.servers again (KIP-899)."""
     mock_cluster.create_topic("t", partitions=1)
     with (
@@ -460,7 +460,7 @@ def test_client_goes_on_when_an_answer_names_no_broker(mock_cluster: MockCluster
 
 
 @pytest.mark.parametrize("question", ["list_topics", "cluster_id"])
-def test_question_outlives_a_first_answer_that_names_no_broker(
+def test_request_survives_first_metadata_without_brokers(
     mock_cluster: MockCluster, question: str
 ) -> None:
     """A cluster that has just started may give one; librdkafka then does not ask again soon."""
@@ -519,7 +519,7 @@ def test_requests_tracked_in_order(mock_cluster: MockCluster) -> None:
     client.close()
 
 
-def test_wait_for_requests_timeout_tells_how_many(mock_cluster: MockCluster) -> None:
+def test_wait_for_requests_timeout_reports_the_count(mock_cluster: MockCluster) -> None:
     mock_cluster.start_request_tracking()
     with pytest.raises(TimeoutError, match=r"0 of 2 Produce requests within 0\.02 s"):
         mock_cluster.wait_for_requests("Produce", 2, timeout=0.02)

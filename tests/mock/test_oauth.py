@@ -35,7 +35,7 @@ def make(kafka: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
-def test_constructor_has_asked_for_a_token(make: Callable[..., Any], kind: str) -> None:
+def test_constructor_requests_a_token(make: Callable[..., Any], kind: str) -> None:
     asked: list[str] = []
 
     def token(config: str) -> tuple[str, float]:
@@ -52,7 +52,7 @@ def test_token_may_come_with_principal_and_extensions(make: Callable[..., Any]) 
     make("Producer", lambda _: ("token", time.time() + 3600, "me", {"tenant": "blue"}))
 
 
-def test_token_is_asked_for_again_before_it_expires(
+def test_token_is_refreshed_before_it_expires(
     make: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     asked: list[float] = []
@@ -90,7 +90,7 @@ def test_constructor_without_a_token_fails(kafka: Any) -> None:
 
 
 @pytest.mark.ours
-def test_constructor_failure_says_what_the_callback_raised(kafka: Any) -> None:
+def test_constructor_error_has_the_exception_of_the_callback(kafka: Any) -> None:
     def complain(config: str) -> None:
         raise LookupError("no token today")
 
@@ -208,7 +208,7 @@ assert asked.wait(20)
 
 
 @pytest.mark.ours
-def test_second_init_after_a_failed_one_forgets_the_first_ones_oauth_cb(kafka: Any) -> None:
+def test_second_init_after_a_failed_one_drops_the_first_oauth_cb(kafka: Any) -> None:
     client = kafka.Producer.__new__(kafka.Producer)
     with pytest.raises(kafka.KafkaException):
         client.__init__({"oauth_cb": lambda _: ("token", 0), "no.such": 1})

@@ -141,7 +141,7 @@ def test_offsets_of_a_paused_partition_are_not_stored(
     ]
 
 
-def test_what_comes_after_resume_comes_behind(
+def test_messages_produced_after_resume_follow_the_held_ones(
     kafka: ModuleType,
     left_over: Callable[..., Any],
     fill: Callable[..., None],
@@ -189,7 +189,7 @@ def test_resume_by_another_thread_keeps_the_order(
     assert places(messages) == [(0, offset) for offset in range(2 * COUNT)]
 
 
-def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
+def test_pause_in_a_callback_holds_back_messages_of_the_running_call(
     kafka: ModuleType,
     make_consumer: Callable[..., Any],
     fill: Callable[..., None],
@@ -218,7 +218,7 @@ def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
 
 
 @pytest.mark.parametrize("callback", ["pauses", "raises"])
-def test_callback_beside_resume_by_another_thread_keeps_the_order(
+def test_callback_during_resume_by_another_thread_keeps_the_order(
     kafka: ModuleType,
     left_over: Callable[..., Any],
     fill: Callable[..., None],
@@ -265,7 +265,7 @@ def test_callback_beside_resume_by_another_thread_keeps_the_order(
     ]
 
 
-def test_seek_drops_what_is_held_back(
+def test_seek_drops_held_messages(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Callable[..., list[Any]]
 ) -> None:
     consumer = left_over()
@@ -281,7 +281,7 @@ def test_seek_drops_what_is_held_back(
 
 
 @pytest.mark.usefixtures("no_threads")
-def test_seek_that_cannot_begin_drops_nothing(
+def test_failed_seek_drops_no_messages(
     cluster: Any, topic: str, fill: Callable[..., None], run_script: Callable[..., Any]
 ) -> None:
     fill(topic, COUNT, 0)
@@ -324,7 +324,7 @@ def test_seek_that_cannot_begin_drops_nothing(
 
 
 @pytest.mark.parametrize("call", ["assign", "incremental_unassign", "unassign"])
-def test_what_is_held_back_goes_with_its_partition(
+def test_unassign_drops_the_held_messages_of_the_partition(
     kafka: ModuleType,
     left_over: Callable[..., Any],
     topic: str,
@@ -352,7 +352,7 @@ def test_what_is_held_back_goes_with_its_partition(
     assert places(read(consumer, COUNT - 3)) == expected(0, 3)
 
 
-def test_rebalance_drops_what_is_held_back(
+def test_rebalance_drops_held_messages(
     kafka: ModuleType,
     make_consumer: Callable[..., Any],
     fill: Callable[..., None],
@@ -401,7 +401,7 @@ def test_rebalance_drops_what_is_held_back(
     assert places(messages) == expected(0)
 
 
-def test_close_gives_back_what_is_held_back(
+def test_close_releases_held_messages(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str
 ) -> None:
     from cykafka.testing import live_handles
@@ -415,7 +415,7 @@ def test_close_gives_back_what_is_held_back(
     assert live_handles()["fetched"] == 0
 
 
-def test_pause_of_what_is_not_assigned_holds_nothing_back(
+def test_pause_of_an_unassigned_partition_holds_nothing_back(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str
 ) -> None:
     consumer = left_over()

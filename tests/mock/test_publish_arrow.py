@@ -151,7 +151,7 @@ def test_arrow_arrays_are_columns_of_publish(
     ]
 
 
-def test_a_batch_goes_on_to_another_topic(
+def test_consumed_batch_is_published_to_another_topic(
     producer: Any,
     topic: str,
     arrived: Callable[[int], list[Any]],
@@ -171,7 +171,7 @@ def test_a_batch_goes_on_to_another_topic(
     assert arrived(40) == wanted_of(table)
 
 
-def test_columns_may_be_left_out(
+def test_columns_may_be_omitted(
     producer: Any, topic: str, arrived: Callable[[int], list[Any]]
 ) -> None:
     array = pa.array(["a", None])
@@ -206,7 +206,7 @@ def test_columns_may_be_left_out(
         ({"value": "s", "timeout": "x"}, TypeError, "timeout"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_as_a_whole(
+def test_unsendable_data_is_refused_as_a_whole(
     producer: Any, topic: str, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     data = pa.table({"s": ["a", "b"], "n": [0, -2], "f": [0.5, 1.5]})

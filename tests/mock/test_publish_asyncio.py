@@ -41,7 +41,7 @@ def test_await_serves_the_producer(producer: Any, topic: str) -> None:
     assert list(delivery.offsets) == list(range(100))
 
 
-def test_await_of_what_is_done_returns_at_once(producer: Any, topic: str) -> None:
+def test_await_of_a_finished_delivery_returns_at_once(producer: Any, topic: str) -> None:
     delivery = producer.publish(topic, ["a"])
     delivery.wait(WAIT_S)
 
@@ -52,7 +52,7 @@ def test_await_of_what_is_done_returns_at_once(producer: Any, topic: str) -> Non
     run(main())
 
 
-def test_await_raises_as_wait_does(make_producer: Any, topic: str) -> None:
+def test_await_raises_like_wait(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
 
     async def main() -> None:
@@ -90,7 +90,7 @@ def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
 
 
 @pytest.mark.alone
-def test_await_beside_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
+def test_await_with_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
     over = threading.Event()
 
     def poll() -> None:
@@ -137,7 +137,7 @@ def test_loops_of_several_threads_await_one_producer(producer: Any, topic: str) 
     assert failures == []
 
 
-def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> None:
+def test_serving_loop_passes_the_serving_on_when_it_ends(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 400})
     first = producer.publish(topic, ["a"])
     waiting = threading.Event()
@@ -169,9 +169,7 @@ def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> N
     assert failures == []
 
 
-def test_loop_that_stands_still_does_not_keep_others_from_serving(
-    make_producer: Any, topic: str
-) -> None:
+def test_stopped_loop_does_not_keep_others_from_serving(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 100})
 
     async def publish() -> None:
@@ -196,7 +194,7 @@ def test_loop_that_stands_still_does_not_keep_others_from_serving(
         loop.close()
 
 
-def test_cancelled_await_leaves_nothing(make_producer: Any, topic: str) -> None:
+def test_cancelled_await_leaks_nothing(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     gc.collect()
     before = live_handles()["deliveries"]
@@ -324,7 +322,7 @@ def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: s
     run(main())
 
 
-def test_interrupt_in_the_loop_comes_out_of_close(
+def test_close_raises_the_interrupt_of_the_loop(
     make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = make_producer({"linger.ms": 300})
@@ -354,7 +352,7 @@ def test_interrupt_in_the_loop_comes_out_of_close(
 
 
 @pytest.mark.parametrize("call", ["produce", "poll"])
-def test_handler_in_the_last_part_of_close_finds_the_producer_closed(
+def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
     make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Its reports in flight have their outcomes already: another one would never come."""
@@ -410,7 +408,7 @@ def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> N
     assert open_files() < files + 10
 
 
-def test_loop_that_was_closed_does_not_matter(producer: Any, topic: str) -> None:
+def test_closed_loop_does_no_harm(producer: Any, topic: str) -> None:
     loop = asyncio.new_event_loop()
     stuck = producer.publish(topic, ["a"]).__await__()
 

@@ -38,7 +38,7 @@ def flush_until_raised(producer: Any) -> None:
         producer.flush(WAIT_S)
 
 
-def test_delivery_describes_itself(producer: Any, topic: str) -> None:
+def test_delivery_has_a_repr(producer: Any, topic: str) -> None:
     delivery = producer.publish(topic, ["a", "b"])
 
     delivery.wait(WAIT_S)
@@ -80,7 +80,7 @@ def test_outcomes_are_read_only_and_outlive_the_delivery(
     assert deliveries() == 0
 
 
-def test_records_that_are_refused_fail_alone(make_producer: Any, topic: str) -> None:
+def test_refused_records_fail_alone(make_producer: Any, topic: str) -> None:
     producer = make_producer({"message.max.bytes": 2000})
     producer.list_topics(topic)  # partitions are known: an unknown one is refused at once
 
@@ -104,7 +104,7 @@ def test_records_that_are_refused_fail_alone(make_producer: Any, topic: str) -> 
 
 
 @pytest.mark.parametrize("headers", [None, {"h": "x"}])
-def test_unknown_topic_is_every_records_error(
+def test_unknown_topic_fails_every_record(
     cluster: Any, make_producer: Any, unique: Callable[[str], str], headers: Any
 ) -> None:
     topic = unique("missing")
@@ -143,7 +143,7 @@ def test_purged_records_fail(make_producer: Any, topic: str) -> None:
     assert {error.code() for error in delivery.errors.values()} == {KafkaError._PURGE_QUEUE}
 
 
-def test_transaction_state_is_every_records_error(
+def test_wrong_transaction_state_fails_every_record(
     make_producer: Any, unique: Callable[[str], str], topic: str, records: Any
 ) -> None:
     producer = make_producer({"transactional.id": unique("tx")})
@@ -163,7 +163,7 @@ def test_transaction_state_is_every_records_error(
     assert values_of(records(topic, 3)) == [b"inside"] * 3
 
 
-def test_borrowed_values_are_let_go_when_delivered(producer: Any, topic: str) -> None:
+def test_borrowed_values_are_released_when_delivered(producer: Any, topic: str) -> None:
     class Large(str):  # a subclass can be referred to weakly
         pass
 
@@ -181,7 +181,7 @@ def test_borrowed_values_are_let_go_when_delivered(producer: Any, topic: str) ->
     assert freed == [True]
 
 
-def test_dropped_deliveries_leave_nothing(
+def test_dropped_deliveries_leak_nothing(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
     for size in (1, 1000):
@@ -193,7 +193,7 @@ def test_dropped_deliveries_leave_nothing(
     assert len(producer) == 0
 
 
-def test_failures_nobody_asked_for_are_counted(
+def test_failures_of_unread_deliveries_are_counted(
     make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"linger.ms": 60_000, "message.max.bytes": 2000})
@@ -365,7 +365,7 @@ def test_deliveries_can_only_be_made_by_publishing() -> None:
     assert repr(empty) == "<Delivery>"
 
 
-def test_serializing_producer_publishes_as_it_is_given(
+def test_publish_of_a_serializing_producer_does_not_serialize(
     cluster: Any, topic: str, records: Any
 ) -> None:
     with cykafka.SerializingProducer(
@@ -376,7 +376,7 @@ def test_serializing_producer_publishes_as_it_is_given(
     assert values_of(records(topic, 1)) == [b"a"]
 
 
-def test_reports_of_earlier_batches_are_taken_by_the_next(producer: Any, topic: str) -> None:
+def test_publish_serves_reports_of_earlier_batches(producer: Any, topic: str) -> None:
     """Whoever only publishes piles nothing up."""
     told: list[Any] = []
     first = producer.publish(topic, ["a"] * 10)

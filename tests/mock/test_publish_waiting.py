@@ -56,7 +56,7 @@ def stuck(make_producer: Callable[..., Any]) -> Any:
     )
 
 
-def test_full_queue_is_waited_for(tiny: Any, topic: str) -> None:
+def test_publish_waits_for_room_in_a_full_queue(tiny: Any, topic: str) -> None:
     delivery = tiny.publish(topic, [str(number) for number in range(1000)], partitions=0)
 
     delivery.wait(WAIT_S)
@@ -64,9 +64,7 @@ def test_full_queue_is_waited_for(tiny: Any, topic: str) -> None:
 
 
 @pytest.mark.parametrize("headers", [None, {"h": "x"}])
-def test_full_queue_fails_the_rest_when_the_time_is_over(
-    stuck: Any, topic: str, headers: Any
-) -> None:
+def test_full_queue_fails_the_rest_after_the_timeout(stuck: Any, topic: str, headers: Any) -> None:
     started = time.monotonic()
 
     delivery = stuck.publish(topic, ["a"] * 25, headers=headers, timeout=0.2)
@@ -81,7 +79,7 @@ def test_full_queue_fails_the_rest_when_the_time_is_over(
         delivery.wait(WAIT_S)
 
 
-def test_no_time_at_all_does_not_wait(stuck: Any, topic: str) -> None:
+def test_zero_timeout_does_not_wait(stuck: Any, topic: str) -> None:
     stuck.publish(topic, ["a"] * 10, timeout=0)
 
     delivery = stuck.publish(topic, ["b"] * 3, timeout=0)
@@ -104,7 +102,7 @@ def test_value_larger_than_the_queue_fails_at_once(make_producer: Any, topic: st
         }
 
 
-def test_callbacks_run_while_room_is_waited_for(tiny: Any, topic: str) -> None:
+def test_callbacks_run_while_publish_waits_for_room(tiny: Any, topic: str) -> None:
     told: list[Delivery] = []
     tiny.publish(topic, ["a"] * 10).add_done_callback(told.append)
 
@@ -131,7 +129,7 @@ def test_callback_that_raises_leaves_the_delivery_on_its_exception(tiny: Any, to
     assert min(delivery.errors) == 100 - delivery.failed
 
 
-def test_close_by_another_thread_fails_what_was_not_taken_up(
+def test_close_by_another_thread_fails_the_records_not_yet_queued(
     make_producer: Any, topic: str
 ) -> None:
     stuck = make_producer(
@@ -158,7 +156,7 @@ def test_close_by_another_thread_fails_what_was_not_taken_up(
 
 
 @pytest.mark.alone
-def test_wait_beside_a_polling_thread_ends_at_once(make_producer: Any, topic: str) -> None:
+def test_wait_with_a_polling_thread_ends_at_once(make_producer: Any, topic: str) -> None:
     producer = make_producer()
     over = threading.Event()
 
@@ -179,7 +177,7 @@ def test_wait_beside_a_polling_thread_ends_at_once(make_producer: Any, topic: st
 
 
 @pytest.mark.alone
-def test_wait_beside_a_flushing_thread_ends_at_once(make_producer: Any, topic: str) -> None:
+def test_wait_with_a_flushing_thread_ends_at_once(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 5})
     producer.publish(topic, ["warm up"]).wait(WAIT_S)
     over = threading.Event()
@@ -226,7 +224,7 @@ def test_wait_keeps_the_order_of_reports(
     assert offsets == list(range(10, 5010))
 
 
-def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str) -> None:
+def test_flush_takes_over_from_a_polling_thread(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a"])
     poller = Thread(lambda: producer.poll(60))
@@ -246,7 +244,7 @@ def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str)
 
 
 @pytest.mark.parametrize("call", ["publish", "produce"])
-def test_room_that_another_thread_has_made_is_seen(tiny: Any, topic: str, call: str) -> None:
+def test_room_freed_by_another_thread_is_used(tiny: Any, topic: str, call: str) -> None:
     """It may have served the last report there is: nothing more would end a wait for the next."""
     over = threading.Event()
 
@@ -301,7 +299,7 @@ def test_waiting_threads_outlive_a_close(make_producer: Any, topic: str) -> None
     assert [delivery.failed for delivery in deliveries] == [0] * 4
 
 
-def test_outcome_that_never_came_is_an_error_after_close(make_producer: Any, topic: str) -> None:
+def test_missing_outcome_is_an_error_after_close(make_producer: Any, topic: str) -> None:
     producer = make_producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     delivery = producer.publish(topic, ["a"] * 10)
     waiter = Thread(delivery.wait)
@@ -314,7 +312,7 @@ def test_outcome_that_never_came_is_an_error_after_close(make_producer: Any, top
         waiter.end()
 
 
-def test_dropped_producer_gives_everything_back(kafka: Any, cluster: Any, topic: str) -> None:
+def test_dropped_producer_releases_everything(kafka: Any, cluster: Any, topic: str) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()
@@ -343,7 +341,7 @@ def test_delivery_keeps_its_producer(kafka: Any, cluster: Any, topic: str) -> No
         del delivery
 
 
-def test_every_record_has_one_outcome_when_the_broker_goes(
+def test_every_record_has_one_outcome_when_the_broker_goes_down(
     make_producer: Any, unique: Callable[[str], str]
 ) -> None:
     from cykafka.testing import MockCluster
@@ -491,7 +489,9 @@ FORKING_CALLBACK = """
 """
 
 
-def test_callbacks_behind_one_that_forks_are_the_parents(run_script: Callable[..., Any]) -> None:
+def test_callbacks_after_one_that_forks_run_only_in_the_parent(
+    run_script: Callable[..., Any],
+) -> None:
     process = run_script(FORKING_CALLBACK)
 
     assert process.stdout == "fine\n", process.stderr

@@ -31,7 +31,7 @@ MUCH_LATER = {"reconnect.backoff.ms": 60_000, "reconnect.backoff.max.ms": 60_000
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
-def test_error_cb_hears_that_all_brokers_are_down(
+def test_error_cb_gets_the_error_that_all_brokers_are_down(
     kafka: Any, request: pytest.FixtureRequest, wait_until: Callable[..., None], kind: str
 ) -> None:
     heard: list[int] = []
@@ -45,7 +45,7 @@ def test_error_cb_hears_that_all_brokers_are_down(
     wait_until(lambda: wanted <= set(heard), lambda: client.poll(0.1))
 
 
-def test_clients_go_on_when_all_brokers_are_replaced(
+def test_clients_reconnect_when_all_brokers_are_replaced(
     mock_cluster_factory: Callable[..., Any],
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -159,7 +159,7 @@ def two_names(mock_cluster_factory: Callable[..., Any], topic: str) -> Iterator[
         yield TwoNames(addresses, first, old, new, other, other.bootstrap_servers)
 
 
-def test_transaction_coordinator_is_where_it_was_found_if_metadata_is_old(
+def test_transaction_coordinator_keeps_its_found_address_if_metadata_is_old(
     two_names: TwoNames, make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer(
@@ -218,7 +218,7 @@ def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
     producer.close(0)
 
 
-def test_coordinator_that_metadata_does_not_name_is_asked_for_again_soon(
+def test_coordinator_missing_from_metadata_is_looked_up_again_soon(
     mock_cluster_factory: Callable[..., Any], make_producer: Callable[..., Any], topic: str
 ) -> None:
     cluster = mock_cluster_factory(brokers=3)

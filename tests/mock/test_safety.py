@@ -365,7 +365,7 @@ def test_handles_are_counted(kafka: ModuleType, make_producer: Callable[..., Any
 
 
 @pytest.mark.parametrize("failing", ["no.such.key", "linger.ms"])
-def test_constructor_that_fails_leaves_nothing(kafka: ModuleType, failing: str) -> None:
+def test_failed_constructor_leaks_nothing(kafka: ModuleType, failing: str) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()

@@ -61,7 +61,7 @@ SCRIPT = """
 """
 
 
-def test_interrupted_seek_hands_over_nothing_from_before_it(
+def test_interrupted_seek_returns_no_message_from_before_it(
     stall: Callable[[str], None], run_script: Callable[..., Any]
 ) -> None:
     stall("rdk:main")

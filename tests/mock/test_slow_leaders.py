@@ -35,7 +35,7 @@ SCRIPT = """
 """
 
 
-def test_metadata_arrives_while_a_request_looks_for_the_leaders(
+def test_metadata_arrives_while_a_request_looks_up_the_leaders(
     stall: Callable[[str], None], run_script: Callable[..., Any]
 ) -> None:
     stall("application")

@@ -33,11 +33,11 @@ def wire() -> Iterator[Wire]:
 @given(count=st.integers(0, 3_000), seed=st.integers(0, 2**32))
 @example(count=0, seed=0)
 @example(count=1, seed=0)
-def test_batches_come_back(wire: Wire, form: str, count: int, seed: int) -> None:
+def test_batches_round_trip(wire: Wire, form: str, count: int, seed: int) -> None:
     wire.check(form, count, seed)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_hundred_thousand_records_come_back(wire: Wire, form: str) -> None:
+def test_a_hundred_thousand_records_round_trip(wire: Wire, form: str) -> None:
     # The mock keeps 5 MB of a partition, and the reader may be late.
     wire.check(form, 100_000, seed=1, small=True)

@@ -134,7 +134,7 @@ def wire() -> Iterator[Wire]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batch=batches())
-def test_batches_come_back_identical_and_in_order(wire: Wire, batch: Any) -> None:
+def test_batches_round_trip_identical_and_in_order(wire: Wire, batch: Any) -> None:
     columns, expected = batch
 
     delivery = wire.producer.publish(TOPIC, **columns, partitions=0)

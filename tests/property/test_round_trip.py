@@ -66,7 +66,7 @@ def wire() -> Iterator[Wire]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(records=records)
-def test_records_come_back_identical_and_in_order(wire: Wire, records: list[Any]) -> None:
+def test_records_round_trip_identical_and_in_order(wire: Wire, records: list[Any]) -> None:
     reports: list[Any] = []
     for value, key, pairs, timestamp in records:
         wire.producer.produce(
@@ -121,7 +121,7 @@ def test_batches_of_any_size_lose_nothing(wire: Wire, values: list[Any], most: i
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(records=records, detached=st.booleans(), rows=st.slices(20))
-def test_columns_of_a_batch_are_the_records_that_went_out(
+def test_columns_of_a_batch_match_the_sent_records(
     wire: Wire, records: list[Any], detached: bool, rows: slice
 ) -> None:
     for value, key, pairs, timestamp in records:

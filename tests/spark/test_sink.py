@@ -98,7 +98,7 @@ def test_a_null_value_is_a_tombstone(save: Any, topic: str, records: Any) -> Non
     assert (record.key(), record.value()) == (b"k", None)
 
 
-def test_the_option_topic_wins_over_the_column(
+def test_option_topic_overrides_the_column(
     save: Any, topic: str, records: Any, unique: Any
 ) -> None:
     save([("x", unique("other")), ("y", None)], "value string, topic string", topic=topic)
@@ -120,7 +120,7 @@ def test_each_row_goes_to_its_topic(save: Any, cluster: Any, unique: Any, record
         assert values == [b"%03d" % number for number in range(start, 300, 3)]
 
 
-def test_keys_go_where_the_jvm_client_puts_them(save: Any, topic: str, records: Any) -> None:
+def test_keys_go_to_the_partitions_of_the_jvm_client(save: Any, topic: str, records: Any) -> None:
     expected = {b"key-%d" % number: place for number, place in enumerate(JAVAS_PLACES)}
     save([(key, key) for key in expected], "key binary, value binary", topic=topic)
 
@@ -134,7 +134,7 @@ JAVAS_PLACES = (1, 0, 2, 3, 1, 0, 0, 3, 3, 1, 2, 1)
 
 
 @pytest.mark.parametrize("include", [None, "true", "false"])
-def test_headers_are_written_unless_they_are_not_wanted(
+def test_headers_are_written_unless_includeheaders_is_false(
     save: Any, topic: str, records: Any, include: str | None
 ) -> None:
     options = {} if include is None else {"includeHeaders": include}
@@ -150,7 +150,7 @@ def test_headers_are_written_unless_they_are_not_wanted(
     assert record.headers() == (None if include == "false" else [("a", b"1")])
 
 
-def test_what_a_source_gives_is_written_back(save: Any, topic: str, records: Any) -> None:
+def test_rows_of_the_source_are_written_back(save: Any, topic: str, records: Any) -> None:
     # offset, timestamp and timestampType are the broker's to give.
     save(
         [(b"k", b"v", topic, 2, 17, datetime(2020, 1, 1, tzinfo=UTC), 0)],
@@ -212,12 +212,12 @@ def test_columns_are_checked_by_the_query(
         save(spark.createDataFrame([], schema), topic=topic)
 
 
-def test_other_columns_are_left_alone(save: Any, topic: str, records: Any) -> None:
+def test_other_columns_are_ignored(save: Any, topic: str, records: Any) -> None:
     save([("x", 1.5)], "value string, amount double", topic=topic)
     assert [record.value() for record in records(topic, 1)] == [b"x"]
 
 
-def test_a_topic_is_wanted(save: Any) -> None:
+def test_topic_is_required(save: Any) -> None:
     with pytest.raises(Exception, match="no topic: give the option topic"):
         save([("x",)], "value string")
 

@@ -69,7 +69,7 @@ def refusal(task: Callable[..., Any], *batches: Any, **options: str) -> str:
 # -- errors
 
 
-def test_a_record_too_large_is_told_with_its_place(task: Any, topic: str) -> None:
+def test_error_of_an_oversized_record_names_its_place(task: Any, topic: str) -> None:
     large = b"x" * 3_000_000
     told = refusal(
         task,
@@ -85,7 +85,7 @@ def test_a_record_too_large_is_told_with_its_place(task: Any, topic: str) -> Non
     assert "2 record(s), the first in row 11 of the task" in told
 
 
-def test_a_record_the_topic_finds_too_large_is_told(
+def test_record_above_the_limit_of_the_topic_is_an_error(
     task: Any, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     name = unique("small")
@@ -97,7 +97,7 @@ def test_a_record_the_topic_finds_too_large_is_told(
     assert "MSG_SIZE_TOO_LARGE" in told
 
 
-def test_a_partition_the_topic_has_not_is_told(task: Any, topic: str) -> None:
+def test_missing_partition_is_an_error(task: Any, topic: str) -> None:
     told = refusal(task, batch([b"a", b"b"], partition=([1, 9], pa.int32())), topic=topic)
 
     assert f'topic "{topic}" partition 9: ' in told
@@ -105,7 +105,7 @@ def test_a_partition_the_topic_has_not_is_told(task: Any, topic: str) -> None:
     assert "1 record(s), the first in row 1 of the task" in told
 
 
-def test_a_partition_that_is_none_is_told(task: Any, topic: str) -> None:
+def test_invalid_partition_is_an_error(task: Any, topic: str) -> None:
     told = refusal(
         task,
         batch([b"a"] * 3, partition=([0, 1, 2], pa.int32())),
@@ -116,7 +116,7 @@ def test_a_partition_that_is_none_is_told(task: Any, topic: str) -> None:
     assert "the partition of row 5 of the task is -2: expected 0 or more; null and -1" in told
 
 
-def test_a_time_that_is_none_is_told(task: Any, topic: str) -> None:
+def test_invalid_timestamp_is_an_error(task: Any, topic: str) -> None:
     kind = pa.timestamp("us", tz="UTC")
     told = refusal(
         task,
@@ -129,7 +129,7 @@ def test_a_time_that_is_none_is_told(task: Any, topic: str) -> None:
     assert "expected a time after 1970-01-01; null is now" in told
 
 
-def test_a_null_topic_is_told(task: Any, topic: str) -> None:
+def test_null_topic_is_an_error(task: Any, topic: str) -> None:
     told = refusal(
         task,
         batch([b"a", b"b"], topic=([topic, topic], pa.string())),
@@ -139,7 +139,7 @@ def test_a_null_topic_is_told(task: Any, topic: str) -> None:
     assert "the topic of row 3 of the task is null: give the option topic" in told
 
 
-def test_each_place_that_fails_is_told_once(
+def test_error_names_each_failed_partition_once(
     task: Any, topic: str, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     other = unique("other")
@@ -160,7 +160,7 @@ def test_each_place_that_fails_is_told_once(
     assert f'topic "{other}" partition 5: ' in told
 
 
-def test_many_places_are_not_all_told(task: Any, topic: str) -> None:
+def test_error_names_only_some_of_many_failed_partitions(task: Any, topic: str) -> None:
     numbers = list(range(100, 120))
     told = refusal(task, batch([b"a"] * 20, partition=(numbers, pa.int32())), topic=topic)
 
@@ -169,7 +169,7 @@ def test_many_places_are_not_all_told(task: Any, topic: str) -> None:
     assert "and 15 more places and errors" in told
 
 
-def test_a_broker_that_is_gone_is_told_with_what_the_connection_says(task: Any) -> None:
+def test_error_of_a_lost_broker_has_the_connection_error(task: Any) -> None:
     told = refusal(
         task,
         batch([b"a"] * 3),
@@ -209,7 +209,9 @@ def test_a_producer_stays_open_for_the_next_task(
     assert second is first
 
 
-def test_few_records_are_in_flight(cluster: Any, topic: str, pool: producers.ProducerPool) -> None:
+def test_only_a_few_records_are_in_flight(
+    cluster: Any, topic: str, pool: producers.ProducerPool
+) -> None:
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic,
                "kafka.linger.ms": "100", "kafka.queue.buffering.max.messages": "1000"}  # fmt: skip
     writer = batch_writer(options, t.StructType([t.StructField("value", t.BinaryType())]), False)
@@ -266,7 +268,9 @@ def test_a_producer_is_dropped_when_the_rows_fail(
     assert len(pool) == 0
 
 
-def test_only_so_many_stay_open(task: Any, topic: str, pool: producers.ProducerPool) -> None:
+def test_number_of_open_producers_is_limited(
+    task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
     for number in range(producers.MAX_OPEN + 2):
         task(batch([b"a"]), topic=topic, kafka__client__id=str(number))
 

@@ -130,7 +130,7 @@ def test_a_batch_that_was_written_is_skipped_by_another_worker(
     assert committed(topic) == ["a", "b", "c", "d"]
 
 
-def test_a_task_that_fails_leaves_nothing_and_is_written_when_it_is_tried_again(
+def test_failed_task_writes_nothing_and_its_retry_writes_all(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     def failing() -> Iterator[Any]:
@@ -157,7 +157,7 @@ def test_a_record_that_fails_aborts_its_task(task: Any, topic: str, committed: A
     assert committed(topic) == ["a", "b"]
 
 
-def test_readers_see_a_task_when_it_has_ended(task: Any, topic: str, committed: Any) -> None:
+def test_readers_see_a_task_only_after_it_ended(task: Any, topic: str, committed: Any) -> None:
     def seen() -> Iterator[Any]:
         yield rows(["a"])
         yield rows(["b"])
@@ -196,7 +196,7 @@ def test_a_zombie_is_fenced(
     assert committed(topic) == ["a", "b"]
 
 
-def test_a_worker_that_was_fenced_meanwhile_begins_anew(
+def test_fenced_worker_starts_again_with_a_new_producer(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     """Tasks change workers from batch to batch; their producers stay open in each of them."""
@@ -222,7 +222,7 @@ def test_a_worker_that_was_fenced_meanwhile_begins_anew(
     assert committed(topic) == ["a", "b", "c", "d", "e"]
 
 
-def test_a_batch_partitioned_otherwise_is_refused(
+def test_batch_with_another_partitioning_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     task(["a", "b", "c"], 0)
@@ -235,7 +235,7 @@ def test_a_batch_partitioned_otherwise_is_refused(
     assert committed(topic) == ["a", "b", "c"]
 
 
-def test_a_batch_of_other_rows_of_the_same_size_is_refused(
+def test_batch_of_the_same_size_with_other_rows_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     """Rows that are all of one size, and tasks that have changed places."""
@@ -258,7 +258,7 @@ def test_the_same_rows_in_another_order_are_skipped(task: Any, topic: str, commi
     assert committed(topic) == ["a", "b", "c", "d", "dd"]
 
 
-def test_a_task_that_had_rows_and_has_none_now_is_refused(
+def test_retried_task_that_lost_its_rows_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     """Its rows would be another task's now, which would write them again."""
@@ -273,7 +273,7 @@ def test_a_task_that_had_rows_and_has_none_now_is_refused(
     assert committed(topic) == ["a", "b"]
 
 
-def test_a_task_without_rows_fences_who_might_still_write_them(
+def test_task_without_rows_fences_earlier_attempts(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     def zombie() -> Iterator[Any]:
@@ -288,7 +288,7 @@ def test_a_task_without_rows_fences_who_might_still_write_them(
     assert committed(topic) == ["a"]
 
 
-def test_a_task_without_rows_looks_once_in_a_run(
+def test_task_without_rows_checks_once_per_run(
     task: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
@@ -318,7 +318,7 @@ def test_a_mark_without_a_checksum_is_read(
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "7", '{"records": 1}', '{"bytes": null}'])
-def test_a_mark_that_is_none_is_refused(task: Any, marked: Any, text: str) -> None:
+def test_invalid_mark_is_refused(task: Any, marked: Any, text: str) -> None:
     marked(0, text)
     with pytest.raises(KafkaWriteError, match="has offsets that this sink has not written"):
         task(["a"], 1)
@@ -350,7 +350,7 @@ def test_a_task_without_rows_writes_nothing(
     assert committed(topic) == ["a", "b"]
 
 
-def test_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
+def test_next_attempt_finds_a_commit_whose_answer_was_lost(
     task: Any, topic: str, committed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers commit, and their answer is lost."""
@@ -380,7 +380,7 @@ def test_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
     assert committed(topic) == ["a", "b"]
 
 
-def test_more_tasks_than_producers_that_stay_open(
+def test_more_tasks_than_open_producers_are_written(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     tasks = producers.MAX_OPEN + 3
@@ -393,7 +393,7 @@ def test_more_tasks_than_producers_that_stay_open(
     assert committed(topic) == sorted(f"{b}-{number}" for b in range(2) for number in range(tasks))
 
 
-def test_topics_by_the_column_have_their_marks_too(
+def test_topics_from_the_column_have_marks_too(
     cluster: Any, task: Any, topic: str, committed: Any, unique: Any, pool: producers.ProducerPool
 ) -> None:
     other = unique("other")
@@ -409,7 +409,7 @@ def test_topics_by_the_column_have_their_marks_too(
     assert committed(other) == ["1", "3"]
 
 
-def test_without_sparks_context_there_is_no_batch() -> None:
+def test_transactional_sink_requires_a_task_context() -> None:
     with pytest.raises(KafkaWriteError, match="does not tell the number of the micro-batch"):
         transactions.Place.here()
 
@@ -457,7 +457,7 @@ def fill(folder: Path, *names: str) -> list[str]:
     return [f"{name}-{letter}" for name in names for letter in "abcdefgh"]
 
 
-def test_a_batch_whose_end_spark_has_forgotten_is_there_once(
+def test_batch_whose_commit_spark_forgot_is_written_once(
     query: Any, topic: str, committed: Any, tmp_path: Path, stop_queries: None
 ) -> None:
     # As after a crash between the last task's end and the commit in the checkpoint.
@@ -474,7 +474,7 @@ def test_a_batch_whose_end_spark_has_forgotten_is_there_once(
     assert committed(topic, "read_uncommitted") == expected
 
 
-def test_a_batch_of_which_one_task_failed_is_there_once(
+def test_batch_with_one_failed_task_is_written_once(
     query: Any, topic: str, committed: Any, tmp_path: Path, stop_queries: None
 ) -> None:
     expected = fill(tmp_path / "in", "0")

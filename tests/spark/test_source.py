@@ -33,7 +33,7 @@ def test_columns_are_those_of_the_jvm_connector(batch: Load, topic: str) -> None
     )
 
 
-def test_rows_hold_what_was_produced(batch: Load, topic: str, producer: Any) -> None:
+def test_rows_match_the_produced_records(batch: Load, topic: str, producer: Any) -> None:
     at_ms = int(time.time()) * 1000 + 123  # recent: the broker deletes what is old
     producer.produce(
         topic,
@@ -81,7 +81,7 @@ def test_timestamps_of_the_broker_have_type_1(
     assert [row.timestampType for row in batch(subscribe=name).collect()] == [1]
 
 
-def test_every_record_comes_once_whatever_the_tasks(
+def test_every_record_is_read_once_with_any_number_of_tasks(
     batch: Load, topic: str, fill: Any, found: Any
 ) -> None:
     for partition, count in ((0, 1000), (1, 10), (3, 333)):
@@ -94,7 +94,7 @@ def test_every_record_comes_once_whatever_the_tasks(
         assert found(batch(subscribe=topic, **options)) == everything
 
 
-def test_tasks_are_as_many_as_the_options_say(batch: Load, topic: str, fill: Any) -> None:
+def test_options_set_the_number_of_tasks(batch: Load, topic: str, fill: Any) -> None:
     for partition in range(4):
         fill(topic, 250, partition)
 
@@ -132,7 +132,7 @@ def test_schema_is_a_projection(batch: Load, topic: str, producer: Any) -> None:
         ),
     ],
 )
-def test_schema_that_does_not_fit_is_refused(
+def test_unsuitable_schema_is_refused(
     batch: Load, topic: str, producer: Any, schema: str, expected: str
 ) -> None:
     producer.produce(topic, b"value", partition=0)
@@ -205,7 +205,7 @@ def torn(batch: Load, topic: str, fill: Any, delete_before: Any) -> DataFrame:
         ("partition = 9", []),
     ],
 )
-def test_pushdown_reads_no_more_than_the_filters_let_through(
+def test_pushdown_reads_only_records_that_match_the_filters(
     torn: DataFrame, found: Any, condition: str, expected: list[tuple[int, int]]
 ) -> None:
     picked = torn.where(condition)
@@ -216,6 +216,8 @@ def test_pushdown_reads_no_more_than_the_filters_let_through(
 
 @pytest.mark.usefixtures("pushdown")
 @pytest.mark.parametrize("condition", ["true", "offset >= 49", "value is not null"])
-def test_what_filters_let_through_and_is_gone_is_a_loss(torn: DataFrame, condition: str) -> None:
+def test_missing_records_that_match_the_filters_are_a_loss(
+    torn: DataFrame, condition: str
+) -> None:
     with pytest.raises(PySparkException, match=r"\[0\]: offsets (0|49) to 49 are gone"):
         torn.where(condition).collect()

@@ -72,7 +72,7 @@ def test_range_ends_exactly_at_its_end(read: Read, topic: str, fill: Any) -> Non
     assert read(topic, (2, 0, 0)) == []
 
 
-def test_partition_that_was_done_early_is_read_by_the_next_task(
+def test_partition_finished_early_is_read_by_the_next_task(
     read: Read, topic: str, fill: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "BATCH_ROWS", 10)
@@ -104,7 +104,7 @@ def test_group_of_executors_has_the_prefix(read: Read, topic: str, fill: Any) ->
     assert kept.consumer.configuration()["group.id"] == "mine-executor"
 
 
-def test_task_that_is_not_read_to_its_end_leaves_the_consumer(
+def test_unfinished_task_leaves_the_consumer_usable(
     options: Any, topic: str, fill: Any, read: Read
 ) -> None:
     fill(topic, 30_000, 0)
@@ -117,7 +117,7 @@ def test_task_that_is_not_read_to_its_end_leaves_the_consumer(
     assert len(consumers._kept) == 1
 
 
-def test_offsets_missing_at_the_end_do_not_matter_behind_transactions(
+def test_offsets_of_transaction_markers_at_the_end_are_no_loss(
     read: Read, single: Any, cluster: Any, unique: Any
 ) -> None:
     name = single()
@@ -145,7 +145,7 @@ def test_offsets_missing_at_the_end_do_not_matter_behind_transactions(
     assert time.monotonic() - began < 10
 
 
-def test_range_without_records_is_done_when_a_later_record_comes(
+def test_range_without_records_ends_when_a_later_record_arrives(
     read: Read, single: Any, cluster: Any, unique: Any
 ) -> None:
     name = single()
@@ -203,7 +203,7 @@ def test_aged_out_offsets_are_a_loss(
     assert f"{name} [0]: offsets 2 to 5 are gone" in "\n".join(caplog.messages)
 
 
-def test_offsets_behind_the_end_are_a_loss(
+def test_offsets_after_the_end_are_a_loss(
     read: Read, single: Any, fill: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(worker, "LOOK_AFTER_S", 0.1)
@@ -219,7 +219,7 @@ def test_offsets_behind_the_end_are_a_loss(
     assert read(name, (0, 15, 20), failOnDataLoss="false") == []
 
 
-def test_one_lost_range_keeps_nothing_from_the_others(
+def test_lost_range_does_not_stop_the_others(
     read: Read, topic: str, fill: Any, delete_before: Any
 ) -> None:
     fill(topic, 10, 0)
@@ -246,7 +246,7 @@ def test_deleted_topic_is_a_loss(
     assert read(name, (0, 5, 10), failOnDataLoss="false") == []
 
 
-def test_recreated_topic_is_read_by_a_consumer_that_knew_the_old_one(
+def test_consumer_that_knew_the_old_topic_reads_the_recreated_one(
     read: Read, single: Any, fill: Any, delete_topic: Any, cluster: Any
 ) -> None:
     name = single()
@@ -261,7 +261,7 @@ def test_recreated_topic_is_read_by_a_consumer_that_knew_the_old_one(
     assert read(name, (1, 0, 3)) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_grown_topic_is_read_without_delay(
+def test_added_partitions_are_read_without_delay(
     read: Read, single: Any, fill: Any, admin: Any, wait_until: Callable[..., None]
 ) -> None:
     from cykafka.admin import NewPartitions
@@ -280,9 +280,7 @@ def test_grown_topic_is_read_without_delay(
     assert len(read(name, (2, 0, 5))) == 5
 
 
-def test_silence_is_an_error_that_names_what_is_missing(
-    read: Read, single: Any, fill: Any
-) -> None:
+def test_timeout_error_names_the_missing_offsets(read: Read, single: Any, fill: Any) -> None:
     name = single()
     fill(name, 10)
 
@@ -293,7 +291,7 @@ def test_silence_is_an_error_that_names_what_is_missing(
     assert "for 2.5 s" in str(caught.value)
 
 
-def test_nobody_answers(read: Read, options: Any, unique: Any) -> None:
+def test_unreachable_brokers_time_out(read: Read, options: Any, unique: Any) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "500"}
     with pytest.raises((KafkaException, TimeoutError)):
         read(unique("nowhere"), (0, 0, 1), **given)

@@ -80,7 +80,7 @@ def in_a_task(options: Mapping[str, str], topic: str) -> int:
     return sum(batch.num_rows for batch in reader_of(options, topic).read(task))
 
 
-def test_a_user_of_jaas_reads(secured: KafkaCluster, own: str) -> None:
+def test_jaas_user_reads(secured: KafkaCluster, own: str) -> None:
     assert read(login(secured.client_config("sasl_plain", "alice"), PLAIN), own) == 2
 
 
@@ -90,7 +90,7 @@ def test_scram_by_jaas_over_tls_with_pem_files_reads(secured: KafkaCluster, own:
 
 
 @pytest.mark.parametrize("form", ["files", "texts"])
-def test_a_clients_certificate_in_pem_reads(
+def test_client_certificate_in_pem_reads(
     secured: KafkaCluster, own: str, form: str, tmp_path: Path
 ) -> None:
     config = secured.client_config("mtls", "alice")
@@ -98,7 +98,7 @@ def test_a_clients_certificate_in_pem_reads(
 
 
 @pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
-def test_who_may_not_read_is_told_the_topic(
+def test_missing_read_permission_error_names_the_topic(
     secured: KafkaCluster, own: str, side: Callable[..., int]
 ) -> None:
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED") as caught:
@@ -108,7 +108,7 @@ def test_who_may_not_read_is_told_the_topic(
 
 
 @pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
-def test_a_wrong_password_is_told_soon_and_not_printed(
+def test_wrong_password_fails_soon_and_is_not_printed(
     secured: KafkaCluster, own: str, side: Callable[..., int]
 ) -> None:
     config = {**secured.client_config("sasl_plain", "alice"), "sasl.password": "hush-hush"}
@@ -121,7 +121,7 @@ def test_a_wrong_password_is_told_soon_and_not_printed(
     assert "hush-hush" not in str(caught.value)
 
 
-def test_a_job_is_told_of_a_login_before_spark_starts(secured: KafkaCluster, own: str) -> None:
+def test_job_checks_the_login_before_spark_starts(secured: KafkaCluster, own: str) -> None:
     def check(user: str, **more: str) -> None:
         config = {**secured.client_config("sasl_plain", user), **more}
         given = {**login(config, PLAIN), "topics": own}
@@ -139,7 +139,7 @@ def test_a_job_is_told_of_a_login_before_spark_starts(secured: KafkaCluster, own
 
 
 @pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
-def test_a_broker_of_another_authority_is_told_soon(
+def test_broker_certificate_of_another_authority_fails_soon(
     secured: KafkaCluster, own: str, side: Callable[..., int], tmp_path: Path
 ) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))

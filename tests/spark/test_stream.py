@@ -60,7 +60,7 @@ def every(*counts: int) -> list[tuple[int, int]]:
     return [(partition, at) for partition, count in enumerate(counts) for at in range(count)]
 
 
-def test_available_now_reads_what_is_there_and_the_next_run_what_is_new(
+def test_available_now_reads_existing_records_and_the_next_run_new_ones(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 10, 0)
@@ -79,7 +79,9 @@ def test_available_now_reads_what_is_there_and_the_next_run_what_is_new(
     assert sink.logged(1) == {topic: {"0": 10, "1": 8, "2": 0, "3": 0}}
 
 
-def test_latest_is_where_the_query_began(stream: Load, topic: str, fill: Any, sink: Sink) -> None:
+def test_latest_starts_at_the_end_when_the_query_starts(
+    stream: Load, topic: str, fill: Any, sink: Sink
+) -> None:
     fill(topic, 10, 0)
     query = sink.start(stream(subscribe=topic))
     query.processAllAvailable()
@@ -91,7 +93,7 @@ def test_latest_is_where_the_query_began(stream: Load, topic: str, fill: Any, si
     assert sink.rows() == [(0, 10), (0, 11)]
 
 
-def test_max_offsets_are_shared_in_proportion(
+def test_max_offsets_are_divided_in_proportion(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 90, 0)
@@ -113,7 +115,7 @@ def test_max_offsets_are_shared_in_proportion(
     assert sink.rows() == every(90, 9, 1)
 
 
-def test_min_offsets_wait_until_there_are_as_many_or_the_delay_is_over(
+def test_min_offsets_wait_for_enough_records_or_the_delay(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 1, 0)
@@ -142,7 +144,7 @@ def test_min_offsets_wait_until_there_are_as_many_or_the_delay_is_over(
     query.stop()
 
 
-def test_min_offsets_leave_nothing_behind_with_available_now(
+def test_min_offsets_with_available_now_leave_no_records(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 25, 0)
@@ -156,7 +158,7 @@ def test_min_offsets_leave_nothing_behind_with_available_now(
     assert sizes(sink.run(frame)) == [10, 10, 5]
 
 
-def test_available_now_ends_where_it_began_to_look(
+def test_available_now_ends_at_the_offsets_of_its_start(
     stream: Load, spark: Any, topic: str, fill: Any, tmp_path: Path
 ) -> None:
     fill(topic, 20, 0)
@@ -174,7 +176,7 @@ def test_available_now_ends_where_it_began_to_look(
     assert seen == list(range(20))
 
 
-def test_topics_and_partitions_that_appear_later_are_read_from_their_beginning(
+def test_new_topics_and_partitions_are_read_from_their_beginning(
     stream: Load, cluster: Any, unique: Any, fill: Any, sink: Sink, admin: Any
 ) -> None:
     from cykafka.admin import NewPartitions
@@ -197,7 +199,7 @@ def test_topics_and_partitions_that_appear_later_are_read_from_their_beginning(
     assert sink.rows() == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
 
 
-def test_progress_tells_the_latest_offsets(
+def test_progress_reports_the_latest_offsets(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 20, 2)
@@ -255,7 +257,7 @@ def test_positions_are_mirrored_into_a_group(
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: expected a time such as"),
     ],
 )
-def test_options_no_stream_has_are_refused(
+def test_options_of_batch_queries_are_refused(
     stream: Load, topic: str, sink: Sink, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:

@@ -238,7 +238,7 @@ def files_of(out: Path) -> set[Path]:
     return {out / Path(json.loads(line)["path"]).name for line in lines if line[0] == "{"}
 
 
-def test_streams_that_are_killed_have_every_offset(
+def test_killed_streams_have_every_offset(
     drivers: Drivers, copies: dict[str, str], make_consumer: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Exactly once in files and, read committed, by transactions; at least once in a topic."""

@@ -85,7 +85,7 @@ def single(cluster: Any, unique: Any) -> str:
     return str(name)
 
 
-def test_first_batch_is_read_again_from_where_it_began(
+def test_first_batch_is_reread_from_its_start(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     frame = stream(subscribe=single, startingOffsets="latest")
@@ -99,7 +99,7 @@ def test_first_batch_is_read_again_from_where_it_began(
     assert query.found() == [(0, at) for at in range(5, 10)]
 
 
-def test_first_batch_with_records_is_read_again_as_it_was(
+def test_first_batch_with_records_is_reread_unchanged(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     fill(single, 10)
@@ -114,7 +114,7 @@ def test_first_batch_with_records_is_read_again_as_it_was(
     assert query.found() == [(0, at) for at in range(10)]
 
 
-def test_only_the_first_end_carries_the_start(
+def test_only_the_first_end_offset_contains_the_start(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     fill(single, 8)
@@ -125,9 +125,7 @@ def test_only_the_first_end_carries_the_start(
     assert query.end_of(1) == {single: {"0": 8}}
 
 
-def test_batch_in_the_middle_is_read_again(
-    stream: Load, single: str, fill: Any, query: Query
-) -> None:
+def test_batch_in_the_middle_is_reread(stream: Load, single: str, fill: Any, query: Query) -> None:
     fill(single, 10)
     frame = stream(subscribe=single, startingOffsets="earliest", maxOffsetsPerTrigger="4")
     query.run(frame)
@@ -138,7 +136,7 @@ def test_batch_in_the_middle_is_read_again(
     assert query.found() == [(0, at) for at in range(11)]
 
 
-def test_checkpoint_of_the_jvm_connector_goes_on(
+def test_checkpoint_of_the_jvm_connector_is_continued(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     fill(single, 10)
@@ -158,7 +156,7 @@ def test_checkpoint_of_the_jvm_connector_goes_on(
 
 
 @pytest.mark.parametrize("more", [0, 5])
-def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
+def test_unfinished_first_batch_of_the_jvm_connector_is_not_lost_silently(
     stream: Load, single: str, fill: Any, query: Query, more: int
 ) -> None:
     frame = stream(subscribe=single, startingOffsets="latest")

@@ -46,7 +46,7 @@ def test_typical_code_is_accepted(cache: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_mistakes_are_found_where_they_are(cache: Path) -> None:
+def test_mistakes_are_reported_at_their_lines(cache: Path) -> None:
     path = HERE / "rejected.py"
     expected = {
         number: mark[1].split(", ")

@@ -130,7 +130,7 @@ def test_options_are_checked(
         call(*args, request_timeout=10**400)
 
 
-def test_text_that_is_no_utf8_is_told_with_its_argument(admin: Any) -> None:
+def test_error_for_text_that_is_not_utf8_names_its_argument(admin: Any) -> None:
     with pytest.raises(UnicodeEncodeError, match="in group_ids"):
         admin.describe_consumer_groups(["\ud800"])
 
@@ -212,7 +212,7 @@ def test_wrong_types_name_the_argument(admin: Any, method: str, argument: str) -
         getattr(admin, method)(object())
 
 
-def test_topics_that_cannot_be_are_refused(api: ModuleType, admin: Any) -> None:
+def test_invalid_topics_are_refused(api: ModuleType, admin: Any) -> None:
     for wrong in (
         api.NewTopic("t", -2),
         api.NewTopic("t", 10**6),
@@ -240,7 +240,7 @@ def test_topics_that_cannot_be_are_refused(api: ModuleType, admin: Any) -> None:
 
 
 @pytest.mark.ours
-def test_texts_that_cannot_be_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
+def test_invalid_texts_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
     # librdkafka would copy such texts on its stack, cut them, or send what no broker understands.
     tp = kafka.TopicPartition
     for wrong in ("a\0b", "x" * 40_000, "\ud800"):
@@ -376,7 +376,7 @@ def test_timeout_out_of_range_is_named_in_seconds(admin: Any) -> None:
         admin.delete_topics(["t"], operation_timeout=3601)
 
 
-def test_rules_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
+def test_acls_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="duplicate"):
         admin.create_acls([made.acl, made.acl])
     with pytest.raises(ValueError, match="duplicate"):
@@ -388,7 +388,7 @@ def test_rules_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -
         admin.delete_acls([made.acl])
 
 
-def test_choice_of_groups_is_checked(kafka: ModuleType, admin: Any) -> None:
+def test_group_filters_are_checked(kafka: ModuleType, admin: Any) -> None:
     for wrong in ("EMPTY", ["EMPTY"], [kafka.ConsumerGroupState.EMPTY], {"EMPTY"}, {5}):
         with pytest.raises(TypeError, match="states"):
             admin.list_consumer_groups(states=wrong)
@@ -477,7 +477,7 @@ def test_users_to_describe_are_checked(admin: Any) -> None:
 
 
 @pytest.mark.ours
-def test_mechanism_that_is_unknown_fails(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
+def test_unknown_mechanism_fails(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
     unknown = api.ScramMechanism.UNKNOWN
     alteration = api.UserScramCredentialDeletion("u", unknown)
 
@@ -522,9 +522,7 @@ def test_configuration_errors_name_the_client(kafka: ModuleType, api: ModuleType
         assert len(admin) == 0
 
 
-def test_election_type_is_there_by_its_name_with_an_underscore(
-    kafka: ModuleType, api: ModuleType
-) -> None:
+def test_election_type_has_a_name_with_an_underscore(kafka: ModuleType, api: ModuleType) -> None:
     assert api._ElectionType is kafka.ElectionType
     assert api._TopicPartition is kafka.TopicPartition
     for name in (
@@ -535,20 +533,22 @@ def test_election_type_is_there_by_its_name_with_an_underscore(
 
 
 @pytest.mark.parametrize("request_", [None, "x", 5, {}])
-def test_delete_records_of_no_list_has_confluents_words(admin: Any, request_: Any) -> None:
+def test_delete_records_without_a_list_raises_the_error_of_confluent_kafka(
+    admin: Any, request_: Any
+) -> None:
     name = type(request_).__name__
     with pytest.raises(TypeError, match=f"^Expected Request to be a list, got '{name}'"):
         admin.delete_records(request_)
 
 
-def test_delete_records_of_something_else_has_confluents_words(admin: Any) -> None:
+def test_delete_records_of_a_wrong_type_raises_the_error_of_confluent_kafka(admin: Any) -> None:
     words = "^Element of the request list must be of type 'TopicPartition' got 'int'"
     with pytest.raises(TypeError, match=words):
         admin.delete_records([1])
 
 
 @pytest.mark.parametrize("partitions", ["x", 5, {}])
-def test_elect_leaders_of_no_list_has_confluents_words(
+def test_elect_leaders_without_a_list_raises_the_error_of_confluent_kafka(
     kafka: ModuleType, admin: Any, partitions: Any
 ) -> None:
     words = f"^Expected 'partitions' to be a list, got '{type(partitions).__name__}'"
@@ -556,7 +556,7 @@ def test_elect_leaders_of_no_list_has_confluents_words(
         admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions)
 
 
-def test_elect_leaders_of_something_else_has_confluents_words(
+def test_elect_leaders_of_a_wrong_type_raises_the_error_of_confluent_kafka(
     kafka: ModuleType, admin: Any
 ) -> None:
     words = "^Element of the 'partitions' list must be of type 'TopicPartition' got 'NoneType'"
@@ -579,7 +579,7 @@ def test_replica_assignment_beside_a_replication_factor_is_refused(
 
 
 @pytest.mark.parametrize("replicas", [[[0], [1]], [], "x", [0], [["x"]], [[]]])
-def test_replica_assignment_of_another_shape_has_confluents_words(
+def test_wrong_replica_assignment_raises_the_error_of_confluent_kafka(
     api: ModuleType, admin: Any, replicas: Any
 ) -> None:
     words = "^replica_assignment must be a list of int lists with an outer size of num_partitions"

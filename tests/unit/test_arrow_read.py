@@ -184,7 +184,7 @@ def test_a_table_without_rows_is_checked_too() -> None:
         (pa.array([["a"]], pa.list_(pa.string(), 1)), r"fixed_size_list<item: string>\[1\]"),
     ],
 )
-def test_other_types_are_refused_by_name_with_the_cast_to_make(array: Any, name: str) -> None:
+def test_error_for_another_type_suggests_a_cast(array: Any, name: str) -> None:
     message = f"^data: the array is of Arrow's type {name}; cast it to binary or string$"
     with pytest.raises(TypeError, match=message):
         ArrowData(array).read_column()
@@ -207,7 +207,7 @@ def test_columns_are_found_by_name() -> None:
         ArrowData(pa.array(["a"])).read_column("x")
 
 
-def test_numbers_that_do_not_fit_are_refused_with_their_row() -> None:
+def test_error_for_a_number_out_of_range_names_its_row() -> None:
     chunks = pa.chunked_array([[1, 2], [None, 2**63]], pa.uint64())
 
     message = "in row 3 of the column 'x' the number is beyond what an int64 holds"
@@ -226,7 +226,7 @@ def test_a_null_row_of_a_table_is_refused() -> None:
     assert ArrowData(struct.slice(2)).read_column("x") == [b"b"]
 
 
-def test_headers_that_are_no_headers_are_refused_with_their_row() -> None:
+def test_error_for_invalid_headers_names_their_row() -> None:
     kind = pa.list_(PAIR)
     good = [{"key": "a", "value": b"1"}]
     for bad, message in (
@@ -273,7 +273,7 @@ class Raises:
 
 
 @pytest.mark.parametrize("answer", [None, (), (1,), (1, 2), (1, 2, 3), [1, 2], "ab", b"ab"])
-def test_what_is_no_pair_of_capsules_is_refused(answer: Any) -> None:
+def test_anything_but_a_pair_of_capsules_is_refused(answer: Any) -> None:
     with pytest.raises(TypeError, match=r"^data: "):
         ArrowData(Gives(answer))
     with pytest.raises(TypeError, match="expected a capsule named arrow_array_stream"):
@@ -304,7 +304,7 @@ def test_data_is_taken_once() -> None:
         ArrowData(stream)
 
 
-def test_exceptions_of_a_producer_are_the_callers() -> None:
+def test_exceptions_of_an_arrow_producer_reach_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         ArrowData(Gives(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
@@ -327,7 +327,7 @@ def all_is_released() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("all_is_released")
-def test_a_stream_that_fails_says_why_and_is_released() -> None:
+def test_failed_stream_raises_its_error_and_is_released() -> None:
     schema = pa.schema([("x", pa.string())])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -339,7 +339,7 @@ def test_a_stream_that_fails_says_why_and_is_released() -> None:
         ArrowData(reader)
 
 
-def test_data_is_released_with_the_object_and_not_before() -> None:
+def test_data_is_released_with_the_object() -> None:
     gc.collect()
     before = pa.total_allocated_bytes()
     chunks = [pa.array(["x" * 1000] * 100) for _ in range(3)]
@@ -378,7 +378,9 @@ class CArray(ctypes.Structure):
         ("null_count", 1, "it has nulls and no validity bitmap"),
     ],
 )
-def test_what_breaks_the_interfaces_rules_is_refused(field: str, value: int, message: str) -> None:
+def test_data_that_breaks_the_arrow_c_interface_is_refused(
+    field: str, value: int, message: str
+) -> None:
     pair = pa.array(["a", "b"]).__arrow_c_array__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype = ctypes.c_void_p

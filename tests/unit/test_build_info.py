@@ -32,14 +32,14 @@ def test_build_info_names_versions_and_the_library() -> None:
     assert platform.python_version() in info["python"]
 
 
-def test_import_of_a_patched_build_is_silent_and_reads_no_facts(
+def test_import_of_a_patched_build_is_silent_and_does_not_load_build_info(
     run_script: Callable[..., CompletedProcess[str]],
 ) -> None:
     done = run_script("import sys; print('cykafka._core.build_info' in sys.modules)")
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_library_from_elsewhere_is_warned_of_once(
+def test_foreign_library_warns_once(
     run_script: Callable[..., CompletedProcess[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -79,7 +79,7 @@ def unpatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.mark.parametrize("fixed_in", [None, "999.0.0"])
-def test_system_library_that_needs_a_patch_is_warned_of(
+def test_unpatched_system_library_warns(
     unpatched: Callable[..., None], fixed_in: str | None
 ) -> None:
     unpatched(fixed_in)
@@ -88,7 +88,7 @@ def test_system_library_that_needs_a_patch_is_warned_of(
     assert cykafka.build_info()["missing_patches"] == ["0001-it"]
 
 
-def test_system_library_with_the_fix_of_upstream_is_not_warned_of(
+def test_system_library_with_the_upstream_fix_does_not_warn(
     unpatched: Callable[..., None],
 ) -> None:
     unpatched(cykafka.libversion()[0])

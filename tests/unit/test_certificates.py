@@ -207,7 +207,7 @@ def test_key_with_a_password(
         connect(**properties, ssl__key__password="another")
 
 
-def test_authority_in_memory_decides_whom_to_trust(
+def test_authority_in_memory_decides_which_servers_are_trusted(
     connect: Callable[..., list[str]], server: Server, client: Identity
 ) -> None:
     stranger = certify("somebody else")
@@ -234,12 +234,12 @@ def test_authority_in_memory_decides_whom_to_trust(
         (5, TypeError),
     ],
 )
-def test_what_is_no_certificate_is_refused_by_its_name(
+def test_error_for_an_invalid_certificate_names_it(
     key: str, value: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=f"{key}: "):
         cykafka.Producer({key: value})
 
 
-def test_none_is_no_certificate() -> None:
+def test_none_means_no_certificate() -> None:
     cykafka.Producer({"ssl_ca": None, "ssl_certificate": None, "ssl_key": None}).close()

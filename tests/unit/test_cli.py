@@ -58,7 +58,7 @@ def test_help_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "version" in out
 
 
-def test_version_prints_what_the_build_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_parts_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:
     import cykafka
 
     assert main(["version"]) == 0
@@ -96,7 +96,7 @@ def test_main_wrong_arguments_exit_2(
     assert "error:" in capsys.readouterr().err
 
 
-def test_demo_without_rich_says_what_to_install() -> None:
+def test_demo_without_rich_names_the_package_to_install() -> None:
     code = (
         "import sys; sys.modules['rich'] = None\n"
         "from cykafka.cli.command import main; sys.exit(main())"
@@ -117,7 +117,7 @@ def test_main_help_needs_neither_client_nor_rich() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["demo", "--help"]], ids=str)
-def test_output_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+def test_closed_output_ends_quietly(arguments: list[str]) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -217,12 +217,12 @@ def test_csv_bad_file_names_line(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"], ids=["nothing", "mark"])
-def test_csv_empty_says_so(write: Write, content: bytes) -> None:
+def test_csv_empty_is_an_error(write: Write, content: bytes) -> None:
     with pytest.raises(SourceError, match="it is empty"):
         records(write("f.csv", content))
 
 
-def test_ndjson_lines_published_as_they_are(write: Write) -> None:
+def test_ndjson_lines_published_unchanged(write: Write) -> None:
     first, second = records(
         write("f.ndjson", '{"id": "k", "b": [1, {}]}\n\n {"b": 2.50, "id": 7}'), key="id"
     )
@@ -302,7 +302,9 @@ def test_gz_broken(write: Write, content: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("format", [None, "csv"])
-def test_other_compression_says_what_is_accepted(write: Write, format: str | None) -> None:
+def test_error_for_other_compression_lists_the_accepted_ones(
+    write: Write, format: str | None
+) -> None:
     path = write("f.csv.bz2", bz2.compress(FLIGHTS.encode()))
     with pytest.raises(SourceError, match=r"cannot unpack \.bz2: .*plain.*\.gz.*\.zip"):
         open_source(path, format)
@@ -322,7 +324,7 @@ def test_zip_broken(write: Write) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.csv", "."])
-def test_file_not_there(tmp_path: Path, name: str) -> None:
+def test_file_missing(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=r"no such file|not a file"):
         open_source(tmp_path / name)
 

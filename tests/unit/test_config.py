@@ -55,7 +55,7 @@ def test_constructor_keywords_override_the_dict(client_id: Callable[..., str]) -
     assert client_id({"client.id": "dict"}, **{"client.id": "keywords"}) == "keywords"
 
 
-def test_constructor_leaves_the_dict_alone(client_id: Callable[..., str]) -> None:
+def test_constructor_does_not_change_the_dict(client_id: Callable[..., str]) -> None:
     config = {"client.id": "x", "default.topic.config": {"acks": "all"}}
     before = {**config, "default.topic.config": {"acks": "all"}}
 
@@ -66,7 +66,7 @@ def test_constructor_leaves_the_dict_alone(client_id: Callable[..., str]) -> Non
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
 @pytest.mark.parametrize("arguments", [(), (3,), ("bootstrap.servers",), ({}, {})], ids=repr)
-def test_constructor_rejects_what_is_no_dict(
+def test_constructor_rejects_other_types_than_dict(
     kafka: ModuleType, kind: str, arguments: tuple[object, ...]
 ) -> None:
     with pytest.raises(TypeError, match="dict"):
@@ -147,7 +147,7 @@ def test_constructor_names_an_unknown_topic_key(kafka: ModuleType) -> None:
         ("Client.Id", "client.id"),
     ],
 )
-def test_constructor_names_the_key_meant_for_a_near_miss(
+def test_constructor_suggests_the_right_key_for_a_near_miss(
     kafka: ModuleType, typed: str, meant: str
 ) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
@@ -159,14 +159,14 @@ def test_constructor_names_the_key_meant_for_a_near_miss(
 
 
 @pytest.mark.ours
-def test_constructor_suggests_nothing_for_a_key_unlike_any(kafka: ModuleType) -> None:
+def test_constructor_suggests_nothing_for_an_unfamiliar_key(kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
         kafka.Producer({"zzzzzzzzzzzzzzzz": "x"})
 
     assert "mean" not in caught.value.args[0].str()
 
 
-def test_constructor_key_that_is_no_text_is_named(kafka: ModuleType) -> None:
+def test_constructor_names_a_key_that_is_not_text(kafka: ModuleType) -> None:
     with pytest.raises((TypeError, kafka.KafkaException), match="12345"):
         kafka.Producer({12345: "x"})
 
@@ -215,7 +215,7 @@ def test_constructor_only_error_reports_must_be_a_bool(kafka: ModuleType) -> Non
         kafka.Producer({"delivery.report.only.error": "maybe"})
 
 
-def test_constructor_plugin_that_is_not_there_is_named(kafka: ModuleType) -> None:
+def test_constructor_names_a_missing_plugin(kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException, match="no-such-plugin"):
         kafka.Producer({"plugin.library.paths": "no-such-plugin"})
 
@@ -243,7 +243,7 @@ def test_set_sasl_credentials_takes_two_strings(make: Callable[..., Any]) -> Non
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
-def test_client_not_closed_warns_when_it_goes(kafka: ModuleType, kind: str) -> None:
+def test_unclosed_client_warns_when_it_is_dropped(kafka: ModuleType, kind: str) -> None:
     client = getattr(kafka, kind)({"group.id": "g"})
 
     with pytest.warns(ResourceWarning, match=kind):

@@ -88,11 +88,11 @@ def test_error_constants_have_their_numbers(kafka: ModuleType) -> None:
 
 
 @pytest.mark.ours
-def test_error_constants_keep_their_former_names(kafka: ModuleType) -> None:
+def test_error_constants_keep_their_old_names(kafka: ModuleType) -> None:
     assert {name: getattr(kafka.KafkaError, name, None) for name in FORMER} == FORMER
 
 
-def test_error_name_is_the_constants_name(kafka: ModuleType) -> None:
+def test_error_name_is_the_name_of_its_constant(kafka: ModuleType) -> None:
     # A number that the linked librdkafka is too old to know has no name of its own.
     names = {kafka.KafkaError(number).name(): name for name, number in NUMBERS.items()}
     unknown = {name for name in names if name.startswith("ERR_")}

@@ -157,7 +157,7 @@ def test_applications_do_not_import_each_other(path: Path) -> None:
     assert not others
 
 
-def test_compat_uses_what_everybody_may_use() -> None:
+def test_compat_uses_only_public_modules() -> None:
     used = {
         name
         for path in sources("*.py")
@@ -169,7 +169,7 @@ def test_compat_uses_what_everybody_may_use() -> None:
     assert {layer(name) for name in used} <= {PUBLIC, APPLICATION}
 
 
-def test_pip_services_stand_on_the_client_only() -> None:
+def test_pip_services_import_only_the_client() -> None:
     # Their own, pip-services' packages and Python's, but none of the other applications.
     used = {
         name
@@ -187,7 +187,7 @@ def test_pip_services_stand_on_the_client_only() -> None:
     assert all(name.startswith("pip_services4_") for name in others), others
 
 
-def test_client_knows_nothing_of_pip_services() -> None:
+def test_client_does_not_import_pip_services() -> None:
     offenders = [
         name_of(path)
         for path in sources("*.py", "*.pyx", "*.pxd", "*.pyi")
@@ -231,12 +231,12 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(found)]
 
 
-def test_circles_are_found() -> None:
+def test_import_cycles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"x"}}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
 
 
-def test_modules_do_not_import_in_a_circle() -> None:
+def test_modules_have_no_import_cycles() -> None:
     graph: dict[str, set[str]] = {}
     for path in sources("*.py", "*.pyx", "*.pxd"):
         graph.setdefault(module_of(path), set()).update(imports(path))
@@ -254,7 +254,7 @@ def test_only_the_declaration_files_are_extern() -> None:
     assert saying == {path for path in DECLARATIONS.iterdir() if path.suffix == ".pxd"}
 
 
-def test_csrc_knows_nothing_of_python() -> None:
+def test_csrc_does_not_use_python() -> None:
     offenders = [
         name_of(path)
         for path in sorted(CSRC.rglob("*.[ch]"))

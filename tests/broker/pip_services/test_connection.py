@@ -53,16 +53,14 @@ def test_too_many_replicas_are_refused_with_the_reason(
     assert caught.value.code == "INVALID_REPLICATION_FACTOR"
 
 
-def test_deleting_a_topic_that_is_not_there_raises(
-    connection: Any, unique: Callable[[str], str]
-) -> None:
+def test_deleting_a_missing_topic_raises(connection: Any, unique: Callable[[str], str]) -> None:
     with pytest.raises(NotFoundException) as caught:
         connection.delete_queue(unique("missing"))
 
     assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
 
 
-def test_messages_of_before_and_after_are_read_by_a_new_group(
+def test_new_group_reads_messages_sent_before_and_after_it_subscribed(
     connection: Any,
     topic: str,
     make_listener: Callable[..., Any],
@@ -80,7 +78,7 @@ def test_messages_of_before_and_after_are_read_by_a_new_group(
     assert committed(topic, group) == {0: 3, 1: 3}
 
 
-def test_other_partitions_are_neither_read_nor_committed(
+def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
     make_connection: Callable[..., Any],
     topic: str,
     make_listener: Callable[..., Any],
@@ -97,7 +95,7 @@ def test_other_partitions_are_neither_read_nor_committed(
     assert committed(topic, group) == {1: 10, 3: 10}
 
 
-def test_partitions_are_shared_within_a_group_and_taken_over(
+def test_group_shares_partitions_and_takes_over_those_of_a_lost_member(
     make_connection: Callable[..., Any],
     topic: str,
     make_listener: Callable[..., Any],

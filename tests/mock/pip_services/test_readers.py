@@ -36,7 +36,7 @@ def group(unique: Callable[[str], str]) -> str:
 
 
 @pytest.mark.alone
-def test_message_is_handed_over_in_under_a_millisecond(
+def test_message_is_delivered_in_under_a_millisecond(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
     # A consumer that has its message when it is put there: what is measured is the reader.
@@ -74,7 +74,7 @@ def test_message_is_handed_over_in_under_a_millisecond(
 # -- rebalances
 
 
-def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
+def test_rebalance_callbacks_run_in_the_reader_thread_in_order(
     connection: Any,
     topic: str,
     group: str,
@@ -100,7 +100,7 @@ def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
     assert one.events[-1][0] in ("revoked", "lost")
 
 
-def test_revoked_partitions_may_be_committed_in_the_call(
+def test_revoked_partitions_may_be_committed_in_the_callback(
     connection: Any,
     topic: str,
     group: str,
@@ -149,7 +149,7 @@ def test_slow_listener_keeps_its_partitions(
     assert connection._subscriptions[0]._reader.assigned() == [0, 1, 2, 3]
 
 
-def test_slow_listener_gets_nothing_more_of_partitions_that_went(
+def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
     connection: Any,
     topic: str,
     group: str,
@@ -208,7 +208,7 @@ def test_batch_listener_that_raises_gets_the_next_batch(
     assert "told" in logger.all()
 
 
-def test_errors_that_come_alone_are_no_batch(
+def test_errors_without_messages_are_not_delivered_as_a_batch(
     connection: Any,
     topic: str,
     group: str,
@@ -229,7 +229,7 @@ def test_errors_that_come_alone_are_no_batch(
     assert sizes == [1]
 
 
-def test_errors_that_come_alone_are_paused_after_longer_each_time_until_a_message_comes(
+def test_pause_after_errors_grows_until_a_message_arrives(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
     # A consumer that has nothing but errors, then a message, then errors again.
@@ -333,7 +333,7 @@ def test_commit_and_seek_of_a_subscription(
     connection.seek(topic, "another", 0, 0, listener)
 
 
-def test_listener_that_seeks_gets_no_message_of_before(
+def test_listener_that_seeks_gets_no_message_from_before_the_seek(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
 ) -> None:
     sought: list[int] = []
@@ -351,7 +351,7 @@ def test_listener_that_seeks_gets_no_message_of_before(
     assert listener.values()[:8] == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_batch_listener_hears_of_a_seek_polls_and_the_end(
+def test_batch_listener_is_notified_of_seeks_polls_and_the_end(
     connection: Any,
     topic: str,
     group: str,

@@ -88,13 +88,15 @@ def test_heartbeat_interval_and_readable_partitions_take_the_usual_forms(
 
 
 @pytest.mark.parametrize("level", range(5))
-def test_log_levels_are_librdkafka_s(settings: Callable[..., Settings], level: int) -> None:
+def test_log_levels_map_to_those_of_librdkafka(
+    settings: Callable[..., Settings], level: int
+) -> None:
     properties = settings({"options.log_level": level}).admin(ConfigParams(RESOLVED))
 
     assert properties["log_level"] == {0: 0, 1: 3, 2: 4, 3: 6, 4: 7}[level]
 
 
-def test_defaults_are_the_documents(new_connection: Callable[..., Any]) -> None:
+def test_defaults_match_the_documentation(new_connection: Callable[..., Any]) -> None:
     import socket
 
     connection = new_connection({"client_id": None, "options.write_partition": ""})
@@ -113,7 +115,9 @@ def test_defaults_are_the_documents(new_connection: Callable[..., Any]) -> None:
     assert connection._subscriptions == []
 
 
-def test_wrong_number_is_the_default_with_a_warning(settings: Callable[..., Settings]) -> None:
+def test_invalid_number_logs_a_warning_and_uses_the_default(
+    settings: Callable[..., Settings],
+) -> None:
     made = settings({"options.max_retries": "many", "options.request_timeout": "0"})
 
     assert (made.max_retries, made.request_timeout) == (5, 30000)
@@ -172,13 +176,13 @@ def test_retry_timeout_below_the_first_pause_is_possible(
 # -- librdkafka's own properties
 
 
-def test_any_property_goes_through(make_connection: Callable[..., Any]) -> None:
+def test_every_librdkafka_property_is_passed_on(make_connection: Callable[..., Any]) -> None:
     connection = make_connection({"options.kafka.compression.type": "lz4"})
 
     assert connection.get_producer().configuration()["compression.type"] == "lz4"
 
 
-def test_property_of_producers_alone_is_no_reason_to_warn(
+def test_producer_only_property_logs_no_warning(
     make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str, logger: Any
 ) -> None:
     connection = make_connection(
@@ -196,7 +200,7 @@ def test_property_of_producers_alone_is_no_reason_to_warn(
     assert "will be ignored" not in logger.all()
 
 
-def test_misspelt_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
+def test_misspelled_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection({"options.kafka.compresion.type": "lz4"})
 
@@ -214,7 +218,7 @@ def test_wrong_value_of_a_property_is_an_error_that_names_it(
     assert caught.value.code == "INVALID_PROPERTY"
 
 
-def test_misspelt_property_of_a_subscription_is_an_error_that_names_it(
+def test_misspelled_property_of_a_subscription_is_an_error_that_names_it(
     connection: Any, make_listener: Callable[..., Any], topic: str
 ) -> None:
     with pytest.raises(ConfigException, match=r'did you mean "session\.timeout\.ms"'):
@@ -223,7 +227,7 @@ def test_misspelt_property_of_a_subscription_is_an_error_that_names_it(
     assert connection._subscriptions == []
 
 
-def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
+def test_other_unknown_keys_log_a_warning_with_a_suggestion(
     make_connection: Callable[..., Any], logger: Any
 ) -> None:
     connection = make_connection(
@@ -245,7 +249,7 @@ def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
     assert "4711" not in logger.all()
 
 
-def test_without_loggers_of_pip_services_warnings_go_to_pythons(
+def test_without_pip_services_loggers_warnings_go_to_logging(
     new_connection: Callable[..., Any], cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     from pip_services4_components.refer import References
@@ -305,7 +309,7 @@ def test_files_of_tls_and_a_password() -> None:
     assert "4711" not in repr(found)
 
 
-def test_nobody_is_plaintext_whatever_the_mechanism() -> None:
+def test_without_a_user_the_protocol_is_plaintext_with_any_mechanism() -> None:
     assert security() == {"security.protocol": "PLAINTEXT"}
     assert security(mechanism="plain", username=None, password=None) == security()
 
@@ -338,7 +342,7 @@ def jwt(claims: str) -> str:
     )
 
 
-def test_token_tells_how_long_it_is_valid_and_whose_it_is() -> None:
+def test_token_source_reads_expiry_and_subject_from_the_token() -> None:
     until = int(time.time()) + 300
     token = jwt(f'{{"sub":"alice","exp":{until}}}')
 
@@ -346,7 +350,7 @@ def test_token_tells_how_long_it_is_valid_and_whose_it_is() -> None:
 
 
 @pytest.mark.parametrize("token", ["opaque", "a.b.c", jwt("[1]"), jwt("nonsense"), jwt("{}")])
-def test_token_that_tells_nothing_is_valid_for_a_while(token: str) -> None:
+def test_token_without_claims_gets_a_default_expiry(token: str) -> None:
     given, until, whose = token_source(lambda: token)("")
 
     assert (given, whose) == (token, "")
@@ -392,7 +396,7 @@ def test_secrets_appear_in_no_log_repr_or_exception(
     assert "4711" not in "\n".join(shown)
 
 
-def test_secret_that_a_client_repeats_is_not_repeated(new_connection: Callable[..., Any]) -> None:
+def test_error_of_a_client_does_not_show_secrets(new_connection: Callable[..., Any]) -> None:
     connection = new_connection(
         {
             "connection.host": "one",
@@ -410,7 +414,7 @@ def test_secret_that_a_client_repeats_is_not_repeated(new_connection: Callable[.
     assert "4711" not in f"{exception} {exception.cause!r} {exception.stack_trace}"
 
 
-def test_secret_shows_only_to_who_reads_it(make_connection: Callable[..., Any]) -> None:
+def test_secret_is_hidden_in_repr_and_str(make_connection: Callable[..., Any]) -> None:
     connection = make_connection({"options.kafka.ssl.key.password": "key-4711"})
     secret = connection._client_config["ssl.key.password"]
 
@@ -420,7 +424,7 @@ def test_secret_shows_only_to_who_reads_it(make_connection: Callable[..., Any]) 
     assert "4711" not in repr(Secret("4711"))
 
 
-def test_secrets_are_taken_out_of_others_words() -> None:
+def test_secrets_are_scrubbed_from_foreign_texts() -> None:
     secrets = Secrets()
     secrets.add([None, "", "ab", "4711", "4711-long"])
     secrets.add([Secret("later")])

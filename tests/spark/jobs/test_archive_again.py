@@ -35,7 +35,7 @@ def other(places: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("most", [10, 100])
-def test_a_batch_that_is_done_again_gives_the_same_files(
+def test_repeated_batch_writes_the_same_files(
     bench: Bench, topic: str, places: dict[str, str], most: int
 ) -> None:
     bench.fill(topic, 20, partitions=2)
@@ -51,7 +51,7 @@ def test_a_batch_that_is_done_again_gives_the_same_files(
     assert offsets_by_listing(places["path"]) == once(topic, 20, 2)
 
 
-def test_what_was_compacted_away_after_a_crash_does_not_stop_the_restart(
+def test_restart_works_after_records_were_compacted_away(
     bench: Bench, topic: str, places: dict[str, str], delete_before: Callable[..., None]
 ) -> None:
     keys = {"topics": topic, "source__failOnDataLoss": False, **BY_NAME, **places}
@@ -70,7 +70,7 @@ def test_what_was_compacted_away_after_a_crash_does_not_stop_the_restart(
     )
 
 
-def test_a_topic_that_was_made_anew_replaces_nothing(
+def test_recreated_topic_replaces_no_files(
     bench: Bench,
     topic: str,
     places: dict[str, str],
@@ -137,7 +137,7 @@ def test_an_archive_has_one_checkpoint(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
 
 
-def test_a_new_checkpoint_is_refused_by_sparks_log_without_a_note_too(
+def test_new_checkpoint_is_refused_by_the_log_of_spark_without_a_note(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
     """Spark would take the new query's batches for done, by their numbers, and write nothing."""
@@ -151,7 +151,7 @@ def test_a_new_checkpoint_is_refused_by_sparks_log_without_a_note_too(
 
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_cannot_begin_in_an_archive_that_has_none(
+def test_decode_cannot_start_in_an_archive_without_decoding(
     bench: Bench, topic: str, places: dict[str, str], kind: str, noted: bool
 ) -> None:
     keys = {"topics": topic, "file_names": kind, **places}
@@ -166,7 +166,7 @@ def test_decoding_cannot_begin_in_an_archive_that_has_none(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
 
 
-def test_dates_stay_of_one_time_zone(
+def test_archive_keeps_its_time_zone(
     bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"topics": topic, **BY_NAME, **places}
@@ -183,7 +183,7 @@ def test_dates_stay_of_one_time_zone(
         bench.spark.conf.set(zone, before)
 
 
-def test_a_note_that_is_none_is_told(bench: Bench, topic: str, places: dict[str, str]) -> None:
+def test_invalid_note_is_reported(bench: Bench, topic: str, places: dict[str, str]) -> None:
     Path(places["path"]).mkdir()
     Path(places["path"], "_cykafka.json").write_text("{}")
 
@@ -191,7 +191,7 @@ def test_a_note_that_is_none_is_told(bench: Bench, topic: str, places: dict[str,
         bench.run("archive", topics=topic, **places)
 
 
-def test_a_batch_whose_files_are_not_all_there_is_not_committed(
+def test_batch_with_missing_files_is_not_committed(
     bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if a worker had written to a disk of its own.

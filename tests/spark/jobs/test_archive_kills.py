@@ -138,7 +138,7 @@ def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(START_S + 60 * (KILLS + MORE))
-def test_each_offset_is_archived_once_whatever_is_killed(
+def test_each_offset_is_archived_once_despite_kills(
     bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]
 ) -> None:
     print(f"CYKAFKA_TEST_SEED={SEED}")

@@ -55,7 +55,7 @@ def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path
     assert not Path(path).exists()
 
 
-def test_the_cluster_that_is_sent_to_is_a_part_of_the_target(
+def test_target_of_a_checkpoint_includes_the_cluster(
     bench: Bench, cluster: Any, mirrored: dict[str, Any]
 ) -> None:
     note = Path(mirrored["checkpoint"], NOTE)
@@ -69,7 +69,7 @@ def test_the_cluster_that_is_sent_to_is_a_part_of_the_target(
 
 
 @pytest.mark.parametrize("words", [None, "{", "[]"])
-def test_a_query_whose_note_says_nothing_is_refused(
+def test_checkpoint_with_a_missing_or_empty_note_is_refused(
     bench: Bench, mirrored: dict[str, Any], words: str | None
 ) -> None:
     note = Path(mirrored["checkpoint"], NOTE)
@@ -87,7 +87,7 @@ def test_a_query_whose_note_says_nothing_is_refused(
 
 
 @pytest.mark.parametrize("form", ["spark", "deterministic"])
-def test_an_archive_knows_its_checkpoint_without_the_note(
+def test_archive_recognizes_its_checkpoint_without_the_note(
     bench: Bench, topic: str, places: dict[str, str], form: str
 ) -> None:
     keys = {"topics": topic, "file_names": form, **places}
@@ -101,7 +101,7 @@ def test_an_archive_knows_its_checkpoint_without_the_note(
     assert note.read_text() == own
 
 
-def test_a_dry_run_claims_nothing(
+def test_dry_run_does_not_claim_the_checkpoint(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 2)
@@ -112,7 +112,7 @@ def test_a_dry_run_claims_nothing(
     assert bench.run("mirror", to=other_topic, **keys).records == 8
 
 
-def test_what_has_planned_nothing_leaves_the_checkpoint_to_others(
+def test_query_that_planned_nothing_releases_its_checkpoint(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, unique: Any
 ) -> None:
     bench.fill(topic, 2)
@@ -125,7 +125,7 @@ def test_what_has_planned_nothing_leaves_the_checkpoint_to_others(
 
 
 @pytest.mark.parametrize("form", ["spark", "deterministic"])
-def test_an_archive_may_move_and_another_is_refused(
+def test_archive_may_move_but_another_archive_is_refused(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path, form: str
 ) -> None:
     bench.fill(topic, 2)

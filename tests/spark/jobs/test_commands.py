@@ -147,7 +147,7 @@ def test_a_stream_that_is_stopped_ends_with_its_summary(
     assert "Traceback" not in error
 
 
-def test_a_job_that_fails_says_why(
+def test_failed_job_reports_the_cause(
     bench: Bench, topic: str, tmp_path: Path, run_here: Callable[..., Any]
 ) -> None:
     bench.fill(topic, 1)
@@ -178,7 +178,7 @@ def test_a_job_that_fails_says_why(
     assert summary["outcome"] == "failed"
 
 
-def test_a_spark_that_does_not_start_says_which_java(
+def test_error_of_a_spark_that_does_not_start_names_the_java(
     bench: Bench, topic: str, tmp_path: Path
 ) -> None:
     done, summary = run("profile", bench, tmp_path, "--topics", topic,
@@ -189,7 +189,7 @@ def test_a_spark_that_does_not_start_says_which_java(
 
 
 @pytest.mark.timeout(2 * START_S)
-def test_records_that_are_lost_are_told(
+def test_lost_records_are_reported(
     bench: Bench, topic: str, tmp_path: Path, delete_before: Any
 ) -> None:
     """In a process of its own: the command looks for warnings in what its Spark writes."""
@@ -230,7 +230,7 @@ sys.exit(status)
 
 
 @pytest.mark.timeout(2 * START_S)
-def test_a_job_that_spark_submit_starts_runs_where_that_says(
+def test_job_started_by_spark_submit_uses_its_master(
     bench: Bench, topic: str, tmp_path: Path
 ) -> None:
     import pyspark

@@ -33,7 +33,7 @@ def address(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
         spark.conf.unset(name)
 
 
-def test_the_other_file_system_has_no_class_that_renames_over(spark: Any, address: str) -> None:
+def test_other_file_system_has_no_file_context(spark: Any, address: str) -> None:
     without = address.startswith("other:")
 
     assert (Folder(spark, address)._context() is None) == without
@@ -55,7 +55,7 @@ def test_files_are_written_read_and_listed(spark: Any, address: str, tmp_path: P
     assert not folder.exists("b.txt")
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(
+def test_folder_that_cannot_be_created_is_an_error(
     spark: Any, address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(
         Folder(spark, f"{address}/file/below").make()
 
 
-def test_files_are_taken_over_those_that_are_there(spark: Any, address: str) -> None:
+def test_moved_file_replaces_an_existing_one(spark: Any, address: str) -> None:
     here, there = Folder(spark, f"{address}/here"), Folder(spark, f"{address}/there")
     for folder in (here, there):
         folder.make()
@@ -77,7 +77,7 @@ def test_files_are_taken_over_those_that_are_there(spark: Any, address: str) -> 
     assert not there.exists("new")
 
 
-def test_what_cannot_be_taken_is_an_error(spark: Any, address: str) -> None:
+def test_file_that_cannot_be_moved_is_an_error(spark: Any, address: str) -> None:
     here, there = Folder(spark, f"{address}/here"), Folder(spark, f"{address}/there")
     here.make()
 
@@ -101,7 +101,9 @@ def test_folders_are_copied_and_deleted(spark: Any, address: str) -> None:
     here.delete()
 
 
-def test_an_archive_may_lie_there(bench: Bench, topic: str, address: str, tmp_path: Path) -> None:
+def test_archive_works_in_this_file_system(
+    bench: Bench, topic: str, address: str, tmp_path: Path
+) -> None:
     keys = {"path": f"{address}/archive", "checkpoint": f"{address}/checkpoint"}
     bench.fill(topic, 10)
     bench.run("archive", topics=topic, file_names="deterministic", **keys)

@@ -18,7 +18,7 @@ def headers(message: Any) -> dict[str, bytes | None]:
     return dict(message.headers() or [])
 
 
-def test_records_are_mirrored_with_where_they_came_from(
+def test_mirrored_records_have_their_origin(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 20)
@@ -48,7 +48,7 @@ def test_records_are_mirrored_with_where_they_came_from(
         ]
 
 
-def test_a_transform_makes_records_of_records(
+def test_transform_turns_records_into_records(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 10)
@@ -110,7 +110,7 @@ def test_rows_with_an_error_are_dead_letters(
 
 @pytest.mark.parametrize("transform", [None, "SELECT to_json(json) AS value FROM records "
                                              "WHERE json.id > 1"])  # fmt: skip
-def test_what_does_not_match_the_schema_is_a_dead_letter(
+def test_record_that_does_not_match_the_schema_is_a_dead_letter(
     bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str,
     transform: str | None,
 ) -> None:  # fmt: skip
@@ -129,7 +129,7 @@ def test_what_does_not_match_the_schema_is_a_dead_letter(
     assert summary.counts == {"sent": len(expected)}
 
 
-def test_a_topic_that_is_empty_is_mirrored_when_it_is_filled(
+def test_empty_topic_is_mirrored_once_it_has_records(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
@@ -153,7 +153,7 @@ PER_BATCH = 40
 
 
 @pytest.mark.parametrize("trigger", ["continuous", "available-now"])
-def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
+def test_stop_finishes_the_running_batch_and_starts_no_other(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, trigger: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -201,7 +201,7 @@ def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
     assert len({(each["source_partition"], each["source_offset"]) for each in sent}) == 400
 
 
-def test_a_stop_that_takes_too_long_is_no_clean_end(
+def test_stop_that_takes_too_long_raises_stopped(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.fill(topic, 100)
@@ -272,7 +272,7 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
         ("SELECT DISTINCT value FROM records", "expected the column source, too"),
     ],
 )
-def test_a_transform_that_cannot_be_is_a_mistake(
+def test_invalid_transform_is_a_configuration_error(
     bench: Bench, topic: str, checkpoint: str, transform: str, told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told) as caught:

@@ -14,7 +14,7 @@ import cykafka
 from cykafka.spark.jobs import profile
 
 
-def test_a_profile_tells_what_topics_hold(
+def test_profile_describes_topics(
     bench: Bench, topic: str, other_topic: str, tmp_path: Path
 ) -> None:
     bench.send(
@@ -92,7 +92,7 @@ def test_an_empty_topic_has_a_profile(bench: Bench, topic: str, tmp_path: Path) 
     assert len(summary.details["partitions"]) == 4
 
 
-def test_what_retention_takes_meanwhile_fails_no_profile(
+def test_profile_succeeds_if_retention_deletes_records_meanwhile(
     bench: Bench, topic: str, delete_before: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.fill(topic, 20)
@@ -110,7 +110,7 @@ def test_what_retention_takes_meanwhile_fails_no_profile(
     assert summary.details["topics"][topic]["values"]["sampled"] == 65
 
 
-def test_large_values_are_left_out_of_the_guess(bench: Bench, topic: str) -> None:
+def test_large_values_are_not_sampled(bench: Bench, topic: str) -> None:
     large = json.dumps({"id": 1, "large": "x" * 70_000})
     bench.send(topic, [{"value": value, "partition": 0} for value in
                        (large, '{"id": 2}', '{"id": 3}', None)])  # fmt: skip

@@ -96,7 +96,7 @@ def test_pending_transaction(same: Same, topics: Any, level: str, found: int) ->
     assert len(same(subscribe=topics.pending, kafka__isolation__level=level)) == found
 
 
-def test_partition_that_is_not_there(same: Same, topics: Any) -> None:
+def test_missing_partition(same: Same, topics: Any) -> None:
     rows = same(assign={topics.shrunk: [0, 7]})
 
     assert {row.partition for row in rows} == {0}
@@ -131,7 +131,7 @@ def test_offsets_of_several_topics(same: Same, topics: Any) -> None:
     assert [row.offset for row in rows] == [58, 59, 48]
 
 
-def test_nothing_between_equal_offsets(same: Same, topics: Any) -> None:
+def test_equal_offsets_read_no_records(same: Same, topics: Any) -> None:
     ends = {topics.mixed: each(4, 0)}
 
     assert same(subscribe=topics.mixed, startingOffsets=ends, endingOffsets=ends) == []
@@ -176,7 +176,9 @@ def test_timestamps_of_each_partition(same: Same, topics: Any) -> None:
     assert (offsets(rows), len(offsets(rows, 1))) == ([5, 6], 60)
 
 
-def test_timestamp_goes_before_timestamps_goes_before_offsets(same: Same, topics: Any) -> None:
+def test_timestamp_overrides_timestamps_and_timestamps_override_offsets(
+    same: Same, topics: Any
+) -> None:
     two = same(
         assign={topics.mixed: [0]},
         startingOffsets={topics.mixed: {"0": 50}},
@@ -211,7 +213,9 @@ def test_start_later_than_the_last_record_is_the_end(same: Same, topics: Any) ->
 # -- what is lost
 
 
-def test_start_before_what_is_left_unless_loss_is_a_failure(same: Same, topics: Any) -> None:
+def test_start_before_the_first_offset_is_skipped_unless_fail_on_data_loss(
+    same: Same, topics: Any
+) -> None:
     rows = same(
         subscribe=topics.shrunk,
         startingOffsets={topics.shrunk: {"0": 5}},
@@ -221,7 +225,9 @@ def test_start_before_what_is_left_unless_loss_is_a_failure(same: Same, topics: 
     assert offsets(rows) == list(range(20, 50))
 
 
-def test_end_after_what_is_there_unless_loss_is_a_failure(same: Same, topics: Any) -> None:
+def test_end_after_the_last_offset_is_cut_unless_fail_on_data_loss(
+    same: Same, topics: Any
+) -> None:
     rows = same(
         subscribe=topics.shrunk,
         endingOffsets={topics.shrunk: {"0": 60}},

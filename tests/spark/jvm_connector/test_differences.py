@@ -123,9 +123,7 @@ def write(connector: str, query: str, spark: Any, cluster: Any, **options: str) 
     writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
 
 
-def test_a_column_that_is_nearly_one_of_the_sinks_is_refused(
-    spark: Any, cluster: Any, topic: str
-) -> None:
+def test_misspelled_sink_column_is_refused(spark: Any, cluster: Any, topic: str) -> None:
     """Theirs leaves it out."""
     from pyspark.errors import PySparkException
 
@@ -135,7 +133,7 @@ def test_a_column_that_is_nearly_one_of_the_sinks_is_refused(
         write(OURS, query, spark, cluster, topic=topic)
 
 
-def test_a_mode_has_to_be_named(spark: Any, cluster: Any, topic: str) -> None:
+def test_save_mode_is_required(spark: Any, cluster: Any, topic: str) -> None:
     """Spark refuses its default, "errorifexists", for sources in Python."""
     from pyspark.errors import PySparkException
 

@@ -111,7 +111,7 @@ def test_partition_of_a_key(spark: Any, twins: Make, write: Make, stored: Make) 
     assert {row[0] for row in rows} == set(range(7))
 
 
-def test_partition_of_a_row_goes_before_the_key(
+def test_partition_of_a_row_overrides_the_key(
     spark: Any, twins: Make, write: Make, stored: Make
 ) -> None:
     rows = [(f"{n}", "v", None if n % 3 else n % 4) for n in range(60)]
@@ -137,7 +137,7 @@ def test_value_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None
     assert len(same_records(twins, write, stored, frame, 1)) == 2
 
 
-def test_other_columns_are_left_alone(
+def test_other_columns_are_ignored(
     spark: Any, twins: Make, write: Make, stored: Make, read: Make, topics: Any
 ) -> None:
     frame = read(JVM, subscribe=topics.shrunk).drop("partition").selectExpr("*", "1.5 as amount")
@@ -162,7 +162,7 @@ def test_topic_of_each_row(spark: Any, twins: Make, write: Make, stored: Make) -
         assert len(stored(topics[OURS])) == 25
 
 
-def test_option_topic_goes_before_the_column(
+def test_option_topic_overrides_the_column(
     spark: Any, twins: Make, write: Make, stored: Make
 ) -> None:
     frame = spark.createDataFrame(

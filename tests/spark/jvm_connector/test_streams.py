@@ -121,7 +121,7 @@ def values(rows: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("connectors", [(JVM, OURS, JVM), (OURS, JVM, OURS)], ids="-".join)
-def test_checkpoint_changes_hands_between_micro_batches(
+def test_connectors_continue_from_each_others_checkpoints(
     stream: Make, topic: str, grow: Make, connectors: tuple[str, ...]
 ) -> None:
     moved = stream("moved", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
@@ -134,7 +134,7 @@ def test_checkpoint_changes_hands_between_micro_batches(
 
 
 @pytest.mark.parametrize("connectors", [(JVM, OURS, JVM), (OURS, JVM, OURS)], ids="-".join)
-def test_checkpoint_changes_hands_with_a_micro_batch_half_done(
+def test_connectors_finish_each_others_half_done_micro_batch(
     stream: Make, topic: str, grow: Make, connectors: tuple[str, ...]
 ) -> None:
     moved = stream("moved", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
@@ -147,7 +147,7 @@ def test_checkpoint_changes_hands_with_a_micro_batch_half_done(
             moved.forget_last_commit()
 
 
-def test_first_micro_batch_of_theirs_half_done_is_done_by_ours(
+def test_half_done_first_micro_batch_of_the_jvm_connector_is_finished(
     stream: Make, topic: str, grow: Make
 ) -> None:
     moved = stream("moved", subscribe=topic, startingOffsets="earliest")
@@ -159,7 +159,7 @@ def test_first_micro_batch_of_theirs_half_done_is_done_by_ours(
     assert values(moved.rows()) == list(range(100))
 
 
-def test_first_micro_batch_of_ours_half_done_is_refused_by_theirs(
+def test_half_done_first_micro_batch_is_refused_by_the_jvm_connector(
     stream: Make, topic: str, grow: Make
 ) -> None:
     from pyspark.errors import StreamingQueryException
@@ -176,7 +176,7 @@ def test_first_micro_batch_of_ours_half_done_is_refused_by_theirs(
     assert values(moved.rows()) == list(range(100))
 
 
-def test_offsets_in_the_checkpoint_are_the_others_json(
+def test_offsets_in_the_checkpoint_equal_those_of_the_jvm_connector(
     stream: Make, topic: str, grow: Make
 ) -> None:
     ours = stream("ours", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=60)

@@ -193,7 +193,7 @@ def filled(count: int = 10, max_pending: int = 100, finish: bool = False) -> Buf
     return buffer
 
 
-def test_an_abandoned_message_comes_next_and_alone() -> None:
+def test_abandoned_message_is_delivered_next_and_alone() -> None:
     buffer = filled()
     names = [buffer.take(0).envelope for _ in range(3)]  # type: ignore[union-attr]
     assert buffer.abandon(0, 1, names[1])
@@ -202,7 +202,7 @@ def test_an_abandoned_message_comes_next_and_alone() -> None:
     assert again == ["m1", "m3", "m4"]
 
 
-def test_a_delayed_message_comes_when_its_time_has_come_and_others_before_it() -> None:
+def test_delayed_message_is_delivered_when_due_and_others_before_it() -> None:
     buffer = filled(2)
     lease = buffer.lease(1, NEVER)
     assert lease is not None
@@ -215,7 +215,7 @@ def test_a_delayed_message_comes_when_its_time_has_come_and_others_before_it() -
     assert buffer.take(0) is None
 
 
-def test_what_was_abandoned_twice_comes_once() -> None:
+def test_message_abandoned_twice_is_delivered_once() -> None:
     buffer = filled(1)
     buffer.take(0)
     assert buffer.abandon(0, 0, "m0") == 1
@@ -224,7 +224,7 @@ def test_what_was_abandoned_twice_comes_once() -> None:
     assert buffer.take(0) is None
 
 
-def test_a_full_partition_is_paused_until_half_of_it_has_gone() -> None:
+def test_full_partition_is_paused_until_it_is_half_empty() -> None:
     buffer = filled(10, max_pending=10, finish=True)
     begin = time.monotonic()
     assert [p.number for p in buffer.wait_for_room(0.02)] == [0]
@@ -238,7 +238,7 @@ def test_a_full_partition_is_paused_until_half_of_it_has_gone() -> None:
     assert buffer.with_room() == []
 
 
-def test_messages_that_are_never_finished_pause_their_partition() -> None:
+def test_uncompleted_messages_pause_their_partition() -> None:
     buffer = filled(10, max_pending=10)
     while buffer.take(0) is not None:
         pass
@@ -248,7 +248,7 @@ def test_messages_that_are_never_finished_pause_their_partition() -> None:
     assert [p.number for p in buffer.with_room()] == [0]
 
 
-def test_the_reader_goes_on_as_soon_as_there_is_room() -> None:
+def test_reader_continues_as_soon_as_there_is_room() -> None:
     buffer = filled(10, max_pending=10, finish=True)
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(buffer.wait_for_room(10)))
@@ -266,7 +266,7 @@ def test_partitions_share_the_room() -> None:
     assert [p.number for p in buffer.wait_for_room(0)] == [0]
 
 
-def test_closing_wakes_everybody_who_waits() -> None:
+def test_close_wakes_all_waiting_threads() -> None:
     buffer = Buffer(10, True)
     found: list[object] = []
     threads = [
@@ -281,7 +281,7 @@ def test_closing_wakes_everybody_who_waits() -> None:
     assert found == [None, None]
 
 
-def test_a_revoked_lease_is_told_to_stop_and_what_it_did_counts() -> None:
+def test_revoked_lease_stops_and_its_handled_messages_count() -> None:
     buffer = filled(10, finish=True)
     lease = buffer.lease(10, NEVER)
     assert lease is not None
@@ -294,7 +294,7 @@ def test_a_revoked_lease_is_told_to_stop_and_what_it_did_counts() -> None:
     assert buffer.take(0) is None
 
 
-def test_the_next_offset_to_hand_over_is_told_during_a_lease() -> None:
+def test_next_offsets_are_available_during_a_lease() -> None:
     buffer = filled(10)
     lease = buffer.lease(10, NEVER)
     assert lease is not None
@@ -314,7 +314,7 @@ def test_partitions_take_turns() -> None:
     assert taken == ["0/0"] * 2 + ["1/0"] * 2 + ["0/2"] * 2 + ["1/2"] * 2
 
 
-def test_the_last_attempt_does_not_come_again() -> None:
+def test_last_attempt_is_not_redelivered() -> None:
     buffer = filled(1)
     for attempt in (1, 2):
         assert buffer.take(0) is not None
@@ -323,7 +323,7 @@ def test_the_last_attempt_does_not_come_again() -> None:
     assert buffer.settle(0, 0) is not None
 
 
-def test_a_paused_partition_that_is_read_from_elsewhere_is_resumed() -> None:
+def test_paused_partition_that_was_reset_is_resumed() -> None:
     buffer = filled(10, max_pending=10)
     assert len(buffer.wait_for_room(0)) == 1
     buffer.forget(None, 0)
@@ -331,7 +331,7 @@ def test_a_paused_partition_that_is_read_from_elsewhere_is_resumed() -> None:
     assert [p.number for p in buffer.with_room()] == [0]
 
 
-def test_a_completed_message_is_not_abandoned() -> None:
+def test_completed_message_cannot_be_abandoned() -> None:
     buffer = filled(2)
     assert buffer.take(0) is not None
     assert buffer.settle(0, 0) is not None

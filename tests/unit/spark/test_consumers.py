@@ -57,14 +57,14 @@ def take(name: str) -> None:
         mine.assign([])
 
 
-def test_one_of_each_configuration_stays_open(made: list[MadeUp]) -> None:
+def test_one_consumer_per_configuration_stays_open(made: list[MadeUp]) -> None:
     for name in ("a", "b", "a", "b", "a"):
         take(name)
     assert len(made) == 2
     assert [each.closed for each in made] == [0, 0]
 
 
-def test_the_one_that_was_used_longest_ago_goes(made: list[MadeUp]) -> None:
+def test_least_recently_used_consumer_is_closed(made: list[MadeUp]) -> None:
     assert consumers.KEPT == 2
     for name in ("a", "b", "a", "c"):
         take(name)
@@ -88,13 +88,13 @@ def test_forked_child_leaves_its_parents_consumers_alone(
     assert [each.closed for each in made] == [0, 0, 1, 1, 1]
 
 
-def test_nested_tasks_have_consumers_of_their_own(made: list[MadeUp]) -> None:
+def test_nested_tasks_have_their_own_consumers(made: list[MadeUp]) -> None:
     with borrowed(config("a")) as outer, borrowed(config("a")) as inner:
         assert inner is not outer
     assert sorted(each.closed for each in made) == [0, 1]
 
 
-def test_consumer_of_a_task_that_failed_is_closed(made: list[MadeUp]) -> None:
+def test_consumer_of_a_failed_task_is_closed(made: list[MadeUp]) -> None:
     with pytest.raises(ZeroDivisionError), borrowed(config("a")):
         raise ZeroDivisionError
     assert [each.closed for each in made] == [1]
@@ -107,7 +107,7 @@ def abandoned(name: str) -> Iterator[int]:
         yield 1
 
 
-def test_task_that_is_not_wanted_any_more_leaves_its_consumer(made: list[MadeUp]) -> None:
+def test_cancelled_task_leaves_its_consumer_usable(made: list[MadeUp]) -> None:
     rows = abandoned("a")
     assert next(rows) == 1
     rows.close()  # type: ignore[attr-defined]

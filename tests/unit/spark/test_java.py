@@ -39,7 +39,7 @@ def on_path(machine: Path, home: Path) -> None:
 
 
 @pytest.mark.parametrize("release", [True, False], ids=["told by its file", "told when run"])
-def test_java_home_comes_first(
+def test_java_home_is_checked_first(
     machine: Path, monkeypatch: pytest.MonkeyPatch, release: bool
 ) -> None:
     home = install(machine / "mine", "21.0.2", release=release)
@@ -49,7 +49,7 @@ def test_java_home_comes_first(
     assert find_java() == home
 
 
-def test_the_one_on_the_path_comes_next(machine: Path) -> None:
+def test_java_on_the_path_is_checked_second(machine: Path) -> None:
     home = install(machine / "real" / "jdk", "17")
     on_path(machine, home)
     install(machine / "usual" / "a", "17.0.9")
@@ -57,7 +57,7 @@ def test_the_one_on_the_path_comes_next(machine: Path) -> None:
     assert find_java() == home
 
 
-def test_one_in_the_usual_places_comes_last(machine: Path) -> None:
+def test_java_in_the_usual_places_is_checked_last(machine: Path) -> None:
     install(machine / "usual" / "a", "25")
     home = install(machine / "usual" / "b", "17.0.1")
     install(machine / "usual" / "c", "11.0.1")
@@ -66,7 +66,7 @@ def test_one_in_the_usual_places_comes_last(machine: Path) -> None:
     assert find_java() == home
 
 
-def test_of_several_one_that_spark_is_tried_with_is_taken(machine: Path) -> None:
+def test_java_version_that_spark_is_tested_with_is_preferred(machine: Path) -> None:
     on_path(machine, install(machine / "new", "26"))
     install(machine / "usual" / "a", "18.0.2")
     home = install(machine / "usual" / "b", "21.0.2")
@@ -75,7 +75,7 @@ def test_of_several_one_that_spark_is_tried_with_is_taken(machine: Path) -> None
     assert find_java() == home
 
 
-def test_the_one_on_the_path_may_be_newer_than_what_spark_is_tried_with(machine: Path) -> None:
+def test_java_on_the_path_may_be_newer_than_the_tested_versions(machine: Path) -> None:
     home = install(machine / "new", "26")
     on_path(machine, home)
     install(machine / "usual" / "a", "25")
@@ -83,7 +83,7 @@ def test_the_one_on_the_path_may_be_newer_than_what_spark_is_tried_with(machine:
     assert find_java() == home
 
 
-def test_java_home_may_be_any_that_is_new_enough(
+def test_java_home_may_be_any_recent_version(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = install(machine / "new", "26")
@@ -94,14 +94,12 @@ def test_java_home_may_be_any_that_is_new_enough(
     assert java.java_version(home) == 26
 
 
-def test_a_conda_environment_has_its_own(machine: Path) -> None:
+def test_java_of_a_conda_environment_is_found(machine: Path) -> None:
     home = install(machine / "venv" / "lib" / "jvm", "21.0.1")
     assert find_java() == home
 
 
-def test_one_that_is_too_old_is_passed_over(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_old_java_is_skipped(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(machine / "old", "1.8.0_392", release=False)))
     on_path(machine, install(machine / "path-old", "16.0.2"))
     home = install(machine / "usual" / "good", "17.0.1", release=False)
@@ -109,16 +107,14 @@ def test_one_that_is_too_old_is_passed_over(
     assert find_java() == home
 
 
-def test_a_java_home_without_java_is_passed_over(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_home_without_java_is_skipped(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
     home = install(machine / "usual" / "good", "17.0.1")
 
     assert find_java() == home
 
 
-def test_without_any_it_is_said_how_to_get_one() -> None:
+def test_error_without_java_explains_how_to_install_it() -> None:
     with pytest.raises(JavaError) as info:
         find_java()
 
@@ -128,7 +124,7 @@ def test_without_any_it_is_said_how_to_get_one() -> None:
         assert words in told
 
 
-def test_what_does_not_fit_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsuitable_java_is_reported(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, gone = install(machine / "usual" / "old", "11.0.2"), machine / "gone"
     broken = install(machine / "broken", "17", release=False)
     (broken / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")

@@ -33,7 +33,7 @@ def run(*arguments: str) -> int:
         return int(stop.code or 0)
 
 
-def test_help_tells_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
 
     text = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_help_of_a_job_has_all_keys_and_examples(
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_examples_of_the_help_are_no_mistakes(
+def test_examples_of_the_help_are_valid(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import shlex
@@ -84,7 +84,7 @@ def test_examples_of_the_help_are_no_mistakes(
         assert run(*arguments[3:], "--print-config") == 0, capsys.readouterr().err
 
 
-def test_an_option_that_is_misspelt_is_told_with_the_one_meant(
+def test_misspelled_option_error_suggests_the_right_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("archive", "--chekpoint", "x") == 2
@@ -107,7 +107,7 @@ def test_mistakes_are_listed_and_end_with_2(
     assert error.count("\n  - ") == 3
 
 
-def test_nothing_of_spark_is_loaded_for_a_mistake() -> None:
+def test_configuration_error_loads_no_spark() -> None:
     code = (
         "import sys; from cykafka.spark.jobs.command import main; status = main(sys.argv[1:]);"
         "assert not [name for name in sys.modules if name.startswith('pyspark')];"
@@ -135,7 +135,7 @@ def test_the_configuration_is_printed_without_secrets(
     assert '"sasl.password" = "********"' in text
 
 
-def test_a_pair_that_is_none_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_pair_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*ARCHIVE, "--kafka", "geheim") == 2
 
     assert "expected NAME=VALUE" in capsys.readouterr().err
@@ -192,7 +192,7 @@ def test_a_job_ends_with_its_summary(
     assert json.loads(file.read_text())["records"] == 5
 
 
-def test_a_job_that_fails_tells_why_and_how_far_it_was(
+def test_failed_job_reports_the_cause_and_its_progress(
     job: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(run: Any) -> Any:
@@ -220,7 +220,7 @@ def outcome(file: Path) -> Any:
     return json.loads(file.read_text())["outcome"]
 
 
-def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: Path) -> None:
+def test_summary_of_an_earlier_run_is_removed(job: list[Any], tmp_path: Path) -> None:
     file, seen = tmp_path / "s.json", []
 
     def work(run: Any) -> Any:
@@ -243,7 +243,7 @@ def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: P
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
-def test_a_target_that_is_not_there_is_told_before_spark_starts(
+def test_missing_target_is_reported_before_spark_starts(
     options: tuple[str, ...], job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -262,7 +262,7 @@ def test_a_target_that_is_not_there_is_told_before_spark_starts(
     assert "key \"to\" = 'b': there is no such topic" in capsys.readouterr().err
 
 
-def test_a_spark_that_does_not_start_leaves_a_summary_that_says_so(
+def test_failed_start_of_spark_writes_a_summary(
     job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -283,7 +283,7 @@ def test_a_spark_that_does_not_start_leaves_a_summary_that_says_so(
     assert "No module named 'pyspark': pip install 'cykafka[spark]'" in said.err
 
 
-def test_a_summary_that_cannot_be_written_is_told_once(
+def test_unwritable_summary_is_reported_once(
     job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -304,7 +304,7 @@ def test_a_summary_that_cannot_be_written_is_told_once(
     assert "Traceback" not in said.err
 
 
-def test_a_stream_that_was_cut_short_is_no_success(
+def test_stream_that_was_cut_short_fails(
     job: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(run: Any) -> Any:

@@ -43,7 +43,7 @@ def test_a_job_needs_no_more_than_its_required_keys(job: str) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_everything_that_is_missing_is_told_at_once(job: str) -> None:
+def test_all_missing_keys_are_reported_at_once(job: str) -> None:
     told = "\n".join(problems(job, {}))
 
     required = [key.name for key in JOBS[job].keys if key.required]
@@ -54,7 +54,7 @@ def test_everything_that_is_missing_is_told_at_once(job: str) -> None:
         assert 'key "topics" is missing' in told
 
 
-def test_the_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
+def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         """
@@ -89,7 +89,7 @@ def test_the_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
     assert config.spark_options() == {"spark.executor.memory": "4g"}
 
 
-def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
+def test_sink_may_have_its_own_brokers() -> None:
     config = loaded("mirror", sink__kafka__bootstrap__servers="other:9092", to="a")
 
     assert config.sink_options()["kafka.bootstrap.servers"] == "other:9092"
@@ -133,7 +133,9 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"summary": "/no/such/folder/s.json"}, "there is no folder /no/such/folder"),
     ],
 )
-def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], told: str) -> None:
+def test_configuration_error_names_its_key_and_the_expected_value(
+    given: dict[str, Any], told: str
+) -> None:
     found = problems("archive", {**SERVERS, **ENOUGH["archive"], **given})
 
     assert len(found) == 1, found
@@ -181,7 +183,7 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         ("profile", {"output": "chart.pdf"}, "ends with .svg, .html or .json"),
     ],
 )
-def test_jobs_check_what_their_keys_are_to_one_another(
+def test_jobs_check_contradictions_between_keys(
     job: str, given: dict[str, Any], told: str
 ) -> None:
     found = problems(job, {**SERVERS, **ENOUGH[job], **given})
@@ -195,11 +197,11 @@ def test_jobs_check_what_their_keys_are_to_one_another(
     [("/p-2", "/p"), ("/p/../c", "/p"), ("hdfs://h/p/c", "/p"), ("hdfs://h/p/c", "hdfs://g/p"),
      ("/p", "/p/archive"), ("s3a://p/c", "s3a://q/p")],
 )  # fmt: skip
-def test_folders_beside_one_another_are_fine(checkpoint: str, path: str) -> None:
+def test_sibling_folders_are_allowed(checkpoint: str, path: str) -> None:
     assert loaded("archive", checkpoint=checkpoint, path=path)["path"] == path
 
 
-def test_a_folder_behind_a_link_is_known(tmp_path: Path) -> None:
+def test_folder_behind_a_link_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "p")
     folders = {"path": str(tmp_path / "p"), "checkpoint": str(tmp_path / "link" / "c")}
@@ -209,7 +211,7 @@ def test_a_folder_behind_a_link_is_known(tmp_path: Path) -> None:
     assert 'it must not be inside "path"' in told
 
 
-def test_a_key_that_does_nothing_here_is_warned_of(
+def test_key_without_effect_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same file is for a run that goes on and for one that catches up."""
@@ -225,7 +227,7 @@ def test_a_key_that_does_nothing_here_is_warned_of(
     assert 'key "step" = 5: only with a "checkpoint"' in "\n".join(caplog.messages)
 
 
-def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:
+def test_spark_option_names_may_have_their_prefix(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         '[spark]\nspark.executor.memory = "4g"\n"spark.executor.cores" = 2\ndriver.cores = 1\n'
@@ -240,14 +242,14 @@ def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:
     }
 
 
-def test_mirroring_without_a_target_is_a_mistake() -> None:
+def test_mirror_without_a_target_is_a_configuration_error() -> None:
     told = problems("mirror", {**SERVERS, "topics": "a", "checkpoint": "/c"})
 
     assert len(told) == 1
     assert 'key "to" is missing' in told[0]
 
 
-def test_a_transform_may_give_the_topic() -> None:
+def test_transform_may_set_the_topic() -> None:
     given = {**SERVERS, "topics": "a", "checkpoint": "/c"}
     query = "SELECT value, 'x' AS topic FROM records;\n"
 
@@ -256,7 +258,7 @@ def test_a_transform_may_give_the_topic() -> None:
     assert config["transform"] == "SELECT value, 'x' AS topic FROM records"
 
 
-def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None:
+def test_all_configuration_errors_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         'topics = []\npath = "/p"\nchekpoint = "/c"\n[kafka]\n"sasl.password" = "${NOWHERE}"\n'
@@ -285,14 +287,14 @@ def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None
         (b"kafka = 1", 'key "kafka": is a table'),
     ],
 )
-def test_a_file_that_is_none_is_a_mistake(tmp_path: Path, content: bytes, told: str) -> None:
+def test_invalid_file_is_a_configuration_error(tmp_path: Path, content: bytes, told: str) -> None:
     file = tmp_path / "job.toml"
     file.write_bytes(content)
 
     assert told in problems("archive", {}, file)[0]
 
 
-def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+def test_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
     (told,) = problems("archive", {}, tmp_path / "none.toml")
 
     assert "none.toml cannot be read" in told
@@ -338,7 +340,7 @@ def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None
     assert document["spark"]["hadoop.fs.s3a.secret.key"] == "********"
 
 
-def test_secrets_are_taken_out_of_what_others_say() -> None:
+def test_secrets_are_scrubbed_from_foreign_texts() -> None:
     jaas = ' required username="u" password="geheim1";'
     config = loaded(
         "profile",
@@ -353,7 +355,7 @@ def test_secrets_are_taken_out_of_what_others_say() -> None:
     assert said == "refused ******** and ********, said public"
 
 
-def test_a_secret_that_is_wrong_is_not_told() -> None:
+def test_invalid_secret_is_not_printed() -> None:
     (told,) = problems("profile", {**SERVERS, "topics": "a", "kafka.sasl.password": ["geheim"]})
 
     assert "geheim" not in told
@@ -368,13 +370,13 @@ def test_a_secret_that_is_wrong_is_not_told() -> None:
     [(10, 10.0), ("10", 10.0), ("1.5 s", 1.5), ("200ms", 0.2), ("5 minutes", 300.0), ("2m", 120.0),
      ("1 hour", 3600.0), ("1d", 86400.0), ("30 seconds", 30.0), ("7 sec", 7.0)],
 )  # fmt: skip
-def test_durations_are_told_in_many_ways(value: Any, expected: float) -> None:
+def test_durations_have_several_spellings(value: Any, expected: float) -> None:
     assert seconds(value) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("value", ["", "s", "-1", "1 fortnight", True, None, "1 mo", "5 mi",
                                    "3 hou"])  # fmt: skip
-def test_what_is_no_duration_is_refused(value: Any) -> None:
+def test_invalid_duration_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         seconds(value)
 
@@ -397,6 +399,6 @@ def test_dates_of_toml_are_times(tmp_path: Path) -> None:
     assert (config["from_time"], config["until_time"]) == (86_400_000, 86_401_000)
 
 
-def test_a_micro_batch_is_as_large_as_the_least_that_is_waited_for() -> None:
+def test_micro_batch_is_at_least_min_offsets_per_trigger() -> None:
     assert most_offsets({}) == most_offsets({"minOffsetsPerTrigger": "5"}) == 2_000_000
     assert most_offsets({"minoffsetspertrigger": "3000000"}) == 3_000_000

@@ -48,7 +48,7 @@ class Other(Folder):
 
 
 @pytest.mark.parametrize("there", [{}, {"old": "old"}])
-def test_a_file_is_taken_over_one_that_is_there(there: dict[str, str]) -> None:
+def test_moved_file_replaces_an_existing_one(there: dict[str, str]) -> None:
     files = Prudent(new="new", **there)
     folder = Other(files)
 
@@ -57,7 +57,7 @@ def test_a_file_is_taken_over_one_that_is_there(there: dict[str, str]) -> None:
     assert files.files == {"old": "new"}
 
 
-def test_nothing_is_deleted_for_a_file_that_is_not_there() -> None:
+def test_failed_move_of_a_missing_file_deletes_nothing() -> None:
     files = Prudent(old="old")
     folder = Other(files)
 

@@ -105,7 +105,7 @@ def planned(made_up: MadeUp, mode: Any = "batch", **options: str) -> Planner:
     return planner
 
 
-def test_answers_that_fail_are_asked_for_again(no_sleep: list[float]) -> None:
+def test_failed_metadata_requests_are_retried(no_sleep: list[float]) -> None:
     made_up = MadeUp({"a": 2})
     made_up.troubles = [True, True]
     planner = planned(made_up, fetchOffset_numRetries="2", fetchOffset_retryIntervalMs="30")
@@ -117,7 +117,7 @@ def test_answers_that_fail_are_asked_for_again(no_sleep: list[float]) -> None:
         planner.partitions()
 
 
-def test_ends_that_fail_are_asked_for_again_and_then_named(no_sleep: list[float]) -> None:
+def test_failed_end_offsets_are_retried_and_then_named(no_sleep: list[float]) -> None:
     made_up = MadeUp({"a": 1})
     leaderless = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
     made_up.troubles = [leaderless] * 50
@@ -135,7 +135,7 @@ def test_ends_that_fail_are_asked_for_again_and_then_named(no_sleep: list[float]
         planned(made_up, failOnDataLoss="false").ends([("a", 0)])
 
 
-def test_ends_of_many_partitions_are_asked_for_in_parts() -> None:
+def test_end_offsets_of_many_partitions_are_requested_in_parts() -> None:
     made_up = MadeUp({"a": 1200})
     many = [("a", number) for number in range(1200)]
     assert planned(made_up).ends(many).latest == dict.fromkeys(many, 10)
@@ -151,7 +151,7 @@ def test_partitions_that_vanish_meanwhile_are_a_loss() -> None:
     assert planned(made_up, failOnDataLoss="false").ends([("a", 0)]).latest == {}
 
 
-def test_an_end_before_what_was_there_is_asked_for_again() -> None:
+def test_end_offset_before_a_known_one_is_requested_again() -> None:
     made_up = MadeUp({"a": 1}, high=10)
     made_up.troubles = [7]
     planner = planned(made_up, "stream")
@@ -161,7 +161,7 @@ def test_an_end_before_what_was_there_is_asked_for_again() -> None:
     assert planner.ends([("a", 0)], {("a", 0): 11}).latest == {("a", 0): 10}
 
 
-def test_missing_topic_is_asked_for_again_and_then_named() -> None:
+def test_missing_topic_is_looked_up_again_and_then_named() -> None:
     made_up = MadeUp({"b": 1})
     with pytest.raises(RuntimeError, match="option subscribe: topic a does not exist"):
         planned(made_up).partitions()
@@ -170,7 +170,7 @@ def test_missing_topic_is_asked_for_again_and_then_named() -> None:
     assert planner.partitions() == [("b", 0)]
 
 
-def test_assigned_partitions_that_are_not_there_are_left_out(
+def test_missing_assigned_partitions_are_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     planner = planned(MadeUp({"a": 2}), assign='{"a":[1,5]}')
@@ -187,7 +187,7 @@ READS = {
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
 @pytest.mark.parametrize("options", READS.values(), ids=READS.keys())
-def test_known_topic_that_one_answer_lacks_is_not_gone(
+def test_known_topic_missing_from_one_answer_is_not_a_loss(
     options: dict[str, str], lenient: str, no_sleep: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     made_up = MadeUp({"a": 1, "b": 1})
@@ -200,7 +200,7 @@ def test_known_topic_that_one_answer_lacks_is_not_gone(
 
 
 @pytest.mark.parametrize("options", READS.values(), ids=READS.keys())
-def test_known_topic_that_stays_away_is_gone(options: dict[str, str]) -> None:
+def test_known_topic_that_stays_missing_is_a_loss(options: dict[str, str]) -> None:
     made_up = MadeUp({"a": 1})
     planner = planned(made_up, "stream", failOnDataLoss="false", **options)
 
@@ -212,7 +212,7 @@ def test_known_topic_that_stays_away_is_gone(options: dict[str, str]) -> None:
     assert made_up.asked == (1 if "subscribePattern" in options else 2)
 
 
-def test_known_partition_whose_end_one_answer_lacks_is_not_gone(no_sleep: list[float]) -> None:
+def test_known_partition_missing_from_one_answer_is_not_a_loss(no_sleep: list[float]) -> None:
     made_up = MadeUp({"a": 1})
     made_up.troubles = [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)]
     planner = planned(made_up, "stream", failOnDataLoss="false")
@@ -221,7 +221,7 @@ def test_known_partition_whose_end_one_answer_lacks_is_not_gone(no_sleep: list[f
     assert no_sleep == [0.5]
 
 
-def test_many_topics_are_asked_for_at_once() -> None:
+def test_many_topics_are_looked_up_in_one_request() -> None:
     made_up = MadeUp({f"t{number}": 1 for number in range(20)})
     names = ",".join(made_up.partitions)
     assert len(planned(made_up, subscribe=names).partitions()) == 20
@@ -254,7 +254,7 @@ class Silent(MadeUp):
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
-def test_login_that_fails_is_told_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_login_raises_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = Silent(KafkaError(code, "no such user"), monkeypatch)
     planner = planned(made_up)
     made_up.opened = planner.brokers
@@ -265,7 +265,7 @@ def test_login_that_fails_is_told_at_once(code: int, monkeypatch: pytest.MonkeyP
     assert made_up.now < 5
 
 
-def test_silence_of_brokers_ends_after_a_minute_and_has_its_cause(
+def test_silent_brokers_time_out_after_a_minute_with_the_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made_up = Silent(KafkaError(KafkaError._TRANSPORT, "connection refused"), monkeypatch)
@@ -278,7 +278,7 @@ def test_silence_of_brokers_ends_after_a_minute_and_has_its_cause(
     assert made_up.asked <= 7
 
 
-def test_complaints_count_until_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_errors_count_until_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     planner = planned(MadeUp({"a": 1}))
     planner.brokers._complain(KafkaError(KafkaError._AUTHENTICATION))
     assert planner.brokers.hopeless() is not None
@@ -299,7 +299,7 @@ def test_group_of_the_driver_has_the_prefix() -> None:
         assert all(str(each).startswith(f"{prefix}-") for each in groups)
 
 
-def test_losses_that_no_filter_lets_through_are_none() -> None:
+def test_losses_outside_the_filters_are_ignored() -> None:
     start = '{"a":{"0":0,"1":12}}'
     strict = planned(
         MadeUp({"a": 2}), startingOffsets=start, endingOffsets='{"a":{"0":99,"1":12}}'
@@ -318,12 +318,12 @@ def test_losses_that_no_filter_lets_through_are_none() -> None:
         strict.batch_ranges(lambda whole: [whole] if whole.partition == 1 else [])
 
 
-def test_pattern_passes_over_the_brokers_own_topics() -> None:
+def test_pattern_skips_internal_topics() -> None:
     planner = planned(MadeUp({"a": 1, "ab": 2, "__consumer_offsets": 50}), subscribePattern=".*")
     assert planner.partitions() == [("a", 0), ("ab", 0), ("ab", 1)]
 
 
-def test_known_topic_without_metadata_is_not_gone() -> None:
+def test_known_topic_without_metadata_is_not_a_loss() -> None:
     made_up = MadeUp({"a": 1, "b": 1})
     made_up.errors["b"] = KafkaError.LEADER_NOT_AVAILABLE
     planner = planned(made_up, "stream", subscribePattern=".*")
@@ -332,7 +332,7 @@ def test_known_topic_without_metadata_is_not_gone() -> None:
         planner.partitions([("a", 0), ("b", 0)])
 
 
-def test_times_without_records_begin_at_the_end_or_fail() -> None:
+def test_times_without_records_start_at_the_end_or_fail() -> None:
     made_up = MadeUp({"a": 1})
     with pytest.raises(ValueError, match=r"startingTimestamp: a \[0\] has no record"):
         planned(made_up, startingTimestamp="99").batch_ranges()
@@ -342,7 +342,7 @@ def test_times_without_records_begin_at_the_end_or_fail() -> None:
     assert ended.batch_ranges() == [PartitionRange("a", 0, 3, 10)]
 
 
-def test_start_behind_the_end_of_a_partition_is_a_loss() -> None:
+def test_start_after_the_end_of_a_partition_is_a_loss() -> None:
     start = '{"a":{"0":11}}'
     with pytest.raises(DataLossError, match=r"a \[0\]: the read would begin at 11"):
         planned(MadeUp({"a": 1}), startingOffsets=start).batch_ranges()
@@ -372,7 +372,7 @@ def test_tasks_follow_the_options() -> None:
     assert len(tasks_of(small, capped)) == 4
 
 
-def test_consumers_never_commit_and_keep_to_offsets() -> None:
+def test_consumers_never_commit_and_never_reset_offsets() -> None:
     kafka = planned(MadeUp({})).options.kafka
     made = consumer_config(kafka, "mine")
     assert made["group.id"] == "mine"
@@ -396,7 +396,7 @@ def test_planners_and_mirrors_are_pickled_without_clients() -> None:
     assert again.config["group.id"] == "lag"
 
 
-def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
+def test_mirror_commits_new_offsets_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
     commits: list[list[tuple[str, int, int]]] = []
 
     class Committing(MadeUp):
@@ -422,7 +422,7 @@ def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFi
     assert commits[-1] == [("a", 0, 5), ("a", 1, 2)]
 
 
-def test_mirror_that_failed_is_repeated_by_the_next_commit() -> None:
+def test_next_commit_repeats_a_failed_mirror() -> None:
     commits: list[int] = []
 
     class Failing(MadeUp):
@@ -446,7 +446,7 @@ def test_mirror_that_failed_is_repeated_by_the_next_commit() -> None:
     assert commits == [2, 2]
 
 
-def test_records_that_came_since_the_ends_were_asked_for_are_behind_them() -> None:
+def test_records_produced_after_the_end_request_are_after_the_ends() -> None:
     made_up = MadeUp({"a": 1}, high=20)
     made_up.troubles = [None, 10]  # topics; then the ends, as they were a moment before
     planner = planned(made_up, endingTimestamp="15", startingTimestamp="5")

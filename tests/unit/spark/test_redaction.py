@@ -61,18 +61,18 @@ def test_secrets_are_known_by_their_names(name: str) -> None:
         "path",
     ],
 )
-def test_others_are_shown(name: str) -> None:
+def test_other_options_are_shown(name: str) -> None:
     assert not is_secret(name)
 
 
-def test_every_property_of_librdkafka_with_a_password_is_one() -> None:
+def test_every_librdkafka_property_with_a_password_is_a_secret() -> None:
     # Whoever adds a property with a secret in it finds it hidden.
     words = re.compile(r"password|secret|passphrase|\bpem$")
     shown = {name for name in known_properties() if words.search(name) and not is_secret(name)}
     assert shown == {"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem"}
 
 
-def test_java_reads_the_expression_as_python_does() -> None:
+def test_java_and_python_match_the_expression_alike() -> None:
     # Nothing of what only one of the two knows; a flag stands at its beginning.
     assert REDACTED.startswith("(?i)")
     assert not re.search(r"\(\?(?!i\)$)", REDACTED[4:])
@@ -105,7 +105,7 @@ def test_a_configuration_does_not_print_its_secrets() -> None:
     assert "hush" not in repr(again)
 
 
-def test_copies_of_a_configuration_do_not_print_its_secrets_either() -> None:
+def test_copies_of_a_configuration_do_not_print_its_secrets() -> None:
     found = config({"kafka.sasl.password": "hush", "kafka.sasl.username": "who"})
     changed = found.copy()
     changed |= {"client.id": "me"}

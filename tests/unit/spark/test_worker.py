@@ -137,7 +137,7 @@ def run(made: worker._Task) -> None:
 
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
-def test_what_is_before_the_end_is_waited_for(
+def test_task_waits_for_records_before_the_end(
     lenient: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of 20 offsets 10 are left, and they are late."""
@@ -154,7 +154,7 @@ def test_what_is_before_the_end_is_waited_for(
     assert made_up.now > 20
 
 
-def test_what_is_before_the_end_and_never_comes_is_a_timeout(
+def test_records_that_never_arrive_before_the_end_are_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = task(MadeUp(), monkeypatch, failOnDataLoss="false")
@@ -163,7 +163,7 @@ def test_what_is_before_the_end_and_never_comes_is_a_timeout(
 
 
 @pytest.mark.parametrize(("high", "lost"), [(18, False), (14, True)])
-def test_position_that_was_out_of_range_is_read_if_it_is_there_by_now(
+def test_position_out_of_range_is_read_if_it_exists_by_now(
     high: int, lost: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -176,7 +176,7 @@ def test_position_that_was_out_of_range_is_read_if_it_is_there_by_now(
     assert made_up.assignments == (1 if lost else 2)
 
 
-def test_partition_that_errs_on_and_on_lets_the_others_read(
+def test_partition_with_lasting_errors_lets_the_others_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     acts: list[Act] = []
@@ -207,14 +207,14 @@ def test_errors_that_last_end_the_task(code: int, monkeypatch: pytest.MonkeyPatc
     assert made_up.now < 1
 
 
-def test_other_errors_are_told_if_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_error_has_the_last_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = MadeUp(error(KafkaError._TRANSPORT))
     made_up.ends = Watermarks(0, 20)
     with pytest.raises(TimeoutError, match=r"the last error was: .*made up"):
         run(task(made_up, monkeypatch))
 
 
-def test_login_that_fails_in_a_worker_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_login_in_a_worker_raises_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     def complain(made_up: MadeUp, given: Any) -> None:
         assert made_up.opened is not None
         made_up.opened._complain(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
@@ -230,13 +230,15 @@ def test_login_that_fails_in_a_worker_is_told_soon(monkeypatch: pytest.MonkeyPat
     assert made_up.now < 5
 
 
-def test_ends_of_many_partitions_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_offsets_of_many_partitions_are_requested_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made_up = MadeUp()  # it sees to the parts' size
     made = task(made_up, monkeypatch, *((number, 0, 20) for number in range(1200)))
     assert len(made._ends(made.wanted.left())) == 1200
 
 
-def test_metadata_of_many_topics_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_of_many_topics_is_requested_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = MadeUp()
     made = task(made_up, monkeypatch)
     assert made_up.asked == ["a"]
@@ -247,7 +249,7 @@ def test_metadata_of_many_topics_is_asked_for_at_once(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
-def test_topic_that_may_not_be_read_is_not_gone(
+def test_topic_without_read_permission_is_not_a_loss(
     lenient: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -264,14 +266,14 @@ def test_topic_that_may_not_be_read_is_not_gone(
         run(task(made_up, monkeypatch, failOnDataLoss=lenient))
 
 
-def test_topic_without_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_waits_for_a_topic_without_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = MadeUp(*[nothing] * 40, read_to(20))
     made_up.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 99
     made_up.ends = None
     run(task(made_up, monkeypatch))  # and fails with the first loss
 
 
-def test_topic_that_is_gone_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_topic_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = MadeUp()
     made_up.errors = [KafkaError.UNKNOWN_TOPIC_OR_PART] * 99
     made_up.ends = None

@@ -240,7 +240,7 @@ def start_app(
     [(signal.SIGTERM, True), (signal.SIGTERM, False), (signal.SIGINT, True)],
     ids=["SIGTERM-autocommit", "SIGTERM", "SIGINT"],
 )
-def test_container_starts_works_and_stops_with_nothing_lost(
+def test_container_starts_works_and_stops_without_loss(
     start_app: Callable[..., Any],
     make_queue: Callable[..., Any],
     envelope: Callable[..., Any],
@@ -294,7 +294,7 @@ def test_container_starts_works_and_stops_with_nothing_lost(
     assert answers == total
 
 
-def test_container_that_finds_no_broker_says_so_and_ends(start_app: Callable[..., Any]) -> None:
+def test_container_without_a_broker_reports_it_and_exits(start_app: Callable[..., Any]) -> None:
     begun = time.monotonic()
     app = start_app(True, SERVERS="127.0.0.1:1", PORT="1", CONNECT_TIMEOUT="500")
 

@@ -74,7 +74,7 @@ class Sender(threading.Thread):
         pytest.param("receive", ["a"], kills(4, 16), id="receiving-without-autocommit"),
     ],
 )
-def test_killed_processes_skip_nothing(
+def test_killed_processes_skip_no_message(
     nursery: Nursery,
     cluster: Any,
     topic: str,

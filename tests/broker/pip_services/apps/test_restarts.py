@@ -79,7 +79,7 @@ class Sender(threading.Thread):
 
 
 @pytest.mark.parametrize("happens", [restart_one_by_one, kill_all, pause_one_by_one])
-def test_queues_recover_by_themselves_and_lose_nothing(
+def test_queues_recover_without_losing_messages(
     happens: Callable[[list[Any]], None],
     cluster: Any,
     make_queue: Callable[..., Any],
@@ -176,7 +176,7 @@ def test_queues_recover_by_themselves_and_lose_nothing(
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_closing_a_queue_whose_brokers_are_dead_ends_in_time_and_loses_nothing(
+def test_close_with_dead_brokers_ends_in_time_without_loss(
     cluster: Any,
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],

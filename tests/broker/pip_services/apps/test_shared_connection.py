@@ -16,7 +16,7 @@ from pip_services_workers import new_seed
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
 
 
-def test_queues_on_one_connection_get_their_own_messages_alone(
+def test_queues_on_one_connection_get_only_their_own_messages(
     cluster: Any,
     config: Callable[..., Any],
     make_connection: Callable[..., Any],
@@ -111,7 +111,7 @@ def test_queues_on_one_connection_get_their_own_messages_alone(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
+def test_full_queue_resumes_partitions_that_it_lost_and_regained(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     eventually: Callable[..., None],
@@ -150,7 +150,7 @@ def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_whose_members_come_and_go_leave_nothing_to_nobody(
+def test_groups_with_changing_members_leave_no_message_unread(
     cluster: Any,
     config: Callable[..., Any],
     make_connection: Callable[..., Any],

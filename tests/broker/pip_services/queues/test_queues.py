@@ -54,7 +54,7 @@ def test_receive_gets_a_message_soon_after_it_was_sent(
     assert statistics.quantiles(waits)[0] < 0.02 + 4 * wake_up_s()
 
 
-def test_a_group_without_offsets_begins_at_the_end_and_loses_nothing_sent_since(
+def test_group_without_offsets_starts_at_the_end_and_misses_no_later_message(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -77,7 +77,7 @@ def test_a_group_without_offsets_begins_at_the_end_and_loses_nothing_sent_since(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_every_message_is_handled_while_members_come_and_go(
+def test_every_message_is_handled_while_members_join_and_leave(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     make_producer: Callable[..., Any],
@@ -176,7 +176,7 @@ def test_a_dead_letter_whose_offset_cannot_be_committed_is_not_sent(
     assert queue.receive(None, 200) is None
 
 
-def test_what_a_killed_process_had_in_a_transaction_comes_again_once_brokers_have_ended_it(
+def test_messages_in_a_killed_process_transaction_are_redelivered(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -207,7 +207,7 @@ def test_what_a_killed_process_had_in_a_transaction_comes_again_once_brokers_hav
         producer.close()
 
 
-def test_poison_is_moved_in_a_transaction_while_listening(
+def test_listener_moves_poison_messages_in_a_transaction(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -234,7 +234,7 @@ def test_poison_is_moved_in_a_transaction_while_listening(
     assert Counter(receiver.bodies()) == {**dict.fromkeys("01245689", 1), "3": 2, "7": 2}
 
 
-def test_transactions_of_others_leave_gaps_that_nothing_stumbles_over(
+def test_queue_skips_the_offset_gaps_of_other_transactions(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     received: Callable[..., Any],
@@ -281,7 +281,7 @@ def test_partitions_added_later_are_read_from_their_beginning(
     assert received(queue, 2, WAIT_S) == ["1", "2"]
 
 
-def test_open_creates_the_topic_also_when_two_do_so_at_once(
+def test_two_concurrent_opens_create_the_topic(
     make_queue: Callable[..., Any],
     unique: Callable[[str], str],
     committed: Callable[..., Any],

@@ -34,7 +34,7 @@ def send_in_order(queue: Any, envelopes: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
+def test_topic_recreated_under_a_listener_is_read_from_its_beginning(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     made_anew: Callable[..., None],
@@ -61,7 +61,7 @@ def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("from_beginning", [False, True])
-def test_a_topic_made_anew_between_two_openings_is_read_from_its_beginning(
+def test_topic_recreated_between_two_opens_is_read_from_its_beginning(
     make_queue: Callable[..., Any],
     made_anew: Callable[..., None],
     received: Callable[..., Any],

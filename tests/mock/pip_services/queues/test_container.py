@@ -102,7 +102,7 @@ CONFIG = """
 """
 
 
-def test_a_container_stops_on_sigterm_with_nothing_lost(
+def test_container_stops_on_sigterm_without_loss(
     cluster: Any,
     topic: str,
     group: str,
