@@ -1,4 +1,4 @@
-"""Access rules, administered: made, listed and deleted."""
+"""AdminClient and ACLs: create, list and delete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def lists(admin: Any, wait_until: Any) -> Any:
-    """Wait until the broker asked has heard of the rules that match a filter."""
+    """Wait until the queried broker lists exactly these ACLs for a filter."""
 
     def wait(acl_filter: Any, *expected: Any) -> None:
         def listed() -> set[Any]:
@@ -24,7 +24,7 @@ def lists(admin: Any, wait_until: Any) -> Any:
 
 @pytest.fixture
 def rule(api: ModuleType) -> Any:
-    """Make a rule on a topic."""
+    """Make an ACL of a topic."""
 
     def make(topic: str, principal: str = "User:alice", operation: str = "READ") -> Any:
         return api.AclBinding("topic", topic, "literal", principal, "*", operation, "allow")
@@ -34,7 +34,7 @@ def rule(api: ModuleType) -> Any:
 
 @pytest.fixture
 def on(api: ModuleType) -> Any:
-    """Make a filter for all rules on a topic."""
+    """Make a filter for all ACLs of a topic."""
 
     def make(topic: str | None, operation: str = "ANY", pattern: str = "ANY") -> Any:
         return api.AclBindingFilter("topic", topic, pattern, None, None, operation, "any")
@@ -51,7 +51,7 @@ def test_acls_are_created_and_listed(
 
     assert list(futures) == rules
     assert [future.result(WAIT_S) for future in futures.values()] == [None, None]
-    # Made already: no error.
+    # It exists already: no error.
     assert admin.create_acls(rules[:1])[rules[0]].result(WAIT_S) is None
     lists(on(topic), *rules)
     listed = admin.describe_acls(on(topic), request_timeout=WAIT_S).result(WAIT_S)
@@ -98,7 +98,7 @@ def test_acls_fail_one_by_one(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, rule: Any, code_of: Any
 ) -> None:
     good = rule(topic)
-    # The broker wants principals to have a type.
+    # The broker requires a type in the principal.
     bad = api.AclBinding("topic", topic, "literal", "nobody", "*", "read", "allow")
 
     futures = admin.create_acls([good, bad])

@@ -1,4 +1,4 @@
-"""The cluster and its users, administered; and what is synchronous."""
+"""AdminClient: the cluster, its users, and synchronous calls."""
 
 from __future__ import annotations
 

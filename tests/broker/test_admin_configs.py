@@ -1,4 +1,4 @@
-"""Configurations, administered: described, replaced, and changed property by property."""
+"""AdminClient and configurations: describe, replace, and change single properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def config_of(api: ModuleType, admin: Any) -> Callable[[str], dict[str, str]]:
-    """What was set for a topic itself."""
+    """Return the properties that were set for the topic itself."""
 
     def config(topic: str) -> dict[str, str]:
         resource = api.ConfigResource("topic", topic)
@@ -25,7 +25,7 @@ def config_of(api: ModuleType, admin: Any) -> Callable[[str], dict[str, str]]:
 
 @pytest.fixture
 def settles(config_of: Any, wait_until: Any) -> Callable[[str, dict[str, str]], None]:
-    """Wait until the broker asked has heard of a topic's configuration."""
+    """Wait until the queried broker has a topic's new configuration."""
 
     def wait(topic: str, expected: dict[str, str]) -> None:
         wait_until(lambda: config_of(topic) == expected, lambda: None)

@@ -1,4 +1,4 @@
-"""Groups, administered: listed, described and deleted, and their offsets read and written."""
+"""AdminClient and groups: list, describe and delete; read and write their offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture(params=["classic", "consumer"])
 def protocol(request: pytest.FixtureRequest) -> str:
-    """The older protocol of groups, and KIP-848's."""
+    """The classic group protocol, and that of KIP-848."""
     return str(request.param)
 
 
@@ -51,7 +51,7 @@ def committed(
 
 @pytest.fixture
 def with_offsets(kafka: ModuleType, admin: Any, topic: str, group: str) -> str:
-    """The group, without members, and with the offsets 7 and 8 for partitions 0 and 1."""
+    """The group without members, with the offsets 7 and 8 for partitions 0 and 1."""
     offsets = [kafka.TopicPartition(topic, 0, 7), kafka.TopicPartition(topic, 1, 8)]
     request = kafka.ConsumerGroupTopicPartitions(group, offsets)
     admin.alter_consumer_group_offsets([request])[group].result(WAIT_S)
@@ -150,7 +150,7 @@ def test_groups_are_deleted_one_by_one(
     altered = admin.alter_consumer_group_offsets(
         [kafka.ConsumerGroupTopicPartitions(empty, offsets)]
     )
-    # The topic is not there, but the group is made.
+    # The topic does not exist, but the group is created.
     (partition,) = altered[empty].result(WAIT_S).topic_partitions
     assert partition.error == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
 

@@ -1,4 +1,4 @@
-"""The life of AdminClient and its futures: every future gets one outcome, whatever happens."""
+"""The life of AdminClient and its futures: every future gets exactly one outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of something that accepts connections and never answers."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -110,7 +110,7 @@ def test_dropped_client_lives_until_its_requests_are_answered(
             if thread.name == "AdminClient results":
                 thread.join(WAIT_S)
 
-    # The last reference is the thread's that serves the client: there it is freed.
+    # The thread that serves the client has the last reference, so the client is freed there.
     with pytest.warns(ResourceWarning, match="never closed"):
         end_of_the_client()
     assert future.result(WAIT_S).nodes
@@ -155,7 +155,7 @@ def test_new_controller_is_found_after_a_request_that_timed_out(
         known = client.list_topics(timeout=WAIT_S).controller_id
         node = next(node for node in three.nodes if node.id == known)
         node.kill()
-        # The others may first name it still, while its session with the controllers lasts.
+        # The other brokers may still name the dead node until its controller session ends.
         timed_out = any(ask() is not None for _ in range(3))
         failure = ask() if timed_out else None
 
@@ -171,7 +171,7 @@ def test_callback_of_a_closed_client_s_future_closes_again(
     future.add_done_callback(lambda _: closed.append(client.close()))
 
     assert client.close() is False
-    assert closed == [False]  # the same result
+    assert closed == [False]  # the result of the outer close()
     assert code(kafka, future) == kafka.KafkaError._DESTROY
 
 
@@ -183,7 +183,7 @@ def test_client_is_closed_when_its_futures_fail(waiting: Any) -> None:
     seen: list[Any] = []
 
     def look(_: Any) -> None:
-        # A callback may wait for a thread that closes, too.
+        # A callback may also wait for a thread that closes.
         thread = threading.Thread(target=lambda: seen.append(client.close(0)))
         thread.start()
         thread.join(WAIT_S)
@@ -434,7 +434,7 @@ PRELUDE = """
             future = client.describe_cluster()
             client.describe_cluster(request_timeout=0.1).add_done_callback(fork)
             forked.wait()
-            print("child", os.waitpid(child, 0)[1])  # has nothing to do, and says nothing
+            print("child", os.waitpid(child, 0)[1])  # the child does nothing and prints nothing
             client.close()
             print(future.exception().args[0].name())
             """,
@@ -471,7 +471,7 @@ PRELUDE = """
             print(future.exception().args[0].name())
             """,
             "refused\n_DESTROY",
-            id="no thread to be had",
+            id="no thread can start",
         ),
     ],
 )
@@ -489,7 +489,7 @@ def test_process_exits_cleanly_with_requests_in_flight(
 
 
 def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[str, Any]:
-    """A request of each kind, and what is not worth an error."""
+    """The arguments of one request of each kind. Some of the requests fail."""
     partition = kafka.TopicPartition(topic, 0)
     offsets = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(topic, 0, 1)])
     change = api.ConfigEntry("retention.ms", "1", incremental_operation=api.AlterConfigOpType.SET)
@@ -544,7 +544,7 @@ def test_requests_do_not_grow_the_process(
 
     def in_memory() -> int:
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what is free may be anywhere in the heap
+        ctypes.CDLL(None).malloc_trim(0)  # free memory may be anywhere in the heap
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * resource.getpagesize()
 
@@ -555,8 +555,8 @@ def test_requests_do_not_grow_the_process(
 
     ask(100)
     handles, objects = live_handles(), len(gc.get_objects())
-    # 4400 requests: a leak of 500 bytes each would be 2.2 MB, each time. The process may grow by
-    # as much once, for a test before this one.
+    # A leak of 500 bytes in each of 4400 requests would be 2.2 MB every time. The process may
+    # grow by as much once, because of an earlier test.
     assert any(growth() < 2_000_000 for _ in range(3))
 
     assert live_handles() == handles

@@ -1,4 +1,4 @@
-"""Topics, administered: created, extended, described and deleted."""
+"""AdminClient and topics: create, extend, describe and delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Unique = Callable[[str], str]
 
 @pytest.fixture
 def described(kafka: ModuleType, admin: Any, wait_until: Callable[..., None]) -> Any:
-    """Describe a topic, once the broker asked has heard of as many partitions."""
+    """Describe a topic once the queried broker knows of as many partitions."""
 
     def describe(name: str, partitions: int) -> Any:
         found: list[Any] = []

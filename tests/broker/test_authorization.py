@@ -1,4 +1,4 @@
-"""What a client without permission is told, call by call (ACLs, KIP-11)."""
+"""The error that each call returns without permission (ACLs, KIP-11)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ours
 
 
 def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
-    """Make rules, and wait until the broker goes by them."""
+    """Create ACLs, and wait until the broker applies them."""
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         for future in admin.create_acls(rules).values():
             future.result(WAIT_S)
@@ -36,12 +36,12 @@ def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
                 rule.operation, rule.permission_type,
             )  # fmt: skip
             while not admin.describe_acls(wanted).result(WAIT_S):
-                assert time.monotonic() < deadline, f"{rule} is not there"
+                assert time.monotonic() < deadline, f"{rule} was not created"
 
 
 @pytest.fixture
 def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
-    """The name of a topic, a group and a transactional id, all of them alice's."""
+    """A name that only alice may use, as a topic, a group and a transactional id."""
     name = unique("own")
     secured.create_topic(name, 1)
     rules = [
@@ -64,7 +64,7 @@ def config_of(secured: KafkaCluster) -> Callable[[str], dict[str, Any]]:
 
 
 def write(producer: Any, topic: str) -> Any:
-    """The error of a record's report, or None."""
+    """Write a record, and return the error of its report, or None."""
     outcomes: list[Any] = []
     producer.produce(topic, b"x", on_delivery=lambda error, message: outcomes.append(error))
     assert producer.flush(WAIT_S) == 0

@@ -1,4 +1,4 @@
-"""Batches of every form and size come back identical and in order, by real Kafka."""
+"""Batches of every form and size round-trip identical and in order through real Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from round_trips import FORMS, Wire
 
 @pytest.fixture(scope="module")
 def wire(kafka_cluster: Any) -> Iterator[Wire]:
-    # Records of long ago are to stay.
+    # Records with old timestamps must stay.
     kafka_cluster.create_topic("round-trips", partitions=1, config={"retention.ms": -1})
     wire = Wire(kafka_cluster, "round-trips")
     yield wire

@@ -1,4 +1,4 @@
-"""What clients say of the cluster and of themselves: metadata, cluster id, statistics."""
+"""What clients report about the cluster and themselves: metadata, cluster id, statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from machine import WAIT_S
 
 
 class Statistics(list[dict[str, Any]]):
-    """A statistics callback that keeps what it was told."""
+    """A statistics callback that keeps the statistics it got."""
 
     def __call__(self, text: str) -> None:
         self.append(json.loads(text))
@@ -54,7 +54,7 @@ def test_list_topics_of_a_missing_topic_names_the_error(
 ) -> None:
     name = unique("missing")
 
-    for _ in range(2):  # asking creates nothing
+    for _ in range(2):  # the request creates no topic
         described = consumer.list_topics(name, WAIT_S).topics[name]
         assert described.error == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
         assert described.partitions == {}

@@ -1,4 +1,4 @@
-"""Watermarks and lag where records are deleted, compacted and in transactions."""
+"""Watermarks and lag with deleted, compacted and transactional records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reading starts when the group's offset is missing, or the log no longer has it."""
+"""The start of reading if the group has no offset, or the log no longer has that offset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at_offset(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., An
 def cut(
     kafka: Any, topic: str, fill: Callable[..., None], delete_records: Callable[..., None]
 ) -> Any:
-    """A partition of the offsets 0 to 9 of which the first six were deleted."""
+    """A partition with the offsets 0 to 9, the first six of which are deleted."""
     fill(topic, 10)
     partition = kafka.TopicPartition(topic, 0)
     delete_records(partition, 6)

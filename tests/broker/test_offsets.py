@@ -1,4 +1,4 @@
-"""Offsets on a real broker: watermarks, look-up by time, positions, commits."""
+"""Offsets on a real broker: watermarks, lookup by time, positions, commits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_watermarks_of_a_missing_topic_are_an_error(
 
 @pytest.fixture
 def timed(kafka: Any, cluster: Any, unique: Callable[[str], str], producer: Any) -> str:
-    """A topic whose partition 0 holds messages of the times 1000, 2000 and 3000 ms."""
+    """A topic whose partition 0 has messages with the timestamps 1000, 2000 and 3000 ms."""
     name = unique("timed")
     cluster.create_topic(name, 2, config={"retention.ms": "-1"})
     for when in (1000, 2000, 3000):
@@ -134,7 +134,7 @@ def test_offset_for_a_time_uses_log_append_time_if_the_topic_does(
             name, timestamp=1000, on_delivery=lambda _, m: appended.append(m.timestamp()[1])
         )
         producer.flush(WAIT_S)
-        while time.time() * 1000 <= appended[-1] + 1:  # the next one gets a time of its own
+        while time.time() * 1000 <= appended[-1] + 1:  # so the next one gets another time
             producer.poll(0.002)
 
     def offset(when: int) -> int:

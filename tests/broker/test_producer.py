@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 class Reports(list[tuple[Any, Any]]):
-    """A delivery callback that keeps what it was called with."""
+    """A delivery callback that keeps its arguments."""
 
     def __call__(self, error: Any, message: Any) -> None:
         self.append((error, message))
@@ -32,7 +32,7 @@ class Reports(list[tuple[Any, Any]]):
 
 
 def cut_connections(cluster: Any) -> int:
-    """Shut this process's connections to the cluster; answers on their way are lost."""
+    """Shut this process's connections to the cluster; answers in flight are lost."""
     ports = {int(port) for port in re.findall(r":(\d+)", cluster.bootstrap_servers)}
     cut = 0
     for name in os.listdir("/proc/self/fd"):
@@ -65,7 +65,7 @@ def test_acks_of_each_kind_deliver(
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     assert [m.value() for m in read(consumer, 10)] == [str(n).encode() for n in range(10)]
     assert reports.errors == [None] * 10
-    # Who asks for no acknowledgement is not told where its messages went.
+    # Without acknowledgement the broker does not report the offset.
     told = [None] * 10 if acks == 0 else list(range(10))
     assert [message.offset() for message in reports.messages] == told
 
@@ -78,7 +78,7 @@ def produce_through_cuts(producer: Any, cluster: Any, topic: str, count: int) ->
         producer.produce(topic, str(number), partition=0, on_delivery=reports)
         if number % 100 == 99:
             before = len(reports)
-            while len(reports) == before:  # some progress, with more on its way
+            while len(reports) == before:  # some progress, while more records are in flight
                 producer.poll(0.05)
             cut += cut_connections(cluster)
     assert producer.flush(30) == 0
@@ -140,7 +140,7 @@ def test_one_request_in_flight_keeps_order_over_lost_connections(
 
     produce_through_cuts(producer, cluster, topic, 1000)
 
-    # A batch whose answer was lost is there twice, but nothing else moved.
+    # A batch whose answer was lost is stored twice, but the order is unchanged.
     stored = read_to_the_end(consumer, kafka, topic, read)
     assert list(dict.fromkeys(stored)) == list(range(1000))
 
@@ -223,7 +223,7 @@ def test_missing_partition_fails_the_message(producer: Any, kafka: Any, topic: s
     reports = Reports()
     producer.list_topics(topic, WAIT_S)
 
-    with contextlib.suppress(kafka.KafkaException):  # at once, if the topic is known already
+    with contextlib.suppress(kafka.KafkaException):  # raised at once if the topic is already known
         producer.produce(topic, b"x", partition=99, on_delivery=reports)
         assert producer.flush(WAIT_S) == 0
         assert reports.errors == [kafka.KafkaError._UNKNOWN_PARTITION]

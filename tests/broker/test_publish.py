@@ -1,4 +1,4 @@
-"""Batches on real Kafka: large ones, in transactions, fenced, refused by the broker."""
+"""Batches on real Kafka: large, transactional, fenced, and refused by the broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_large_batch_arrives_in_order(
         assert message.key() == str(number % 100).encode()
         assert message.headers() == [("same", b"1"), ("own", values[number].encode())]
         assert message.timestamp()[1] == number + 1
-    # The records of a key went to one partition, in their order.
+    # The records of a key went to one partition, in order.
     last: dict[bytes, tuple[int, int]] = {}
     for message in messages:
         partition, stamp = last.get(message.key(), (message.partition(), 0))

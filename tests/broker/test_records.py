@@ -1,4 +1,4 @@
-"""What a record carries comes back as it was: key, value, headers, timestamps, epoch."""
+"""The parts of a record round-trip: key, value, headers, timestamps, epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def topic(cluster: Any, unique: Callable[[str], str]) -> str:
-    """A topic of four partitions that keeps what is older than any retention."""
+    """A topic of four partitions that keeps records of any age."""
     name = unique("topic")
     cluster.create_topic(name, 4, config={"retention.ms": "-1"})
     return name
@@ -26,12 +26,12 @@ def round_trip(
     topic: str,
     read: Callable[..., list[Any]],
 ) -> Callable[..., Any]:
-    """Produce one record and return the message it is read as."""
+    """Produce one record and return it as a consumed message."""
 
     def round_trip(**record: Any) -> Any:
         producer.produce(topic, partition=0, **record)
         assert producer.flush(WAIT_S) == 0
-        # A consumer that is connected already looks for an unknown topic once a second only.
+        # A consumer that is already connected looks for an unknown topic only once a second.
         consumer = make_consumer()
         consumer.assign([kafka.TopicPartition(topic, 0, 0)])
         (message,) = read(consumer, 1)

@@ -1,4 +1,4 @@
-"""The rig itself: real brokers start, can be failed in every way, and leave nothing behind."""
+"""The rig itself: real brokers start, fail on demand, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDS = 3_000
 
 @pytest.fixture(scope="module")
 def one(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
-    """A cluster of this module's own: its only node is stopped and killed."""
+    """A cluster for this module alone, because tests stop and kill its only node."""
     return kafka_cluster_factory()
 
 
@@ -96,7 +96,7 @@ def test_killing_one_of_three_loses_no_acknowledged_record(
 ) -> None:
     topic = unique("killed")
     three.create_topic(topic, 1)
-    # Idempotent, so that what is sent again does not arrive twice.
+    # Idempotent, so that a resent record does not arrive twice.
     config = {**servers_of(three), "acks": "all", "enable.idempotence": True}
     producer = make_producer(config)
     failed = []
@@ -194,7 +194,7 @@ def test_close_leaves_no_processes_or_files(
     assert not alive(pid)
     assert not folder.exists()
     assert not connects(address)
-    with socket.socket() as again:  # the port is free for others
+    with socket.socket() as again:  # the port is free again
         host, _, port = address.rpartition(":")
         again.bind((host, int(port)))
     with pytest.raises(RuntimeError, match="closed"):
@@ -259,7 +259,7 @@ def test_killed_python_leaves_no_processes_or_files(
 
 
 def formatting(folder: Path) -> int | None:
-    """The process that formats the storage of a cluster below a folder."""
+    """The process that formats the storage of a cluster in a folder."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (process / "cmdline").read_bytes()
@@ -279,11 +279,11 @@ def test_python_killed_during_formatting_leaves_no_processes_or_files(
         wait_until(lambda: formatting(tmp_path), lambda: pause.wait(0.02), timeout=WAIT_S)
         tool = formatting(tmp_path)
         assert tool is not None
-        os.kill(tool, signal.SIGSTOP)  # or it might be done
+        os.kill(tool, signal.SIGSTOP)  # else it might finish
         process.kill()
 
     try:
-        # Alive, it would go on and make the folder again.
+        # If it were alive, it would create the folder again.
         wait_until(lambda: not alive(tool), lambda: pause.wait(0.02))
         wait_until(lambda: not list(tmp_path.iterdir()), lambda: pause.wait(0.02))
     finally:
@@ -306,7 +306,7 @@ def test_forked_child_leaves_the_cluster_alone(
                     cluster.bootstrap_servers
                 except RuntimeError as error:
                     print(error, flush=True)
-                raise SystemExit(0)  # runs what is registered for the exit
+                raise SystemExit(0)  # runs the exit handlers
             os.waitpid(child, 0)
             cluster.create_topic("still-there")
             print("created")

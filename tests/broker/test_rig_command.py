@@ -60,7 +60,7 @@ def test_broker_serves_until_a_signal_and_cleans_up(
         producer = make_producer({"bootstrap.servers": address})
         producer.produce(unique("served"), b"x")
         assert producer.flush(WAIT_S) == 0
-        if group:  # as a terminal does
+        if group:  # as a terminal does it
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)

@@ -1,4 +1,4 @@
-"""The pytest fixtures, as a user's own tests meet them: with brokers and without."""
+"""The pytest fixtures as a user's tests get them, with and without brokers."""
 
 from __future__ import annotations
 

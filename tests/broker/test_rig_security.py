@@ -1,4 +1,4 @@
-"""Secured listeners: right credentials are let in as who they are, wrong ones are told why."""
+"""Secured listeners: right credentials get in under their user, wrong ones get the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def alice_only(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def write(make_producer: Callable[..., Any]) -> Callable[..., Any]:
-    """Write a record with a configuration; returns the error of its report, or None."""
+    """Write a record with a configuration; return the error of its report, or None."""
 
     def write(config: dict[str, str], topic: str) -> Any:
         outcomes: list[Any] = []
@@ -59,7 +59,7 @@ def write(make_producer: Callable[..., Any]) -> Callable[..., Any]:
 def refusal(
     make_producer: Callable[..., Any], wait_until: Callable[..., None]
 ) -> Callable[..., str]:
-    """What a client that is refused is told by its error callback."""
+    """Return the text that the error callback of a refused client gets."""
 
     def refusal(config: dict[str, Any], **kwargs: Any) -> str:
         errors: list[Any] = []
@@ -156,7 +156,7 @@ def test_unknown_principal_fails_with_the_message_of_kerberos(
     config["sasl.kerberos.principal"] = "mallory@CYKAFKA.TEST"
     said = ""
 
-    def listen() -> None:  # librdkafka tells nobody but its log
+    def listen() -> None:  # librdkafka writes this only to its log
         nonlocal said
         producer.poll(0.1)
         said += capfd.readouterr().err
@@ -212,12 +212,12 @@ def log_of(cluster: KafkaCluster) -> str:
 
 
 def working_in(folder: str) -> list[str]:
-    """The command lines of the processes whose working folder it is."""
+    """The command lines of the processes that have this working folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(process / "cwd").startswith(folder):
                 found.append((process / "cmdline").read_bytes().decode(errors="replace"))
-        except OSError:  # it has ended, or is not ours
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return found

@@ -1,4 +1,4 @@
-"""Brokers shared by processes: started once, and stopped when the last process has left."""
+"""Brokers that processes share: started once, and stopped when the last process leaves."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def start(
 
 
 def processes_of(folder: Path) -> list[Path]:
-    """The processes with the folder's name on their command line: the keeper."""
+    """The keeper: processes with the folder's name on their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         if b"cykafka.testing._shared" in words and str(folder).encode() in words:
             found.append(process)
@@ -93,7 +93,7 @@ def test_brokers_run_until_the_last_user_leaves(start: Callable[[], User], tmp_p
 
     deadline = time.monotonic() + WAIT_S
     while processes_of(tmp_path / "kafka"):
-        assert time.monotonic() < deadline, "the keeper goes on"
+        assert time.monotonic() < deadline, "the keeper still runs"
         time.sleep(0.05)
     assert not answers(servers)
 

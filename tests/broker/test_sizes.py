@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: the
-# batch's header; then the record's attributes, timestamp delta, offset delta, absent key and
-# header count at a byte each, and three bytes for each of its own and the value's length.
+# The size of a batch of one record without the value, if the value has 8 KiB to 1 MiB. It has the
+# batch header, and one byte each for the record's attributes, timestamp delta, offset delta,
+# absent key and header count. The lengths of the record and of the value have three bytes each.
 BATCH_OVERHEAD = 61 + 5 + 3 + 3
 
-# What librdkafka adds to key and value before it compares them with message.max.bytes: a record's
-# fields at their longest.
+# librdkafka adds this to key and value before it compares them with message.max.bytes. It is the
+# longest form of a record's fields.
 RECORD_OVERHEAD = 36
 
 
 def outcome(producer: Any, topic: str, value: bytes) -> Any:
-    """Produce one message and return the error it was reported with."""
+    """Produce one message and return the error of its report."""
     reports: list[Any] = []
     producer.produce(topic, value, partition=0, on_delivery=lambda error, _: reports.append(error))
     assert producer.flush(WAIT_S) == 0
@@ -30,7 +30,7 @@ def outcome(producer: Any, topic: str, value: bytes) -> Any:
 
 @pytest.fixture
 def small_topic(cluster: Any, unique: Callable[[str], str]) -> str:
-    """A topic that takes batches of up to 20,000 bytes."""
+    """A topic that accepts batches of up to 20,000 bytes."""
     name = unique("small")
     cluster.create_topic(name, 1, config={"max.message.bytes": "20000"})
     return name
@@ -131,7 +131,7 @@ def test_message_above_the_fetch_limit_is_still_read(
     for value in values:
         producer.produce(topic, value, partition=0)
         assert producer.flush(WAIT_S) == 0
-    # fetch.max.bytes is raised to message.max.bytes, so both have to be small.
+    # librdkafka raises fetch.max.bytes to message.max.bytes, so both have to be small.
     consumer = make_consumer({"message.max.bytes": 1000, "fetch.max.bytes": 2000, limit: 2000})
 
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])

@@ -1,4 +1,4 @@
-"""Topics that appear, grow, vanish and come again while they are used."""
+"""Topics that are created, grow, are deleted and recreated while clients use them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from machine import WAIT_S
 
-# How often clients look for news of the topics, instead of every five minutes.
+# How often clients refresh their metadata. The default is every five minutes.
 REFRESH = {"topic.metadata.refresh.interval.ms": 100, "metadata.max.age.ms": 1000}
 
 
@@ -24,7 +24,7 @@ def test_error_cb_gets_the_deletion_of_a_topic_being_read(
     wait_until: Callable[..., None],
 ) -> None:
     fill(topic, 3)
-    # A topic may be missing for a while when it is new: this long before it is an error.
+    # A new topic may be missing from metadata for a while: this long until that is an error.
     errors: list[Any] = []
     consumer = make_consumer(
         {**REFRESH, "topic.metadata.propagation.max.ms": 200, "error_cb": errors.append}
@@ -102,7 +102,7 @@ def test_recreated_topic_is_read_from_its_start(
         producer.produce(topic, f"new-{number}", partition=0)
     assert producer.flush(WAIT_S) == 0
 
-    # The deletion may be heard of (an error), or only that the offset is no longer there.
+    # The error may name the deletion, or only an offset out of range.
     values: list[Any] = []
     wait_until(
         lambda: b"new-2" in values,
@@ -121,7 +121,7 @@ def test_producer_continues_after_its_topic_was_recreated(
     wait_until: Callable[..., None],
 ) -> None:
     reports: list[Any] = []
-    # Its refresh would itself make the topic anew.
+    # Otherwise a metadata refresh of the producer would recreate the topic.
     producer = make_producer({**REFRESH, "allow.auto.create.topics": False})
     producer.produce(topic, b"old", partition=0)
     assert producer.flush(WAIT_S) == 0
@@ -189,8 +189,8 @@ def test_no_record_is_lost_when_partitions_are_added_meanwhile(
     wait_until: Callable[..., None],
     read: Callable[..., list[Any]],
 ) -> None:
-    # What a new partition held before it was assigned is read too: the group has no offset there,
-    # and the reset is to the earliest.
+    # The consumer also reads records from before the assignment of a new partition. The group has
+    # no offset there, and the reset is to the earliest.
     consumer = make_consumer({**REFRESH, "enable.auto.commit": True})
     consumer.subscribe([topic])
     producer = make_producer({**REFRESH, "partitioner": "random"})

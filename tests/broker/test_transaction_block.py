@@ -1,4 +1,4 @@
-"""`with producer.transaction(consumer):` on a real broker: none skipped, none committed twice."""
+"""`with producer.transaction(consumer):` on a real broker skips and repeats no record."""
 # ruff: noqa: PT012 -- the end of the block raises, not a statement in it
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_failed_blocks_neither_skip_nor_repeat_records(
     protocol: str,
     reset: str,
 ) -> None:
-    """Blocks fail at any point, messages are read in the block or before it."""
+    """Blocks fail at any point. They read messages in the block or before it."""
     chance = random.Random(f"{protocol} {reset}")
     consumer = make_consumer({"group.protocol": protocol, "auto.offset.reset": reset})
     if reset == "latest":  # all partitions have committed offsets, so the reset does not apply

@@ -1,4 +1,4 @@
-"""What only Kafka can judge of a connection: topics, partitions, groups, restarts."""
+"""Connections where only real Kafka can judge: topics, partitions, groups, restarts."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
         connection.publish(topic, [{"value": "x", "partition": 0}])
         assert there.wait(WAIT_S)
 
-    # Sending included; the published package needed 40 ms and more for receiving alone.
-    # The quickest quarter: a busy machine adds to the others.
+    # This includes sending. The published package needed at least 40 ms for receiving alone.
+    # Only the fastest quarter counts, because a busy machine delays the others.
     assert statistics.quantiles(took)[0] < 0.02 + 4 * wake_up_s()
 
 

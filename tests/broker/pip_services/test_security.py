@@ -24,12 +24,12 @@ NAMED = (
     "sasl_scram_sha_512_tls",
     "sasl_oauthbearer",
 )
-# A broker that has just started takes its time.
+# A broker that has just started is slow.
 PATIENT = {"options.connect_timeout": 20_000}
 
 
 def token_of(user: str, lifetime: float = 600) -> str:
-    """A JSON Web Token that nobody has signed."""
+    """An unsigned JSON Web Token."""
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": int(now + lifetime)})
     encoded = [urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
