@@ -1,4 +1,4 @@
-"""cykafka as confluent_kafka. Every test is a process of its own: modules are imported once."""
+"""cykafka as confluent_kafka. Each test runs its own process, because imports happen once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""docs/confluent_kafka.md against the confluent_kafka that is installed, and against us.
+"""Compare docs/confluent_kafka.md with the installed confluent_kafka and with cykafka.
 
-The page is read as tables of ``| names | ours | remark |`` under headings that name a module
-(``##``) or a class (``###``). A name of a new release, or one of ours that has gone, fails here.
+The page has tables of ``| names | ours | remark |`` under headings that name a module (``##``) or
+a class (``###``). A new name of confluent_kafka fails here, and so does a removed one of cykafka.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Names = dict[str, list[str] | None]
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its section, its names as written, and what it says of them."""
+    """A row of a table: its section, its names as written, its status and its remark."""
 
     section: str
     klass: str
@@ -95,14 +95,14 @@ def run_surface(*arguments: str, given: Any = None) -> Any:
 
 @pytest.fixture(scope="module")
 def theirs() -> dict[str, Any]:
-    """What is public in confluent_kafka."""
+    """The public names of confluent_kafka."""
     surface: dict[str, Any] = run_surface()
     assert len(surface["names"]) > 700
     return surface
 
 
 def needs_no_item(name: str, theirs: Names) -> bool:
-    """An attribute that is an argument of its class' constructor."""
+    """Whether a name is an attribute that the constructor of its class takes as an argument."""
     klass, _, attribute = name.rpartition(".")
     return theirs[name] is None and attribute in (theirs.get(klass) or ())
 

@@ -1,4 +1,4 @@
-"""Batches as Arrow data, as other libraries read them."""
+"""Batches as Arrow data that other libraries read."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def moment(ms: int) -> datetime.datetime:
 
 
 def rows_of(batch: Any, *, headers: bool = False) -> list[dict[str, Any]]:
-    """The rows that the batch's messages tell of."""
+    """The expected rows, from the messages of the batch."""
     rows = []
     for message in batch:
         kind, ms = message.timestamp()
@@ -296,7 +296,7 @@ def test_arrays_come_one_by_one_when_a_column_would_be_too_large(batch: Any) -> 
         for chunk in table.column("value").chunks:
             assert 0 < sum(len(value.as_py() or b"") for value in chunk) <= 2 * largest
         assert table.to_pylist() == rows
-        # Columns that are not asked for need not fit.
+        # Columns that are not selected need not fit.
         assert pa.record_batch(batch.select("offset")).num_rows == COUNT
         set_max_bytes(largest - 1)
         with pytest.raises(OverflowError, match="a record alone is beyond the"):

@@ -1,4 +1,4 @@
-"""Arguments nobody should pass, and handles nobody has opened: an exception, never a crash."""
+"""Invalid arguments and handles that were never opened raise; they never crash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ours
 
 
 class Raises:
-    """Raises whatever Python asks of it."""
+    """Raises from every special method."""
 
     def fail(self, *_: Any) -> Any:
         raise ZeroDivisionError
@@ -65,7 +65,7 @@ def test_uninitialized_handle_refuses_every_call(kafka: ModuleType, name: str) -
         "subscribe": (["t"],),
     }
     handle = cls.__new__(cls)
-    handle.close()  # there is nothing to close
+    handle.close()  # without effect
     for method in dir(cls):
         if method.startswith("_") or method == "close":
             continue
@@ -141,7 +141,7 @@ def test_produce_with_odd_arguments_queues_or_raises(
             continue
         queued += 1
     assert producer.flush(WAIT_S) == 0
-    # One outcome each, a failed one included, and none for what was refused.
+    # Each queued message has one outcome, possibly a failure. Refused messages have none.
     assert len(reports) == queued
     assert live_handles()["reports"] == 0
 
@@ -160,12 +160,12 @@ def test_consumer_methods_with_odd_arguments_raise_or_return(
     ):  # fmt: skip
         for odd in odd_values():
             if odd in ([], (), ("a",)):
-                continue  # fair arguments
+                continue  # valid arguments
             with pytest.raises((TypeError, ValueError, RuntimeError)):
                 getattr(consumer, method)(odd)
     for odd in odd_values():
         if isinstance(odd, int | float) and odd < 2**31 and not odd < 0:
-            continue  # a fair number, or a long wait
+            continue  # a valid number, or a long wait
         with pytest.raises((TypeError, ValueError, OverflowError, ZeroDivisionError)):
             consumer.consume(odd, 0)
 
@@ -224,7 +224,7 @@ def test_list_that_changes_between_iterations_does_not_crash(
 
 
 class Name(str):
-    """A str that may do anything when Python compares or hashes it."""
+    """A str that runs code when Python compares or hashes it."""
 
     touched: Callable[[], None] = staticmethod(lambda: None)
 
@@ -271,7 +271,7 @@ def test_subclass_of_str_is_taken_as_its_text(
 def test_client_id_cut_within_a_utf8_character_is_decoded(
     make_producer: Callable[..., Any],
 ) -> None:
-    # Its names have 127 bytes: one of these ends within the two of a character.
+    # librdkafka cuts names after 127 bytes: one of these cuts is inside a two-byte character.
     for start in ("", "a"):
         producer = make_producer({"client.id": start + "ü" * 100})
         assert f"{start}üüü" in repr(producer)

@@ -1,4 +1,4 @@
-"""Batches under attack: each of these crashed, hung, lost something, or might have."""
+"""Batches under attack: each case once crashed, hung or lost something, or could have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ config = {"bootstrap.servers": servers, "linger.ms": 0}
 def run_attack(
     run_script: Callable[..., Any], cluster: Any, topic: str
 ) -> Callable[..., list[str]]:
-    """Run a script in a process of its own, which has to end well; returns its lines."""
+    """Run a script in its own process, which must succeed; return the lines of its output."""
 
     def run(source: str, timeout: float = 60) -> list[str]:
         result = run_script(PREAMBLE + source, cluster.bootstrap_servers, topic, timeout=timeout)
@@ -35,7 +35,7 @@ def run_attack(
 def test_garbage_collector_may_close_the_producer_during_publish(
     run_attack: Callable[..., Any],
 ) -> None:
-    # Where it runs depends on how many objects were made before: so at each place once.
+    # The number of earlier objects decides where the collector runs. So try each threshold.
     lines = run_attack("""
 class Closing:
     def __init__(self, producer):
@@ -66,7 +66,7 @@ FORKED = """
 import asyncio
 
 children = {
-    # Its epoll is the parent's.
+    # The child shares the parent's epoll.
     "ends the parent's await": lambda coroutine, delivery: coroutine.close(),
     "awaits what is the parent's": lambda coroutine, delivery: refused(delivery),
 }
@@ -155,7 +155,7 @@ def test_callback_that_closes_and_raises_loses_no_other(
 def test_commit_callback_that_closes_the_consumer_under_a_view(
     run_attack: Callable[..., Any],
 ) -> None:
-    # The last step of that close is another thread's, and the events are no longer the consumer's.
+    # Another thread makes the last step of that close, and the consumer no longer has the events.
     lines = run_attack("""
 with cykafka.Producer(config) as producer:
     producer.publish(topic, [b"value"] * 10, partitions=0).wait(20)
@@ -181,5 +181,5 @@ while not told and time.monotonic() < deadline:
         assert "closed" in str(error), error
 print(told[0], bytes(views[9]))
 """)
-    # The second commit reports that there was nothing left to commit, possibly before the close.
+    # The second commit reports that it had nothing to commit, possibly before the close.
     assert lines == ["None b'value'"]

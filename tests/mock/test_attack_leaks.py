@@ -1,4 +1,4 @@
-"""Records that librdkafka drops when it is destroyed: the references held for them are freed."""
+"""References to records that librdkafka drops at its destruction are freed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_records_in_flight_are_released_although_purge_is_slow(
             "linger.ms": 300,
             "batch.size": 200_000_000,
             "message.max.bytes": 400_000_000,
-            # librdkafka's thread compresses one batch for seconds, and purges nothing meanwhile.
+            # librdkafka's thread compresses one batch for seconds, and cannot purge meanwhile.
             "compression.type": "zstd",
             "compression.level": 12,
         }
@@ -62,7 +62,7 @@ def test_records_in_flight_are_released_although_purge_is_slow(
     producer.list_topics(topic, WAIT_S)
     callback = Callback()
     watch = weakref.ref(callback)
-    # Similar enough that compression takes long.
+    # The values are similar, so that compression takes long.
     block = os.urandom(4096)
     for number in range(48):
         value = b"".join(
@@ -103,7 +103,7 @@ def test_producer_in_a_cycle_releases_records_in_flight(kafka: ModuleType, topic
 def dropped_by_oauth_cb(
     kafka: ModuleType, cluster: Any, fill: Callable[[Any], None], made: type[Any]
 ) -> None:
-    """Make a client whose last reference goes on librdkafka's background thread."""
+    """Make a client whose last reference is dropped on librdkafka's background thread."""
     dropping, dropped = threading.Event(), threading.Event()
     holder: list[Any] = []
 

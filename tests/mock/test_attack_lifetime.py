@@ -1,4 +1,4 @@
-"""Ways that once led to a freed or a waiting handle: each crashed, hung or lost something."""
+"""Lifetimes of handles: each of these cases once crashed, hung or lost something."""
 
 from __future__ import annotations
 
@@ -213,12 +213,12 @@ def test_client_closed_by_another_thread_during_its_warning_is_freed_once(
     def close_it(message: Any, *_: Any, **__: Any) -> None:
         closers.append(threading.Thread(target=message.source.close))
         closers[-1].start()
-        closers[-1].join(0.5)  # it is done by then, unless it waits for who warns
+        closers[-1].join(0.5)  # it ends by then, unless it waits for the warning thread
 
     clients = [kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})]
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        # What showwarning() is given has no `source`.
+        # showwarning() gets no `source`.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(warnings, "_showwarnmsg", close_it)
             clients.clear()
@@ -407,4 +407,4 @@ def test_warning_of_an_unclosed_handle_points_to_the_line_that_dropped_it(
         clients.clear()
 
     assert told[0].filename == __file__
-    assert told[0].source is not None  # from which tracemalloc tells where it was made
+    assert told[0].source is not None  # tracemalloc uses it to find where the client was made

@@ -1,4 +1,4 @@
-"""Wrong arguments, and what is not there: an error that says so, and nothing lost without one."""
+"""Wrong arguments and missing topics or partitions: a clear error, and no silent loss."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_unknown_partition_of_a_known_topic_is_refused(
 def test_unknown_partition_of_an_unknown_topic_is_an_error(
     producer: Any, kafka: Any, topic: str
 ) -> None:
-    # Refused when the topic's metadata is there by then, reported when it is not.
+    # produce() raises if the topic's metadata has arrived by then, else the report has the error.
     try:
         error = reported(producer, topic, b"x", partition=99)
     except kafka.KafkaException as exception:
@@ -191,7 +191,7 @@ def test_topic_with_an_error_is_reported(
 
     try:
         error = reported(producer, "closed", b"x")
-    except kafka.KafkaException as refused:  # the metadata came before the record
+    except kafka.KafkaException as refused:  # the metadata arrived before the record
         error = refused.args[0]
     assert error == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -236,7 +236,7 @@ def test_request_without_a_broker_times_out(
 @pytest.mark.ours
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 1e300, -1e300])
 def test_extreme_timeout_does_no_harm(producer: Any, timeout: float) -> None:
-    # Whatever they are taken for, there is nothing to wait for: an empty flush is done at once.
+    # No message is queued, so flush() returns at once with any timeout that it accepts.
     with contextlib.suppress(ValueError, OverflowError):
         in_time(lambda: producer.flush(timeout), 3)
 

@@ -87,7 +87,7 @@ def test_stats_cb_that_raises_reaches_the_caller(
     for _ in range(2):
         with pytest.raises(LookupError, match="from stats_cb"):
             wait_until(lambda: False, lambda: client.poll(0.1))
-    # A report that is still due may be heard at close: the second close is the quiet one.
+    # close() may run one more callback that raises. A second close() runs none.
     with contextlib.suppress(LookupError):
         client.close()
 
@@ -149,7 +149,7 @@ def test_throttle_cb_is_accepted(make_producer: Callable[..., Any], topic: str) 
 
 
 class Records(logging.Handler):
-    """A handler that keeps its records and the threads they came from."""
+    """A handler that keeps its records and their threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ def test_logger_gets_librdkafkas_lines_through_poll(
         client = make(config, logger=logger)
     else:
         client = make({**config, "logger": logger})
-    assert handler.kept == [], "a line came without a call to poll"
+    assert handler.kept == [], "a line arrived without a call to poll"
 
     wait_until(lambda: handler.kept, lambda: client.poll(0.1))
 

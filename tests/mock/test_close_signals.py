@@ -1,4 +1,4 @@
-"""Signal handlers that run in a close(): they use the client, fork, exit, or raise.
+"""Signal handlers during close(): they use the client, fork, exit, or raise.
 
 librdkafka's threads end late here, because `oauth_cb` runs in one of them until `leave` is set.
 """
@@ -250,7 +250,7 @@ def test_signal_handler_may_close_during_configuration(
 import signal
 
 def close(number, frame):
-    if frame.f_code.co_filename.endswith("re/__init__.py"):  # which configuration() uses
+    if frame.f_code.co_filename.endswith("re/__init__.py"):  # configuration() uses it
         signal.setitimer(signal.ITIMER_REAL, 0)
         producer.close()
 
@@ -274,7 +274,7 @@ def test_main_thread_gets_no_system_exit_from_a_client_closed_at_exit() -> None:
 import atexit, threading
 
 @atexit.register
-def last():  # after what the package has registered
+def last():  # runs after the package's exit handlers
     try:
         producer.flush(1)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""`close(timeout=)` while a thread of librdkafka that has records in flight does not run."""
+"""`close(timeout=)` while a thread of librdkafka with records in flight is stalled."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_close_despite_a_stalled_thread_gives_every_record_an_outcome(
 
     def tell(_):
         told.set()
-        raise SystemExit  # is printed, and does not end the process
+        raise SystemExit  # Python prints it, and the process goes on
 
     delivery.add_done_callback(tell)
     unraisable = []
@@ -106,7 +106,7 @@ def test_close_despite_a_stalled_thread_gives_every_record_an_outcome(
     cluster.set_rtt(0)
     if not forgotten:
         try:
-            delivery.wait(30)  # in the thread that has closed
+            delivery.wait(30)  # in the thread that closed
         except kafka.DeliveryError:
             print([error.name() for error in delivery.errors.values()])
     print(told.wait(30))
@@ -151,8 +151,8 @@ def test_logger_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str
 def test_answer_that_arrives_during_an_interrupted_close_is_reported(
     run_stalled: Callable[[str], Any],
 ) -> None:
-    """One record fails at once, since it is not in flight yet. Its callback lets the thread go on,
-    which has the answer for the other ones, and ends the wait for them."""
+    """One record fails at once, because it is not in flight yet. Its callback resumes the stalled
+    thread, which has the answer for the other records. That ends the wait for them."""
     done = run_stalled(
         PRODUCER
         + """
@@ -165,7 +165,7 @@ def test_answer_that_arrives_during_an_interrupted_close_is_reported(
     cluster.wait_for_requests("Produce", 1)
     stall()
     producer.poll(0)
-    assert reports == []  # the answer is not there yet
+    assert reports == []  # the answer has not arrived yet
 
     def interrupted(error, message):
         print(error.name())
@@ -269,7 +269,7 @@ def test_late_purge_of_a_stalled_thread_spares_the_next_transaction(
     run_stalled: Callable[[str], Any],
 ) -> None:
     """An error that requires an abort purges without waiting for the broker threads. So the abort
-    has to wait for them, although it has no records any more."""
+    has to wait for them, although no records are left."""
     done = run_stalled(
         PRODUCER
         + """
@@ -362,7 +362,7 @@ def test_exceptions_of_all_callbacks_after_the_end_of_a_stalled_thread_are_print
 
     closed = producer.close(timeout=0)
 
-    print(closed, time.monotonic() - started < 2)  # of which a second is for the reports
+    print(closed, time.monotonic() - started < 2)  # including a second for the reports
     resume()
     cluster.set_rtt(0)
     print(ended.wait(30))
@@ -380,7 +380,7 @@ def test_exceptions_of_all_callbacks_after_the_end_of_a_stalled_thread_are_print
 def test_callback_after_the_end_of_a_stalled_thread_may_fork(
     run_stalled: Callable[[str], Any], raises: bool
 ) -> None:
-    """The child prints what its callback raises, and does nothing more for the client."""
+    """The child prints the exception of its callback, and does nothing else for the client."""
     done = run_stalled(
         IN_FLIGHT
         + f"\n    raises = {raises}"

@@ -1,4 +1,4 @@
-"""`close(timeout=)`: how long it waits, and the outcome of the rest."""
+"""`close(timeout=)`: the length of its wait, and the outcome of the remaining records."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_events_that_wait_for_callbacks_do_not_count_as_lost_records(
     producer.produce(topic, b"x")
     assert producer.flush(WAIT_S) == 0
     while len(producer) < 3:
-        time.sleep(0.01)  # statistics come; only a call would end the wait for them
+        time.sleep(0.01)  # statistics events queue up until a call serves them
 
     assert producer.close(timeout=0) is True
 
@@ -260,7 +260,7 @@ def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
         producer.close(timeout=0.1)
     assert "closed" in repr(producer)
     assert reports == [kafka.KafkaError._PURGE_QUEUE] * 3
-    assert producer.close(timeout=0.1) is False  # its timeout had failed records
+    assert producer.close(timeout=0.1) is False  # the first close() failed records at its timeout
 
 
 def test_close_returns_true_if_the_consumer_leaves_in_time(
@@ -286,7 +286,7 @@ def test_close_returns_false_if_the_consumer_runs_out_of_time(
     caplog: pytest.LogCaptureFixture,
     wait_until: Callable[..., None],
 ) -> None:
-    """Without a timeout its commit would wait for the dead brokers until the session times out."""
+    """Without a timeout, the commit would wait for the dead brokers until the session ends."""
     from cykafka.testing import live_handles
 
     before = live_handles()["handles"]
@@ -347,7 +347,7 @@ def test_close_waits_up_to_its_timeout_for_another_thread_that_closes(
     thread = threading.Thread(target=lambda: producer.close(timeout=2))
     thread.start()
     while not _is_closing(producer):
-        time.sleep(0.01)  # there is no event for it
+        time.sleep(0.01)  # no event signals this
     with pytest.raises(kafka.KafkaException, match="another thread is still closing it"):
         producer.close(timeout=0.1)
     assert producer.close(timeout=WAIT_S) is False  # the result of the first close()

@@ -1,4 +1,4 @@
-"""What a MessageBatch says of its records. How they come is in test_consume_batch_reading."""
+"""The contents of a MessageBatch. test_consume_batch_reading tests how it is filled."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_columns_of_numbers(kafka: Any, batch: Any) -> None:
 def test_columns_of_numbers_are_built_once_and_outlive_the_batch(batch: Any) -> None:
     offsets = batch.offsets
     assert batch.offsets.obj is offsets.obj
-    batch.offsets.release()  # one's own
+    batch.offsets.release()  # this releases only this view
     assert batch.offsets.tolist() == offsets.tolist()
     batch.release()
     assert offsets.tolist() == list(range(len(RECORDS)))

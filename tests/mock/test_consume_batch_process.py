@@ -1,4 +1,4 @@
-"""Batches in processes of their own: exit, fork, Ctrl-C, memory."""
+"""Batches in separate processes: exit, fork, Ctrl-C, memory."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_interrupt_leaves_the_batch_for_the_next_call(
     try:
         for _ in range(2):
             assert process.stdout.readline() == "waiting\n"
-            # Long enough for records to be gathered; either way none may be lost.
+            # Long enough to gather records. In any case none may be lost.
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
@@ -213,7 +213,7 @@ def test_failed_copy_for_lack_of_memory_leaves_the_batch_in_place(
         assert len(batch) == 800, len(batch)
         keys, part = batch.keys(), batch[::2]
 
-        # Room for the stack of a thread, and not for the 80 MB of the batch.
+        # Leave memory for the stack of a thread, but not for the 80 MB of the batch.
         with open("/proc/self/statm") as statm:
             used = int(statm.read().split()[0]) * resource.getpagesize()
         limits = resource.getrlimit(resource.RLIMIT_AS)

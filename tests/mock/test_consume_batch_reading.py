@@ -1,4 +1,4 @@
-"""consume_batch() and batches(): what they hand over and raise, and what counts as read."""
+"""consume_batch() and batches(): returned records, errors, and positions."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_iteration_raises_errors_after_the_records_before_them(
     read = 0
     while read < len(VALUES):
         batch = next(batches)
-        assert batch.errors == []  # the end of the partition is passed over
+        assert batch.errors == []  # the end of the partition is skipped
         assert len(batch) > 0
         read += len(batch)
-    # An offset that is not there: an error of that partition, for auto.offset.reset=error.
+    # A missing offset is an error of its partition, because auto.offset.reset=error.
     strict = make_consumer({"auto.offset.reset": "error"})
     strict.assign([kafka.TopicPartition(filled, 0, 0)])
     batches = strict.batches(1000, 0.2)
@@ -106,7 +106,7 @@ def test_error_among_records_drops_no_record(
     fill: Callable[..., None],
     most: int,
 ) -> None:
-    """Partition 1 is asked for an offset it does not have; those around it are read."""
+    """Partition 1 starts at a missing offset; the partitions around it are read."""
     fill(filled, 7, partition=2)
 
     def assigned() -> Any:
@@ -150,7 +150,7 @@ def test_iteration_ends_when_the_body_closes(source: Any) -> None:
         source.batches()
 
 
-# -- what counts as read
+# -- positions
 
 
 def committed(consumer: Any, partition: Any) -> int:
@@ -184,7 +184,7 @@ def test_commit_of_a_batch_commits_the_next_offset_of_each_partition(
     }
     assert all(p.leader_epoch is not None and p.error is None for p in places)
     assert batch[:0].positions() == []
-    # Any order of the rows, and only these.
+    # Rows in any order, and only these rows.
     part = [row for row in range(18) if batch.partitions[row] == 1]
     rows = batch[part[0] : part[3]][::-1]
     (one,) = consumer.commit(message=rows, asynchronous=False)
@@ -229,7 +229,7 @@ def test_store_offsets_takes_a_batch(
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
     batch = consumer.consume_batch(6, WAIT_S)
-    with pytest.raises(kafka.KafkaException):  # nothing is stored
+    with pytest.raises(kafka.KafkaException):  # no offset is stored
         consumer.commit(asynchronous=False)
 
     consumer.store_offsets(batch[:5])
@@ -336,7 +336,7 @@ def test_deserializing_consumer_has_no_batches(cluster: Any, kafka: Any) -> None
             consumer.batches()
 
 
-# -- the default that lets it run
+# -- the default that keeps readers fast
 
 
 def test_full_queue_has_a_short_default_backoff(
@@ -355,9 +355,9 @@ def test_full_queue_has_a_short_default_backoff(
 def test_reader_that_empties_a_full_queue_does_not_stall(
     kafka: Any, make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
 ) -> None:
-    """With librdkafka's own back-off each time the queue was full costs it a second."""
+    """With librdkafka's default backoff, each full queue costs a second."""
     producer = make_producer({"linger.ms": 1000})
-    for _ in range(20):  # so many fetches
+    for _ in range(20):  # 20 fetches
         for _ in range(200):
             producer.produce(topic, b"x" * 100, partition=0)
         assert producer.flush(WAIT_S) == 0

@@ -172,7 +172,7 @@ def test_ranges_refuse_a_second_caller(
     reader.close()
     thread.join(WAIT_S)
     assert not thread.is_alive()
-    assert len(errors) == 1  # closed meanwhile
+    assert len(errors) == 1  # the consumer was closed
     assert len(wanted) == 1
 
 

@@ -112,7 +112,7 @@ def test_assign_at_the_end_reads_later_messages(
     fill(topic, 3)
     end = [kafka.TopicPartition(topic, 0, kafka.OFFSET_END)]
     consumer.assign(end)
-    # Only once the position is known does "later" mean anything.
+    # Later messages are defined only once the position is known.
     wait_until(
         lambda: consumer.get_watermark_offsets(end[0], cached=True)[1] == 3,
         lambda: consumer.poll(0.05),

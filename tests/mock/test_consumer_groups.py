@@ -1,4 +1,4 @@
-"""Subscriptions: assignment by the group, and the callbacks that hear of it."""
+"""Subscriptions: assignment by the group, and the rebalance callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# The mock lets a member join again only when its session is nearly over: a short one is quick.
+# The mock lets a member rejoin only near the end of its session, so a short session is fast.
 CLASSIC = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 100}
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition.assignment.strategy": "range,roundrobin", **CLASSIC},
@@ -17,12 +17,12 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "kip-848": {"group.protocol": "consumer"},
 }
 INCREMENTAL = ["cooperative", "kip-848"]
-# Where the protocol does not matter, the one that joins at once.
+# If the protocol does not matter: this one joins at once.
 QUICK = PROTOCOLS["kip-848"]
 
 
 class Events(list[tuple[str, list[int]]]):
-    """The rebalance callbacks of one consumer, and what they heard."""
+    """The rebalance callbacks of one consumer, and their calls."""
 
     def __init__(self) -> None:
         self.consumers: set[int] = set()
@@ -92,7 +92,7 @@ def test_second_member_takes_over_part_of_the_partitions(
     if protocol in INCREMENTAL:
         assert [len(numbers) for numbers in events.of("revoke")] == [2]
     else:
-        # All it had; the mock's group may go on to a second rebalance, which takes what is left.
+        # The first rebalance takes all its partitions. The mock may add a second rebalance.
         assert events.of("revoke")[0] == [0, 1, 2, 3]
 
 
@@ -162,7 +162,7 @@ def test_subscription_to_a_pattern_takes_the_topics_that_match(
     for name in names:
         cluster.create_topic(name, 1)
         fill(name, 1)
-    # The mock does not match patterns itself, as the newer protocol would have it do.
+    # The newer protocol needs a broker that matches patterns. The mock does not.
     consumer = make_consumer(PROTOCOLS["eager"])
     consumer.subscribe([f"^{prefix}\\..*"])
 
@@ -262,7 +262,7 @@ def test_callback_that_raises_reaches_the_caller_and_nothing_is_lost(
 
     with pytest.raises(LookupError, match="from on_assign"):
         wait_until(lambda: False, lambda: consumer.poll(0.5))
-    # Assigned all the same, or a mistake in a callback would end the reading without a word.
+    # The partitions are still assigned, else a bug in a callback would silently end reading.
     assert len(consumer.assignment()) == 4
     assert [m.value() for m in read(consumer, 3)] == [b"0", b"1", b"2"]
 

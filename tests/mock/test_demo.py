@@ -1,4 +1,4 @@
-"""``python -m cykafka demo`` from end to end, in processes of its own."""
+"""``python -m cykafka demo`` from end to end, in separate processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from cykafka import KafkaError
 from cykafka.testing import MockCluster
 
-NO_BROKER = "127.0.0.1:1"  # reserved: nothing listens there
+NO_BROKER = "127.0.0.1:1"  # a reserved port without a listener
 TIMEOUT_S = 60
 
 
@@ -52,7 +52,7 @@ def test_demo_standard_input_of_one_record() -> None:
 
 
 def test_demo_slow_reader_loses_nothing(tmp_path: Path) -> None:
-    # Three times what a mock partition keeps, all in one partition.
+    # Three times the capacity of a mock partition, all in one partition.
     path = tmp_path / "large.csv"
     text = "x" * 990
     path.write_text("key,text\n" + "".join(f"one,{i}{text}\n" for i in range(15_000)))
@@ -129,7 +129,7 @@ def test_demo_without_a_broker_fails_in_time(ndjson: Path) -> None:
     assert NO_BROKER in result.stderr
     assert "Connection refused" in result.stderr
     assert "Traceback" not in result.stderr
-    assert result.stdout == ""  # no bars of what did not happen
+    assert result.stdout == ""  # no progress bars
 
 
 def test_demo_names_the_broker_that_never_answers(ndjson: Path) -> None:
@@ -182,7 +182,7 @@ def test_demo_interrupted_ends_all_processes(
     path = tmp_path / "long.csv"
     path.write_text("a\n" + "".join(f"{i}\n" for i in range(100_000)))
     mock_cluster.start_request_tracking()
-    mock_cluster.set_rtt(100)  # so that it is still at work when the signal comes
+    mock_cluster.set_rtt(100)  # so that it still works when the signal arrives
     process = subprocess.Popen(
         command(
             path, "--bootstrap-servers", mock_cluster.bootstrap_servers,
@@ -199,7 +199,7 @@ def test_demo_interrupted_ends_all_processes(
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT)
-        # Ends when nobody holds the pipes any more: neither the writer nor the reader lives on.
+        # This ends when no process holds the pipes, so writer and reader have ended.
         _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert err == "cykafka demo: interrupted\n"

@@ -1,4 +1,4 @@
-"""A connection's life, and what it sends."""
+"""The life of a connection, and the messages that it sends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def dead_port() -> int:
-    """A port nobody listens to."""
+    """A port without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -160,7 +160,7 @@ def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
         clients = set(pool.map(use, range(8)))
 
     assert len(clients) == 1
-    # Producers for -1 (the configured), 0 and 1, and the administrative client.
+    # Producers for the acks -1 (configured), 0 and 1, and the administrative client.
     assert cykafka.testing.live_handles()["handles"] == before + 4
 
 
@@ -357,7 +357,7 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
     make_connection: Callable[..., Any], mock_cluster: Any
 ) -> None:
     mock_cluster.create_topic("t", 1)
-    # How much of it librdkafka has is seen in test_settings.
+    # test_settings checks what librdkafka gets of it.
     connection = make_connection(
         connection__uri=mock_cluster.bootstrap_servers,
         options__request_timeout=30_000,

@@ -1,4 +1,4 @@
-"""Kafka's errors as pip-services' exceptions, and contexts in their three forms."""
+"""Kafka errors as exceptions of pip-services, and the three forms of a context."""
 
 from __future__ import annotations
 

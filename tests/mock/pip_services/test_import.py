@@ -1,4 +1,4 @@
-"""What importing the package says when something is missing, or too much."""
+"""Errors and warnings at import about missing or conflicting packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers: rebalances, and what a queue asks of them."""
+"""Readers: rebalances, and the calls that a queue makes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pip_services4_kafka.connect._reader import Reader
 pytestmark = pytest.mark.ours
 
 
-# The mock lets a member of a classic group back in only after its session's timeout.
+# The mock readmits a member of a classic group only after its session timeout.
 COMES_BACK = {"group.protocol": "consumer"}
 
 
@@ -39,7 +39,7 @@ def group(unique: Callable[[str], str]) -> str:
 def test_message_is_delivered_in_under_a_millisecond(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
-    # A consumer that has its message when it is put there: what is measured is the reader.
+    # A consumer that gets its message at once, so that the test measures only the reader.
     there: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     class Batch(list[float]):
@@ -133,7 +133,7 @@ def test_slow_listener_keeps_its_partitions(
     make_listener: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The messages come as one batch, which takes longer than the group waits.
+    # The messages arrive as one batch. Its handling takes longer than the group waits.
     monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
     rest = threading.Event()
     listener = make_listener(lambda _: rest.wait(0.1))
@@ -172,7 +172,7 @@ def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
         return {*slow.values(), *quick.values()}
 
     eventually(lambda: seen() == {str(number).encode() for number in numbers})
-    # What went over was not handled by the first any more.
+    # The first listener handled no more messages of the partitions it lost.
     first_of_quick = {}
     for message in quick.messages:
         first_of_quick.setdefault(message.partition(), message.offset())
@@ -224,7 +224,7 @@ def test_errors_without_messages_are_not_delivered_as_a_batch(
     connection.publish(topic, [{"value": "x", "partition": 0}])
     eventually(lambda: sizes)
     told = len(polls)
-    eventually(lambda: len(polls) > told + 5)  # the ends of all partitions among what came
+    eventually(lambda: len(polls) > told + 5)  # the ends of all partitions were among the events
 
     assert sizes == [1]
 
@@ -232,7 +232,7 @@ def test_errors_without_messages_are_not_delivered_as_a_batch(
 def test_pause_after_errors_grows_until_a_message_arrives(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
-    # A consumer that has nothing but errors, then a message, then errors again.
+    # A consumer that returns only errors, then a message, then errors again.
     class Batch(list[Any]):
         errors: tuple[Any, ...] = ()
 
@@ -255,7 +255,7 @@ def test_pause_after_errors_grows_until_a_message_arrives(
                 batch.errors = (SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT)),)
             return batch
 
-        # A reader asks whether a batch has anything: errors count.
+        # A reader checks whether a batch is truthy: errors count.
         Batch.__bool__ = lambda self: bool(len(self) or self.errors)  # type: ignore[attr-defined]
 
     listener, consumer = make_batch_listener(), Failing()
@@ -276,7 +276,7 @@ def test_pause_after_errors_grows_until_a_message_arrives(
     assert listener.of("error") == [KafkaError._TRANSPORT] * 6
 
 
-# -- what a queue asks of a reader
+# -- calls from a queue
 
 
 def test_reader_pauses_resumes_seeks_stores_and_commits(
@@ -405,5 +405,5 @@ def test_commit_to_dead_brokers_raises_within_request_timeout_and_works_again_la
 
     assert took < 2
     eventually(committed)
-    # librdkafka may take leave for as long as a session lasts, and longer; nobody waits for it.
+    # librdkafka may need longer than a session to leave the group; close() does not wait for it.
     connection.close(None)

@@ -1,4 +1,4 @@
-"""Where a connection leads, and as whom: parameters, URIs, discovery and credential stores."""
+"""The addresses and credentials of a connection: parameters, URIs, discovery, stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolver(
 
 @pytest.fixture
 def resolve(resolver: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """What a configuration resolves to, without what is not set."""
+    """Resolve a configuration, and return the parameters that are set."""
 
     def resolve(values: dict[str, Any], **components: Any) -> dict[str, Any]:
         found = resolver(values, **components).resolve(None)

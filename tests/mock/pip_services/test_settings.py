@@ -1,4 +1,4 @@
-"""Every documented option reaches the client, and unknown ones do not go unnoticed."""
+"""Every documented option reaches the client, and unknown ones are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings(config: Callable[..., Any]) -> Callable[..., Settings]:
 
 
 def security(**credential: Any) -> dict[str, Any]:
-    """The properties that a credential yields."""
+    """The librdkafka properties for a credential."""
     properties = Settings().admin(ConfigParams({**RESOLVED, **credential}))
     return {
         key: value

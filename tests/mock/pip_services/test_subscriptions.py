@@ -1,4 +1,4 @@
-"""Subscriptions: what reaches a listener, and that nothing silences it."""
+"""Subscriptions: messages reach the listener, also after errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cykafka import KafkaError
 pytestmark = pytest.mark.ours
 
 
-# The mock lets a member of a classic group back in only after its session's timeout.
+# The mock readmits a member of a classic group only after its session timeout.
 COMES_BACK = {"group.protocol": "consumer"}
 
 
@@ -22,7 +22,7 @@ def group(unique: Callable[[str], str]) -> str:
     return unique("group")
 
 
-# -- what reaches a listener
+# -- messages that reach a listener
 
 
 def test_null_keys_values_headers_and_bytes_reach_the_listener(
@@ -131,7 +131,7 @@ def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
     assert again.wait(1) == [b"new"]
 
 
-# -- what does not silence it
+# -- reading continues after errors
 
 
 def test_listener_that_raises_gets_the_next_message(
@@ -147,7 +147,7 @@ def test_listener_that_raises_gets_the_next_message(
     assert listener.wait(3) == [b"0", b"1", b"2"]
     connection.close(None)
     told = [error for _, text, error in logger.lines if "listener failed" in text]
-    assert len(told) == 1  # once in a while
+    assert len(told) == 1  # repeated errors are logged only now and then
     assert isinstance(told[0], LookupError)
 
 
@@ -180,15 +180,15 @@ def test_consumer_error_is_logged_and_reading_continues(
     connection.subscribe("t", "g", {}, listener)
     connection.publish("t", [{"value": "1"}])
     eventually(lambda: listener.values == [b"1"])
-    # Twice: the mock's answer has the partition's end beside the error, and librdkafka, where it
-    # gets there for the first time, takes that for the news. A real broker says -1 for the end.
+    # Two errors, because the mock's answer has the end of the partition beside the error. When
+    # librdkafka first gets there it reports the end instead. A real broker answers -1 for the end.
     mock_cluster.push_request_errors("Fetch", [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 2)
     eventually(lambda: KafkaError.TOPIC_AUTHORIZATION_FAILED in listener.of("error"))
     connection.publish("t", [{"value": "2"}])
 
     eventually(lambda: listener.values == [b"1", b"2"])
     assert "goes on" in logger.all()
-    connection.close(None)  # while the brokers are there to take leave of
+    connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
 def test_reading_continues_after_brokers_come_back(
@@ -205,7 +205,7 @@ def test_reading_continues_after_brokers_come_back(
     connection.publish("t", [{"value": "2"}])
 
     assert listener.wait(2, 30) == [b"1", b"2"]
-    connection.close(None)  # while the brokers are there to take leave of
+    connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
 def test_consumer_with_a_fatal_error_is_replaced(

@@ -1,4 +1,4 @@
-"""What applications do to queues that nobody would do on purpose."""
+"""Queues under misuse: odd sequences of calls that applications make by accident."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_message_of_another_topic_completes_nothing_in_this_queue(
         queue.abandon(None, envelope)
         with pytest.raises(BadRequestException, match="is one of topic"):
             queue.move_to_dead_letter(None, envelope)
-    assert queue.receive(None, 50) is None  # nothing came of abandon()
+    assert queue.receive(None, 50) is None  # abandon() had no effect
     queue.close(None)
     assert committed(topic, group) == ({1: 2} if autocommit else {})
 
@@ -173,7 +173,7 @@ def test_queue_opened_during_its_close_is_open(
     queue._inbox.close = slowly
     in_thread(queue.close)
     assert locked.wait(WAIT_S)
-    # As if it had waited before close() began.
+    # As if the call had waited since before close().
     assert queue._QueueLife__open(None) is False
     del queue._inbox.close
     opening = in_thread(queue.open)
@@ -234,7 +234,7 @@ def test_partition_with_a_new_log_restarts(
     queue = make_queue(kind, autocommit=autocommit, **ONE)
     queue.send_batch(None, bodies(5))
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
-    # What librdkafka does by itself when the topic was deleted and created again.
+    # librdkafka does this after the topic was deleted and created again.
     subscription = queue._inbox.consuming().subscription
     subscription._reader.seek(1, 0)
     again = [queue.receive(None, 30_000) for _ in range(3)]

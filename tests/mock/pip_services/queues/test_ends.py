@@ -1,4 +1,4 @@
-"""Queues while they are closed, while they have no partitions, and when a thread cannot be had."""
+"""Queues during close, without partitions, and when a thread cannot start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
-# -- while it is closed
+# -- during close
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -139,7 +139,7 @@ def test_open_in_a_listener_that_close_waits_for_raises(
 def test_open_in_the_thread_that_closes_raises(
     make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a signal handler does."""
+    """A signal handler may do this."""
     queue = make_queue()
     connection = queue._connection
     raised: list[str] = []
@@ -187,7 +187,7 @@ def test_close_ends_with_dead_brokers(
         autocommit=autocommit,
         connection__uri=mock_cluster.bootstrap_servers,
         options__request_timeout=3000,
-        # librdkafka takes leave for as long as a session lasts.
+        # librdkafka tries to leave the group for as long as a session lasts.
         **{"options__kafka__group.protocol": None, "options__kafka__session.timeout.ms": 1000},
     )
     queue.send_batch(None, bodies(3))
@@ -195,7 +195,7 @@ def test_close_ends_with_dead_brokers(
     mock_cluster.broker_down()
     begin = time.monotonic()
     queue.close(None)
-    assert time.monotonic() - begin < 3 + 2.5, "one wait of request_timeout, and some grace"
+    assert time.monotonic() - begin < 3 + 2.5, "longer than one request_timeout with a margin"
     eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
     assert "committing {0: 1} failed" in logger.all() or not autocommit
 
@@ -304,7 +304,7 @@ def test_subscription_whose_thread_cannot_start_leaves_no_consumer(
     assert queue.peek(None) is None
 
 
-# -- what cannot be read
+# -- unreadable messages
 
 
 @pytest.mark.parametrize("autocommit", [False, True])

@@ -1,4 +1,4 @@
-"""The envelope that queues hand out: what is wrong with messaging's own is right there."""
+"""KafkaMessageEnvelope, which fixes bugs of MessageEnvelope."""
 
 from __future__ import annotations
 

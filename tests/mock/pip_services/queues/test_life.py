@@ -118,13 +118,13 @@ def test_close_is_quick_and_wakes_up_receive(
     received(queue, 1)
     found: list[Any] = []
     thread = in_thread(lambda: found.append(queue.receive(None, 60000)))
-    time.sleep(0.05)  # it waits by now; if not, it finds the queue closed
+    time.sleep(0.05)  # receive() waits by now, or finds the queue closed
     begin = time.monotonic()
     queue.close(None)
     assert time.monotonic() - begin < 5
     thread.join(10)
     assert found in ([None], [])
-    queue.close(None)  # again, which is nothing
+    queue.close(None)  # a second close does nothing
 
 
 def test_open_works_after_close(
@@ -212,7 +212,7 @@ def test_the_name_comes_from_the_configuration(config: Callable[..., Any]) -> No
     assert named("given", name="n") == ("n", "n")
     assert named(None, descriptor=descriptor) == ("described", "described")
     assert named(None, descriptor=descriptor, topic="t") == ("t", "t")
-    # A factory's configuration has the factory's descriptor.
+    # The configuration of a factory has its descriptor.
     assert named("given", descriptor=descriptor) == ("given", "given")
 
 
@@ -288,7 +288,7 @@ def test_capabilities_list_the_supported_calls() -> None:
     assert KafkaMessageQueue().renew_lock(None, 100) is None  # type: ignore[func-returns-value]
 
 
-# -- contexts, and the documents
+# -- contexts, and the documentation
 
 
 @pytest.mark.parametrize("context", [None, "123", Context.from_trace_id("123")])

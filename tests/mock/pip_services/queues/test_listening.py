@@ -1,4 +1,4 @@
-"""listen(): who gets which message, and what happens to those that fail."""
+"""listen(): the delivery of messages to receivers, and messages that fail."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_receiver_may_close_the_queue(
     assert not queue.is_open()
 
     queue.open(None)
-    assert received(queue, 3) == ["0", "1", "2"]  # the first was at work: it comes again
+    assert received(queue, 3) == ["0", "1", "2"]  # the first was in progress, so it is redelivered
 
 
 def test_failed_message_is_redelivered_and_other_partitions_continue(
@@ -443,5 +443,5 @@ def test_message_that_always_fails_does_not_fill_the_memory(
     receiver.wait(100)
     eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
     queue.send_batch(None, bodies(100, 100))
-    time.sleep(0.3)  # what came would come within a fetch, 10 ms
+    time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
     assert max(map(int, receiver.bodies())) < 100

@@ -1,4 +1,4 @@
-"""What queues count and log."""
+"""The counters, gauges and logs of queues."""
 
 from __future__ import annotations
 

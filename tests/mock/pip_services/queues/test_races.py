@@ -1,4 +1,4 @@
-"""Queues whose application does two things at once, or things in an order of its own."""
+"""Queues whose application makes concurrent calls, or calls in an unusual order."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_messages_in_on_message_during_close_are_redelivered(
 def test_close_in_the_thread_that_subscribes_ends_the_subscription(
     connection: Any, make_listener: Callable[..., Any], topic: str, monkeypatch: Any
 ) -> None:
-    """As a signal handler does."""
+    """A signal handler may do this."""
     make = Clients._make
     raised = []
 
@@ -155,7 +155,7 @@ def test_close_in_the_thread_of_a_transaction_ends_the_transaction(
     bodies: Callable[..., Any],
     monkeypatch: Any,
 ) -> None:
-    """As a signal handler does."""
+    """A signal handler may do this."""
     queue = make_queue(options__transactional=True, autocommit=False, **ONE)
     queue.send_batch(None, bodies(1))
     envelope = queue.receive(None, 30000)

@@ -1,4 +1,4 @@
-"""What a queue receives, and that nothing is lost by it."""
+"""The messages that a queue receives; none is lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_queue_reads_on_after_null_keys_values_headers_and_bytes(
 
 
 def shortest(receive: Callable[[], Any]) -> float:
-    """The shortest of several times in which nothing came, s: a busy machine adds to some."""
+    """The shortest of several waits without a message, s. A busy machine prolongs some."""
     took = []
     for _ in range(5):
         begin = time.monotonic()
@@ -102,12 +102,12 @@ def test_receive_wakes_up_at_once(
     sent = []
     for offset in range(50):
         assert ready.acquire(timeout=30)
-        time.sleep(0.005)  # it waits by now; if not, that only makes the wait shorter
+        time.sleep(0.005)  # receive() waits by now; if not, its wait is only shorter
         sent.append(time.perf_counter())
         queue.on_message("topic", 77, Message(value=b"x", partition=77, offset=offset))
     thread.join(30)
     waits = [got - put for put, got in zip(sent, arrived, strict=True)]
-    # The quickest quarter: a busy machine adds to the others.
+    # Only the fastest quarter counts, because a busy machine delays the others.
     assert statistics.quantiles(waits)[0] < 0.001 + 4 * wake_up_s()
 
 
@@ -160,7 +160,7 @@ def test_completing_the_first_message_commits_completed_messages_after_it(
         queue.complete(got[place])
         assert committed(topic, group) == {}
     queue.complete(got[0])
-    queue.complete(got[0])  # again, which is nothing
+    queue.complete(got[0])  # the second call does nothing
     assert committed(topic, group) == {1: 4}
 
 
@@ -175,7 +175,7 @@ def test_only_the_abandoned_message_is_redelivered(
     queue.send_batch(None, bodies(4))
     got = [queue.receive(None, 30000) for _ in range(3)]
     queue.abandon(got[1])
-    queue.abandon("123", got[1])  # again, which is nothing
+    queue.abandon("123", got[1])  # the second call does nothing
 
     assert received(queue, 2) == ["1", "3"]
     assert queue.receive(None, 50) is None
@@ -228,7 +228,7 @@ def test_reopened_queue_does_not_commit_messages_read_before_it_closed(
     queue.close(None)
     queue.open(None)
     assert received(queue, 1) == ["0"]
-    queue.complete(old[2])  # it waits in the local queue: it comes again
+    queue.complete(old[2])  # it is in the local queue again, so it is redelivered
     assert committed(topic, group) == {}
     assert received(queue, 2) == ["1", "2"]
 
@@ -322,7 +322,7 @@ def test_group_without_offsets_starts_at_the_end_the_topic_had_at_open(
     sender.send_batch(None, bodies(3))
     late = make_queue(from_beginning=False, **ONE)
     assert committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0}
-    late.close(None)  # it dies before it has read anything
+    late.close(None)  # it ends before it reads anything
     sender.send_batch(None, bodies(3, 3))
 
     again = make_queue(from_beginning=False, **ONE)
@@ -348,7 +348,7 @@ def test_local_queue_is_bounded_and_resumes_when_it_has_room(
     eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
     waiting = len(queue._messages)
     queue.send_batch(None, bodies(300, 300))
-    time.sleep(0.3)  # what came would come within a fetch, 10 ms
+    time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
     assert len(queue._messages) == waiting <= 300
     assert received(queue, 600) == [str(n) for n in range(600)]
 

@@ -1,4 +1,4 @@
-"""What a queue sends, and what it says when it cannot."""
+"""The records that a queue sends, and its errors."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_send_with_acks_0_does_not_wait(
     make_queue: Callable[..., Any], envelope: Callable[..., Any], cluster: Any
 ) -> None:
     queue = make_queue(options__acks=0, options__write_partition=1)
-    queue.send(None, envelope("1"))  # who leads the partition is known now
+    queue.send(None, envelope("1"))  # the leader of the partition is known now
     cluster.set_rtt(3000)
     begin = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Subclasses that override hooks, also those that were written for the published package."""
+"""Subclasses that override hooks, including those written for the published package."""
 
 from __future__ import annotations
 
