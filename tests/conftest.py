@@ -68,7 +68,7 @@ def pytest_report_header() -> str:
 
 
 def _heed_interrupts() -> None:
-    # A background job of a shell ignores SIGINT. Child processes that test Ctrl-C would inherit it.
+    # A background job of a shell ignores SIGINT. Children that test Ctrl-C would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -68,7 +68,7 @@ import asyncio
 children = {
     # The child shares the parent's epoll.
     "ends the parent's await": lambda coroutine, delivery: coroutine.close(),
-    "awaits what is the parent's": lambda coroutine, delivery: refused(delivery),
+    "awaits the parent's delivery": lambda coroutine, delivery: refused(delivery),
 }
 
 async def awaited(delivery):
@@ -116,7 +116,7 @@ with MockCluster() as mock:
 """
 
 
-@pytest.mark.parametrize("child", ["ends the parent's await", "awaits what is the parent's"])
+@pytest.mark.parametrize("child", ["ends the parent's await", "awaits the parent's delivery"])
 def test_forked_child_leaves_the_parents_await_running(
     run_attack: Callable[..., Any], child: str
 ) -> None:

@@ -92,7 +92,7 @@ def test_second_member_takes_over_part_of_the_partitions(
     if protocol in INCREMENTAL:
         assert [len(numbers) for numbers in events.of("revoke")] == [2]
     else:
-        # The first rebalance takes all its partitions. The mock may add a second rebalance.
+        # The first rebalance revokes all partitions. The mock may add a second rebalance.
         assert events.of("revoke")[0] == [0, 1, 2, 3]
 
 

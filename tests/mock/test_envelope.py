@@ -1,4 +1,4 @@
-"""Envelopes to records and back. What may go wrong meanwhile is in test_envelope_attacks."""
+"""Envelopes to records and back. test_envelope_attacks has the failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACE_ID = "0123456789abcdef0123456789ABCDEF"
 
 
 class MessageEnvelope:
-    """Fields as pip-services' class has them."""
+    """The fields of the class of pip-services."""
 
     def __init__(self, context: Any, message_type: str | None, message: Any) -> None:
         self.__reference: Any = None
@@ -65,7 +65,7 @@ ENVELOPES = [
 
 
 class Wire:
-    """A topic of one partition: what is sent comes back as one batch."""
+    """A topic of one partition. It returns the sent records as one batch."""
 
     def __init__(self, kafka: Any, producer: Any, consumer: Any, topic: str) -> None:
         self.producer, self.consumer, self.topic = producer, consumer, topic
@@ -184,7 +184,7 @@ def test_envelopes_of_pip_services_round_trip(wire: Wire, form: str) -> None:
     assert vars(arrived[0]).keys() == vars(sent[0]).keys()
     arrived[0].set_reference("mine")
     assert arrived[0].get_reference() == "mine"
-    if form == "json":  # their reader reads our JSON, our reader theirs
+    if form == "json":  # each reader reads the JSON of the other
         theirs = messaging.MessageEnvelope.from_json(arrived[1].get_reference().value().decode())
         assert fields_of(theirs) == fields_of(sent[1])
         again = codec.to_envelope(kafka_message(json.dumps(sent[2].to_json())))
@@ -198,7 +198,7 @@ def kafka_message(value: Any = None, **fields: Any) -> Any:
     return Message(topic="t", partition=0, offset=7, value=value, **fields)
 
 
-# -- what is on the wire
+# -- the format of records
 
 
 def test_headers_form_matches_the_published_package(wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""Envelopes, classes and messages that do what they should not."""
+"""Envelopes, classes and messages that misbehave."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def publish(codec: EnvelopeCodec, producer: Any, topic: str) -> Callable[..., An
 
 
 def doing(name: str, action: Callable[[], Any]) -> Any:
-    """An envelope one of whose properties does something."""
+    """An envelope with a property that runs an action."""
     return type(
         "Doing", (Envelope,), {name: property(lambda self: action(), lambda self, v: None)}
     )()
 
 
-# -- on the way out
+# -- encoding
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -247,7 +247,7 @@ def test_codec_refuses_wrong_arguments_and_a_second_init() -> None:
             call()
 
 
-# -- on the way back
+# -- decoding
 
 
 @pytest.fixture
@@ -339,7 +339,7 @@ def test_setter_may_close_or_release_the_batch(
                     message.set_value(None)
                     message.set_key(None)
                     message.set_headers(None)
-                # Nor is the list found that the others are in still.
+                # gc.get_objects() must not find the internal list of messages either.
                 for found in gc.get_objects() if len(made) == 3 else ():
                     if type(found) is list and len(found) == 20:
                         assert not isinstance(found[-1], cykafka.Message)

@@ -1,4 +1,4 @@
-"""Envelopes are coded without the GIL: other threads of Python work on."""
+"""Envelopes are encoded and decoded without the GIL, so other Python threads run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Envelope:
 
 @pytest.fixture
 def ticks() -> Iterator[Callable[[Callable[[], Any]], int]]:
-    """How often another thread, which wants the GIL every ms, had it during an action, at best.
+    """Count how often another thread, which needs the GIL every ms, gets it during an action.
 
-    Nobody is asked to let go of it meanwhile: who has it gives it away himself, or keeps it.
+    The count is the best of several tries. The interpreter requests no thread switch meanwhile, so
+    the other thread gets the GIL only if the action releases it.
     """
     count = 0
     done = threading.Event()
@@ -67,7 +68,7 @@ def ticks() -> Iterator[Callable[[Callable[[], Any]], int]]:
 
 
 def batch_of(form: str, kafka: Any, make_producer: Any, consumer: Any, topic: str) -> Any:
-    # Compressed, for the mock cluster keeps 5 MB of a partition.
+    # Compressed, because the mock cluster keeps 5 MB of a partition.
     producer = make_producer({"compression.type": "lz4"})
     codec = EnvelopeCodec(Envelope, form)
     envelopes = [Envelope(b"body")] * COUNT

@@ -1,4 +1,4 @@
-"""Faults of the cluster: what heals by itself stays out of sight, the rest is told."""
+"""Faults of the cluster: temporary faults are not reported, the others are."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_message_waits_for_the_broker_to_come_back(
     mock_cluster.broker_down()
     producer.produce("any", b"2", on_delivery=lambda error, _: errors.append(error))
     wait_until(lambda: kafka.KafkaError._TRANSPORT in heard, lambda: producer.poll(0.1))
-    assert producer.flush(0) >= 1  # errors that were not heard yet count, too
+    assert producer.flush(0) >= 1  # queued error events count too
     assert errors == [None]
     mock_cluster.broker_up()
 
@@ -140,7 +140,7 @@ def test_fenced_producer_gets_a_fatal_error(
     assert error.fatal()
     assert not error.retriable()
     assert not error.txn_requires_abort()
-    # There is nothing to abort any more, and close may say so, once.
+    # No transaction is left to abort. close() may raise that once.
     with contextlib.suppress(kafka.KafkaException):
         producer.close()
 

@@ -1,4 +1,4 @@
-"""The Python of README and the manual runs, and does what it is there for."""
+"""The Python of README and the guides runs and does what they say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ours
 
 
 class Reading:
-    """A consumer whose batches() end behind so many records."""
+    """A consumer whose batches() end after `count` records."""
 
     def __init__(self, consumer: Any, count: int) -> None:
         self._consumer = consumer
@@ -49,7 +49,7 @@ class Reading:
 
 @pytest.fixture(scope="module")
 def guide() -> dict[str, Any]:
-    """What the guide defines."""
+    """The names that the guide defines."""
     names: dict[str, Any] = {}
     for block in blocks("docs/batches.md"):
         exec(compile(block, "docs/batches.md", "exec"), names)
@@ -59,7 +59,7 @@ def guide() -> dict[str, Any]:
 @pytest.fixture
 def reading(make_consumer: Callable[..., Any]) -> Callable[..., Reading]:
     def reading(topic: str, count: int, config: dict[str, Any] | None = None) -> Reading:
-        # On the mock a classic group stays closed for a while to who comes back.
+        # On the mock a classic group does not readmit a member for a while.
         consumer = make_consumer({"group.protocol": "consumer", **(config or {})})
         consumer.subscribe([topic])
         return Reading(consumer, count)
@@ -93,7 +93,7 @@ def test_readme(cluster: Any) -> None:
     def show(*arguments: Any) -> None:
         lines.append(arguments)
         if reading:
-            raise Seen  # else it would read for ever
+            raise Seen  # else it would never end
 
     names: dict[str, Any] = {"print": show}
     pages = ("README.md", "docs/reading.md", "docs/switching.md", "docs/testing.md")
@@ -269,7 +269,7 @@ def test_rows_and_word_counts_are_published(
 
 
 class Transactional(Producer):
-    """A producer that shows how its transactions end."""
+    """A producer that records how its transactions end."""
 
     calls: list[str]
 
@@ -284,7 +284,7 @@ class Transactional(Producer):
 
 @contextlib.contextmanager
 def tracked(cluster: Any) -> Iterator[None]:
-    """The cluster's requests are counted, from none, inside of the block."""
+    """Track the cluster's requests inside the block only."""
     cluster.start_request_tracking()
     try:
         yield
@@ -349,7 +349,7 @@ def test_transform(
 
     with tracked(cluster):
         guide["transform"](consumer, transactional, target, bytes.upper)
-        # The mock takes the offsets of a transaction, but applies none.
+        # The mock accepts the offsets of a transaction, but does not apply them.
         assert cluster.requests("TxnOffsetCommit")
 
     (batch,) = reading(target, 3).batches(10)

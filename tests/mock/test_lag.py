@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def dead_address() -> Iterator[str]:
-    """An address where nobody listens, and nobody else can either."""
+    """An address without a listener, reserved so that no other program can listen there."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -49,7 +49,7 @@ def test_watermarks_of_many_partitions(
 def test_connection_lost_during_watermarks_fails_its_partitions(
     mock_cluster_factory: Callable[..., Any], make_consumer: Any
 ) -> None:
-    """librdkafka leaves out what is not answered then, without an error."""
+    """librdkafka then omits the partitions without an answer, and reports no error."""
     cluster = mock_cluster_factory(brokers=3)
     cluster.create_topic("t", 3)
     for number in range(3):
@@ -84,7 +84,7 @@ def test_new_leaders_are_found_at_once(
         cluster.set_partition_leader(topic, number, 1)
     found = consumer.watermarks(partitions_of(topic), WAIT_S)
 
-    # What librdkafka knows of the topic it would ask for again in five minutes.
+    # By itself librdkafka would refresh the topic's metadata only after five minutes.
     assert [key.error for key in found] == [None] * 4
     assert found[TopicPartition(topic, 0)] == Watermarks(0, 5)
 
@@ -219,7 +219,7 @@ def test_lag_counts_from_position_then_commit_then_reset(
 
     lag = consumer.lag(partitions_of(topic), WAIT_S)
 
-    # Position 4; committed 6; the start; an empty one.
+    # Partition 0 has position 4, 1 has commit 6, 2 counts from the start, 3 is empty.
     assert {key.partition: left for key, left in lag.items()} == {0: 6, 1: 4, 2: 10, 3: 0}
     assert consumer.lag(timeout=WAIT_S) == {TopicPartition(topic, 0): 6}
 

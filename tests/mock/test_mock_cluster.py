@@ -34,7 +34,7 @@ def run_python(source: str) -> subprocess.CompletedProcess[str]:
 
 
 def threads() -> int:
-    """Threads of mock clusters in this process; a call that one has answered makes it count."""
+    """The threads of mock clusters in this process. A thread counts after its first answer."""
     tasks = Path("/proc/self/task")
     return sum((task / "comm").read_text() == "rdk:mock\n" for task in tasks.iterdir())
 
@@ -243,7 +243,7 @@ def test_forked_child_raises_and_parent_continues(mock_cluster: MockCluster) -> 
     mock_cluster.create_topic("t", partitions=1)
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: fork with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python >= 3.12: fork with threads
         pid = os.fork()
     if pid == 0:
         said = b"nothing"

@@ -1,4 +1,4 @@
-"""`cykafka.testing.MockCluster`: topics, and every fault it injects, as clients feel them."""
+"""`cykafka.testing.MockCluster`: topics, and the effect of each fault on clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def producer(cluster: MockCluster | Relay, **config: Any) -> Producer:
 
 
 def outcomes(client: Producer, topic: str, count: int = 1, **options: Any) -> list[KafkaError]:
-    """Errors (None: delivered) of that many records, sent one after the other."""
+    """The errors (None: delivered) of that many records, sent one after the other."""
     found: list[Any] = []
     for _ in range(count):
         client.produce(topic, b"v", on_delivery=lambda error, _: found.append(error), **options)
@@ -121,7 +121,7 @@ def test_first_join_does_not_wait(mock_cluster: MockCluster) -> None:
     while not assigned.is_set() and time.monotonic() < begin + WAIT_S:
         consumer.poll(0.05)
     assert assigned.is_set()
-    assert time.monotonic() - begin < 2.5  # with Kafka's default it is above 3
+    assert time.monotonic() - begin < 2.5  # with Kafka's default it takes more than 3 s
     consumer.close()
 
 
@@ -304,8 +304,8 @@ def test_set_coordinator(mock_cluster_factory: Factory, broker: int) -> None:
 def test_close_while_joining_ends_despite_calls_in_its_callback(
     mock_cluster_factory: Factory,
 ) -> None:
-    """librdkafka 2.14 leaves without an answer what it is asked as it has just left the group:
-    the callback asks all the time, so that some member of the thirty meets that moment."""
+    """librdkafka 2.14 does not answer a call that arrives just after it left the group. The
+    callback makes calls all the time, so that one of thirty members hits that moment."""
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)
     answers = []
@@ -355,11 +355,11 @@ def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
             {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"g-{number}", **protocol}
         )
         consumer.subscribe(["t"])
-        # The first request after the one whose answer brings the assignment.
+        # This request follows the one whose answer has the assignment.
         cluster.wait_for_requests(last, count, WAIT_S)
         cluster.stop_request_tracking()
         with pytest.warns(ResourceWarning):
-            del consumer  # librdkafka 2.14 would not come back from here
+            del consumer  # librdkafka 2.14 would hang here
 
 
 def test_partition_reassigned_while_it_stops_does_not_crash(
@@ -400,7 +400,7 @@ def test_offset_request_to_the_wrong_coordinator_is_an_error(
     cluster.push_request_errors("OffsetFetch", [KafkaError.NOT_COORDINATOR])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]).values()
-    # librdkafka 2.14 crashes here: what it would have look for the coordinator is NULL.
+    # librdkafka 2.14 crashes here: the group that should look up the coordinator is NULL.
     with pytest.raises(KafkaException) as caught:
         future.result(WAIT_S)
     assert caught.value.args[0].code() == KafkaError.NOT_COORDINATOR
@@ -428,7 +428,7 @@ def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
 def test_message_times_out_within_the_longest_reconnect_backoff(
     mock_cluster_factory: Factory,
 ) -> None:
-    """librdkafka looks for late messages when it next tries to connect to their broker."""
+    """librdkafka checks for late messages at its next try to connect to their broker."""
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)
     # Long enough for the first record on a busy machine.
@@ -440,7 +440,7 @@ def test_message_times_out_within_the_longest_reconnect_backoff(
         began = time.monotonic()
         (error,) = outcomes(client, "t")
         assert error.code() == KafkaError._MSG_TIMED_OUT
-        # By default the longest pause is 10 s.
+        # By default the longest backoff is 10 s.
         assert time.monotonic() - began < 10
 
 
@@ -463,7 +463,7 @@ def test_client_continues_after_metadata_without_brokers(mock_cluster: MockClust
 def test_request_survives_first_metadata_without_brokers(
     mock_cluster: MockCluster, question: str
 ) -> None:
-    """A cluster that has just started may give one; librdkafka then does not ask again soon."""
+    """A cluster that has just started may answer so. librdkafka then does not ask again soon."""
     with relay_before(mock_cluster.bootstrap_servers) as relay:
         relay.names_none = True
         with closing(Producer({"bootstrap.servers": relay.bootstrap_servers})) as client:

@@ -1,6 +1,6 @@
 """oauth_cb: where the first token comes from.
 
-The mock speaks no SASL: what is covered is the callback and what the constructor makes of it.
+The mock does not support SASL. So the tests cover only the callback and the constructor.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_constructor_without_a_token_fails(kafka: Any) -> None:
             kafka.Producer({**CONFIG, "oauth_cb": oauth_cb})
         return caught.value.args[0]
 
-    # Each may wait for ten seconds, so they wait together.
+    # Each may wait for ten seconds, so they run concurrently.
     with ThreadPoolExecutor(len(callbacks)) as pool:
         errors = list(pool.map(error_of, callbacks))
 
@@ -135,7 +135,7 @@ def test_callback_cannot_close_a_client(
     refused: list[RuntimeError] = []
 
     def token(config: str) -> tuple[str, float]:
-        if len(clients) == 2:  # else the constructor has not returned
+        if len(clients) == 2:  # else the constructor still runs
             try:
                 clients[which == "its own"].close()
             except RuntimeError as error:
@@ -183,7 +183,7 @@ print("gone")
 def test_interpreter_may_end_while_a_consumer_waits_for_its_first_token(
     run_script: Callable[..., Any],
 ) -> None:
-    # The end closes the consumer, which its constructor, in a daemon thread, then still has.
+    # The exit closes the consumer while its constructor still runs in a daemon thread.
     done = run_script(
         """
 import threading, time

@@ -265,8 +265,8 @@ def test_watermarks_of_an_unknown_partition_are_an_error(
 def test_offsets_for_times_answers_per_partition(
     consumer: Any, kafka: Any, partition: Any
 ) -> None:
-    # The mock has no look-up by time: it knows only the two ends, so the answer for a time is
-    # whatever it says, and only the form of the answer is checked here.
+    # The mock has no lookup by time: it knows only the two ends. So this checks only the form of
+    # the answer.
     asked = [kafka.TopicPartition(partition.topic, number, 1234) for number in (0, 1)]
 
     answer = consumer.offsets_for_times(asked, timeout=WAIT_S)
@@ -303,7 +303,7 @@ def test_store_offsets_of_a_message_without_an_offset_is_librdkafkas_error(
 def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
     make_consumer: Callable[..., Any], kafka: Any, partition: Any
 ) -> None:
-    """The peer sets the partition's offset to a special value with another meaning, or crashes."""
+    """confluent_kafka sets the offset to a special value with another meaning, or crashes."""
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([partition])
     consumer.store_offsets(offsets=[kafka.TopicPartition(partition.topic, partition.partition, 2)])
@@ -315,7 +315,7 @@ def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
     assert committed.offset == 2
 
 
-# In the peer a message without a topic ends in a SystemError.
+# confluent_kafka raises SystemError for a message without a topic.
 @pytest.mark.ours
 def test_commit_of_a_message_without_an_offset_is_librdkafkas_answer(
     make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]

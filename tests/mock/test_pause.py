@@ -18,7 +18,7 @@ COUNT = 20
 
 
 class Stop(Exception):
-    """The exception of the callback."""
+    """The exception that the callback raises."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def left_over(
     topic: str,
     wait_until: Callable[..., None],
 ) -> Callable[..., Any]:
-    """Make a consumer of two partitions with gathered messages of both left over by a call."""
+    """Make a consumer of two partitions, with messages of both left over by an earlier call."""
 
     def make(
         config: dict[str, Any] | None = None, then: Callable[[str], None] = lambda _: None
@@ -59,7 +59,7 @@ def left_over(
             with pytest.raises(Stop):
                 consumer.consume(10 * COUNT, WAIT_S)
 
-        # Everything is fetched, nothing handed over.
+        # All messages are fetched, and none is returned.
         wait_until(gathered, serve)
         for _ in range(5):
             serve()
@@ -132,7 +132,7 @@ def test_offsets_of_a_paused_partition_are_not_stored(
     tps = [kafka.TopicPartition(topic, number) for number in (0, 1)]
 
     consumer.pause(tps[:1])
-    assert len(by_poll(consumer, 0.7)) == COUNT  # and its end catches up with positions
+    assert len(by_poll(consumer, 0.7)) == COUNT  # at the end of the call, positions are updated
     consumer.commit(asynchronous=False)
 
     assert [tp.offset for tp in consumer.committed(tps, WAIT_S)] == [
@@ -201,7 +201,7 @@ def test_pause_in_a_callback_holds_back_messages_of_the_running_call(
     seen: list[int] = []
 
     def stats(_: str) -> None:
-        # With the high watermark known, its messages are gathered, and none is handed over.
+        # Once the high watermark is known, the call has gathered the messages and returned none.
         if not seen and consumer.get_watermark_offsets(paused[0], cached=True)[1] == COUNT:
             seen.append(consumer.position(paused)[0].offset)
             consumer.pause(paused)
@@ -230,7 +230,7 @@ def test_callback_during_resume_by_another_thread_keeps_the_order(
 
     def stats(text: str) -> None:
         gathering.set()
-        # These events come when the wait that has taken the new messages ends.
+        # This callback runs when the wait that fetched the new messages ends.
         fetched = json.loads(text)["topics"][topic]["partitions"]["1"]["next_offset"]
         if fetched == 2 * COUNT and steps:
             steps.pop(0)()
@@ -250,7 +250,7 @@ def test_callback_during_resume_by_another_thread_keeps_the_order(
     steps[:] = [stop] if callback == "raises" else [lambda: consumer.pause(other), stop]
     gathering.clear()
     reader = threading.Thread(target=gather)
-    reader.start()  # it has those of `other`
+    reader.start()  # it gathers the messages of `other`
     assert gathering.wait(WAIT_S)
 
     consumer.resume(paused)
@@ -345,7 +345,7 @@ def test_unassign_drops_the_held_messages_of_the_partition(
         consumer.incremental_unassign(paused)
 
     assert live_handles()["fetched"] == 0
-    # No message is left when the partition is assigned again, and it is still paused.
+    # The partition is assigned again: no message is left over, and it is still paused.
     consumer.assign([kafka.TopicPartition(topic, 0, 3)])
     assert consumer.poll(0.3) is None
     consumer.resume(paused)
@@ -445,7 +445,7 @@ def test_resume_wakes_a_call_that_waits_in_another_thread(
         return bool(consumer.position(paused)[0].offset == 0)
 
     def serve() -> None:
-        # No callback but this one, since an event would end the wait of the other thread.
+        # Use only this callback, because any other event would end the wait of the other thread.
         raising.set()
         consumer.commit(offsets=[kafka.TopicPartition(topic, 0, 0)])
         with pytest.raises(Stop):
@@ -466,7 +466,7 @@ def test_resume_wakes_a_call_that_waits_in_another_thread(
 
     thread = threading.Thread(target=wait)
     thread.start()
-    # Nothing tells that the thread waits. If it is later, the test passes without the fix.
+    # No event signals that the thread waits. If it waits later, the test passes without the fix.
     time.sleep(0.3)
     began = time.monotonic()
     consumer.resume(paused)

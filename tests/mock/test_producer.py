@@ -1,4 +1,4 @@
-"""Producer: the forms of produce, its queue, and its life."""
+"""Producer: the forms of produce(), the queue, and the life of a producer."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_produce_batch_honours_each_messages_fields(
 def test_len_counts_undelivered_messages(make_producer: Callable[..., Any], topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     assert len(producer) == 0
-    # An empty producer is no false one, so that `producer or default` does what it says.
+    # An empty producer is truthy, so that `producer or default` is the producer.
     assert bool(producer)
 
     producer.produce(topic, b"1")
@@ -370,7 +370,7 @@ def test_produce_batch_errors_match_confluent_kafka(
     with pytest.raises(TypeError, match=f"^{words}"):
         producer.produce_batch(topic, messages)
 
-    assert len(producer) == 0, "nothing is queued of a batch that is refused"
+    assert len(producer) == 0, "a refused batch queues no message"
 
 
 def test_produce_batch_refuses_timestamps(producer: Any, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Delivery reports: what they carry, and that each message has exactly one outcome."""
+"""Delivery reports: their contents, and exactly one outcome for each message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_BROKER = "127.0.0.1:1"
 
 
 class Reports(list[tuple[Any, Any]]):
-    """A delivery callback that keeps what it was called with."""
+    """A delivery callback that keeps its arguments."""
 
     def __call__(self, error: Any, message: Any) -> None:
         self.append((error, message))
@@ -101,7 +101,7 @@ def test_reports_of_a_partition_come_in_order(producer: Any, topic: str) -> None
 
 @pytest.fixture
 def waiting(make_producer: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a producer with many reports to be served."""
+    """Make a producer with many unserved reports."""
 
     def make(on_delivery: Callable[..., None]) -> Any:
         producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
@@ -277,7 +277,7 @@ def test_produce_with_timeout_lets_other_threads_run(make_producer: Callable[...
     purge = threading.Timer(0.1, producer.purge)
     purge.start()
 
-    # Only the other thread can make room.
+    # Only the purge in the other thread frees room.
     producer.produce("any", b"2", timeout=WAIT_S)
 
     purge.join(WAIT_S)

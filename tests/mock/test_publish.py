@@ -1,4 +1,4 @@
-"""Batches from columns: every form of a column, and what becomes of each record."""
+"""Batches from columns: every form of a column, and the resulting records."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_each_record_keeps_its_partition(
 
 def test_partitioner_chooses_missing_partitions(producer: Any, topic: str) -> None:
     keys = [str(number) for number in range(100)]
-    producer.publish(topic, keys, keys=keys).wait(WAIT_S)  # now the partitions are known
+    producer.publish(topic, keys, keys=keys).wait(WAIT_S)  # now the client knows the partitions
 
     first = producer.publish(topic, keys, keys=keys)
     second = producer.publish(topic, keys, keys=keys, partitions=[None, -1] * 50)

@@ -1,4 +1,4 @@
-"""What publish() refuses: before anything is sent, naming the column."""
+"""publish() refuses wrong arguments before it sends a record, and names the column."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_columns_are_read_before_the_producer_is_checked(make_producer: Any, top
 def test_collection_that_closes_the_producer_is_safe(
     make_producer: Any, topic: str, count: int
 ) -> None:
-    """It may run in any allocation of the call."""
+    """A garbage collection may run in any allocation of the call."""
 
     class Closer:
         def __init__(self, producer: Any) -> None:

@@ -1,4 +1,4 @@
-"""publish_arrow(), and Arrow arrays as columns of publish(): what is in the data arrives."""
+"""publish_arrow(), and Arrow arrays as columns of publish(): the data arrives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def arrived(topic: str, make_consumer: Callable[..., Any]) -> Callable[[int], list[Any]]:
-    """Read so many records as (partition, offset, key, value, headers, ms), sorted."""
+    """Read that many records as (partition, offset, key, value, headers, ms), sorted."""
     consumer = make_consumer()
     consumer.assign([cykafka.TopicPartition(topic, number, 0) for number in range(2)])
 
@@ -136,7 +136,7 @@ def test_arrow_arrays_are_columns_of_publish(
     )
     delivery.wait(WAIT_S)
     assert arrived(40) == wanted_of(table)
-    # Beside columns of Python objects, and as values of one header.
+    # Together with columns of Python objects, and as values of one header.
     delivery = producer.publish(
         topic,
         ["x", "y"],

@@ -1,4 +1,4 @@
-"""publish_arrow(): the forms Arrow data may come in, and what is refused, by name."""
+"""publish_arrow(): the forms of Arrow data, and the errors for unsuitable data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Awaiting a delivery: the event loop serves the producer, beside other threads and loops."""
+"""Awaiting a delivery: the event loop serves the producer, as other threads and loops may."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ours
 
 
 def run(coroutine: Any) -> Any:
-    """Run it in a loop of its own; a hang fails."""
+    """Run a coroutine in a new loop; a hang fails."""
     return asyncio.run(asyncio.wait_for(coroutine, WAIT_S))
 
 
@@ -83,7 +83,7 @@ def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
         return times, time.perf_counter() - started
 
     times, together = run(main())
-    # A thread that waits looks around every 100 ms; nobody has to wait for that.
+    # A waiting thread also checks every 100 ms; awaits must not depend on that.
     late = 4 * wake_up_s()
     assert sorted(times)[15] < 0.05 + late
     assert together < 5 + 200 * late
@@ -158,7 +158,7 @@ def test_serving_loop_passes_the_serving_on_when_it_ends(make_producer: Any, top
         await asyncio.sleep(0)
         thread.start()
         await asyncio.to_thread(waiting.wait)
-        await asyncio.sleep(0.1)  # until the other loop waits; no event says so
+        await asyncio.sleep(0.1)  # until the other loop waits; no event signals that
         task.cancel()
 
     thread = threading.Thread(target=work)
@@ -184,7 +184,7 @@ def test_stopped_loop_does_not_keep_others_from_serving(make_producer: Any, topi
     task = still.run_until_complete(begin())
     run(publish())
     still.run_until_complete(asyncio.wait_for(task, WAIT_S))
-    # Its turn again, with another that waits for what it serves.
+    # The first loop serves again, while another loop waits.
     task = still.run_until_complete(begin())
     another = asyncio.new_event_loop()
     others = another.run_until_complete(begin())
@@ -290,7 +290,7 @@ def test_callback_that_raises_does_not_keep_the_loop_from_serving(
         await producer.publish(topic, ["a"], partitions=0)
 
     run(main())
-    for _ in range(5):  # those that came behind the last await
+    for _ in range(5):  # serves reports that arrived after the last await
         with contextlib.suppress(ArithmeticError):
             producer.flush(WAIT_S)
     assert told
@@ -332,7 +332,7 @@ def test_close_raises_the_interrupt_of_the_loop(
         call_soon_threadsafe = loop.call_soon_threadsafe
 
         def interrupted(callback: Any, *args: Any, **kwargs: Any) -> Any:
-            if callback.__name__ == "_unread":  # the last that close() asks of the loop
+            if callback.__name__ == "_unread":  # the last callback that close() schedules
                 raise KeyboardInterrupt
             return call_soon_threadsafe(callback, *args, **kwargs)
 
@@ -355,7 +355,7 @@ def test_close_raises_the_interrupt_of_the_loop(
 def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
     make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Its reports in flight have their outcomes already: another one would never come."""
+    """The reports in flight already have outcomes, so a new record would never get one."""
     producer = make_producer({"linger.ms": 20_000})
     reports: list[Any] = []
 
@@ -404,7 +404,7 @@ def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> N
     del producer
     gc.collect()
 
-    # Connections, of brokers too, come and go; what each producer leaves behind would be 20.
+    # The number of connections varies, also those of brokers. Leaks of each producer would be 20.
     assert open_files() < files + 10
 
 

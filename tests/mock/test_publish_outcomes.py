@@ -1,4 +1,4 @@
-"""What becomes of the records of a batch: outcomes, errors, callbacks, and what is left behind."""
+"""The outcomes of the records of a batch: errors, callbacks, and leaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def deliveries() -> Callable[[], int]:
-    """Count the deliveries that are alive since the test began."""
+    """Count the live deliveries that this test made."""
     gc.collect()
     before = live_handles()["deliveries"]
     return lambda: live_handles()["deliveries"] - before
@@ -33,7 +33,7 @@ def values_of(messages: list[Any]) -> list[bytes | None]:
 
 
 def flush_until_raised(producer: Any) -> None:
-    """Flush again and again: what a callback raises ends a flush, which one is a race."""
+    """Flush repeatedly, because it is a race which flush() raises the callback's exception."""
     for _ in range(100):
         producer.flush(WAIT_S)
 
@@ -82,7 +82,7 @@ def test_outcomes_are_read_only_and_outlive_the_delivery(
 
 def test_refused_records_fail_alone(make_producer: Any, topic: str) -> None:
     producer = make_producer({"message.max.bytes": 2000})
-    producer.list_topics(topic)  # partitions are known: an unknown one is refused at once
+    producer.list_topics(topic)  # now publish() refuses unknown partitions at once
 
     delivery = producer.publish(
         topic, ["a", b"x" * 5000, "c", "d"], partitions=[0, 0, 17, 0], headers=None
@@ -164,7 +164,7 @@ def test_wrong_transaction_state_fails_every_record(
 
 
 def test_borrowed_values_are_released_when_delivered(producer: Any, topic: str) -> None:
-    class Large(str):  # a subclass can be referred to weakly
+    class Large(str):  # a subclass supports weak references
         pass
 
     freed = []
@@ -197,8 +197,8 @@ def test_failures_of_unread_deliveries_are_counted(
     make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"linger.ms": 60_000, "message.max.bytes": 2000})
-    producer.publish(topic, ["a"] * 3)  # dropped, and then failing
-    producer.publish(topic, [b"x" * 5000] * 4)  # failed, and then dropped
+    producer.publish(topic, ["a"] * 3)  # dropped before they fail
+    producer.publish(topic, [b"x" * 5000] * 4)  # dropped after they failed
     asked = producer.publish(topic, [b"x" * 5000] * 5)
     assert asked.failed == 5
     del asked
@@ -253,7 +253,7 @@ def test_callback_of_a_dropped_delivery_is_called(
 def test_callback_added_after_a_close_is_called(
     make_producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
-    """Values were borrowed: that is an event too, which nobody pops any more."""
+    """The values are borrowed. Their release is an event that no call serves after close()."""
     producer = make_producer({"queue.buffering.max.messages": 10})
     producer.produce(topic, "a", on_delivery=lambda *_: producer.close())
     told: list[Delivery] = []
@@ -377,7 +377,7 @@ def test_publish_of_a_serializing_producer_does_not_serialize(
 
 
 def test_publish_serves_reports_of_earlier_batches(producer: Any, topic: str) -> None:
-    """Whoever only publishes piles nothing up."""
+    """A program that only publishes accumulates no reports."""
     told: list[Any] = []
     first = producer.publish(topic, ["a"] * 10)
     first.add_done_callback(told.append)

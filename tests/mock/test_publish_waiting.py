@@ -1,4 +1,4 @@
-"""Waiting for room and for outcomes: in several threads, interrupted, closed meanwhile."""
+"""Waiting for room and for outcomes: in several threads, with interrupts and close()."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ours
 
 
 class Thread(threading.Thread):
-    """A thread whose end is asked for with its result."""
+    """A thread whose `end()` waits for it and returns its result."""
 
     def __init__(self, target: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -50,7 +50,7 @@ def tiny(make_producer: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def stuck(make_producer: Callable[..., Any]) -> Any:
-    """A producer with room for ten records, none of which gets away."""
+    """A producer with room for ten records, and without a broker to send them to."""
     return make_producer(
         {"queue.buffering.max.messages": 10, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     )
@@ -173,7 +173,7 @@ def test_wait_with_a_polling_thread_ends_at_once(make_producer: Any, topic: str)
     over.set()
     poller.end()
 
-    assert sorted(times)[25] < 0.05 + 4 * wake_up_s()  # no slice of 100 ms
+    assert sorted(times)[25] < 0.05 + 4 * wake_up_s()  # less than a wait slice of 100 ms
 
 
 @pytest.mark.alone
@@ -229,7 +229,7 @@ def test_flush_takes_over_from_a_polling_thread(make_producer: Any, topic: str) 
     delivery = producer.publish(topic, ["a"])
     poller = Thread(lambda: producer.poll(60))
     poller.started_work.wait()
-    time.sleep(0.05)  # until it waits; no event says so, and too short a sleep does no harm
+    time.sleep(0.05)  # until it waits; no event signals that, and a shorter sleep does no harm
     started = time.monotonic()
 
     producer.flush()
@@ -239,13 +239,13 @@ def test_flush_takes_over_from_a_polling_thread(make_producer: Any, topic: str) 
     producer.publish(topic, ["b"])
     producer.flush()
     producer.close()
-    with contextlib.suppress(RuntimeError):  # it was still waiting
+    with contextlib.suppress(RuntimeError):  # it still waited
         poller.end()
 
 
 @pytest.mark.parametrize("call", ["publish", "produce"])
 def test_room_freed_by_another_thread_is_used(tiny: Any, topic: str, call: str) -> None:
-    """It may have served the last report there is: nothing more would end a wait for the next."""
+    """The other thread may have served the last report, so no later report ends the wait."""
     over = threading.Event()
 
     def poll() -> None:
@@ -353,7 +353,7 @@ def test_every_record_has_one_outcome_when_the_broker_goes_down(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "message.timeout.ms": 4000,
-                # librdkafka 2.14 may not see that messages timed out before it tries again.
+                # librdkafka 2.14 may notice timed-out messages only at its next attempt.
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }
@@ -383,7 +383,7 @@ INTERRUPTED = """
     })
 
     def interrupt():
-        time.sleep(0.5)  # until it waits; no event says so
+        time.sleep(0.5)  # until it waits; no event signals that
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()

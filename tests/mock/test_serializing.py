@@ -43,7 +43,7 @@ def make(kafka: ModuleType, cluster: Any, unique: Callable[[str], str]) -> Itera
 
 
 class Recorder:
-    """A serializer that notes what it is called with."""
+    """A serializer that records its calls."""
 
     def __init__(self, data: Any = b"made") -> None:
         self.calls: list[tuple[Any, str, str, Any]] = []
@@ -65,7 +65,7 @@ class Recorder:
 
 
 class Builder:
-    """Builds a serde and takes a property of its own out of the configuration."""
+    """Builds a serde and removes its own property from the configuration."""
 
     def __init__(self, serde: Any, takes: str = "") -> None:
         self.serde = serde
@@ -163,7 +163,7 @@ def test_deserializer_that_raises_leaves_the_message_unchanged(
     message = caught.value.kafka_message
     assert caught.value.exception is cause
     assert (message.key(), message.value(), message.error()) == (b"key-0", b"0", None)
-    # It counts as read: the next poll goes on behind it.
+    # The message counts as read: the next poll returns the one after it.
     recorder.data = "made"
     assert consumer.poll(WAIT_S).offset() == 1
 
@@ -382,7 +382,7 @@ def test_iteration_deserializes_and_skips_partition_eof(
         {"value.deserializer": StringDeserializer(), "enable.partition.eof": True},
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    # The end is reached well before there is more.
+    # The consumer reaches the end long before more messages arrive.
     later = threading.Timer(0.5, fill, (topic, 2))
     later.start()
     values = []

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
-    """A producer whose cluster a test may break."""
+    """A producer whose cluster the test may break."""
     return make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
 
 

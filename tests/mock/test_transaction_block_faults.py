@@ -1,4 +1,4 @@
-"""Transactions that callbacks, Ctrl-C, close() and foreign errors come between."""
+"""Transactions with callbacks, Ctrl-C, close() and errors of other clients in between."""
 # ruff: noqa: PT012 -- the end of the block raises, not a statement in it
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
 
-# Records time out soon, but connections come back sooner.
+# Records time out soon, but connections are restored sooner.
 IMPATIENT = {
     "message.timeout.ms": 1500,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 200,
 }
-# transaction.timeout.ms is 60 s: what waits for it is found out, on a busy machine as well.
+# transaction.timeout.ms is 60 s, so this limit detects a wait for it, even on a busy machine.
 SOON_S = 30.0
 
 
 @pytest.fixture
 def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
-    """A producer whose cluster a test may break."""
+    """A producer whose cluster the test may break."""
     return make_transactional(
         **{"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
     )
 
 
 def busy(kafka: Any, mock_cluster: MockCluster, count: int = 60) -> None:
-    """The coordinator has to be asked again."""
+    """Make the coordinator answer the next EndTxn requests with a retriable error."""
     mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * count)
 
 
@@ -135,7 +135,7 @@ def test_transaction_call_in_a_callback_of_a_transaction_call_is_refused(
     assert refused == [kafka.KafkaError._CONFLICT]
     assert "in a callback of a transaction call" in refused[0].str()
     assert caught.value.args[0] is refused[0]
-    # The commit goes on in the next block.
+    # The next block continues the commit.
     with broken.transaction(timeout=WAIT_S):
         broken.produce("any", b"y")
 
@@ -163,7 +163,7 @@ def test_interrupted_close_leaves_a_usable_producer(
     broken.begin_transaction()
     broken.produce("any", b"x")
     assert broken.flush(WAIT_S) == 0
-    # The abort purges it, and its callback interrupts the close.
+    # The abort purges the record, and its callback interrupts the close.
     mock_cluster.broker_down()
     broken.produce("any", b"y", on_delivery=interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -292,7 +292,7 @@ def test_failure_of_a_resumed_commit_is_reported(
     ):
         pytest.fail("it has begun")
 
-    # The broker's thread finds the record first, or the main one, which scans all topics.
+    # Either the broker's thread or the main thread, which scans all topics, finds the record.
     assert caught.value.args[0].txn_requires_abort()
     assert re.search("message.*(timed out|failed delivery)", caught.value.args[0].str())
     with producer.transaction(timeout=WAIT_S):
@@ -468,7 +468,7 @@ def test_callback_that_raises_the_exception_of_the_block_makes_no_reference_cycl
 
 
 def commit_that_will_fail(kafka: Any, mock_cluster: MockCluster, producer: Any) -> None:
-    """A commit out of time. Resumed, it fails, and the abort behind it takes long."""
+    """Make a commit time out. If resumed, it fails, and the abort after it takes long."""
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     producer.produce("any", b"x")
@@ -488,7 +488,7 @@ def test_failed_commit_is_logged_if_the_abort_in_close_is_interrupted(
     mock_cluster.start_request_tracking()
 
     def interrupt() -> None:
-        # The first EndTxn is the commit's, the others are the abort's.
+        # The commit sends the first EndTxn, the abort sends the others.
         while len(mock_cluster.requests("EndTxn")) < 3:
             time.sleep(0.01)
         signal.raise_signal(signal.SIGINT)
@@ -510,7 +510,7 @@ def test_failed_commit_is_chained_if_the_abort_after_it_raises(
     armed = threading.Event()
 
     def stats(_: str) -> None:
-        # The first EndTxn is the commit's, the others are the abort's.
+        # The commit sends the first EndTxn, the abort sends the others.
         if armed.is_set() and len(mock_cluster.requests("EndTxn")) >= 3:
             raise LookupError
 
@@ -557,8 +557,8 @@ def test_next_block_makes_an_abort_that_had_no_time_to_begin(
     consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
     consumer.assign([kafka.TopicPartition("in", 0, 0)])
     first = read(consumer, 2)
-    # The offsets take long, a signal handler interrupts them, and librdkafka refuses the abort as
-    # long as they are on their way.
+    # Sending the offsets takes long, and a signal handler interrupts it. librdkafka refuses the
+    # abort until that request ends.
     previous = signal.signal(signal.SIGALRM, alarm)
     try:
         with pytest.raises(Alarm), broken.transaction(consumer, timeout=0.5):

@@ -1,6 +1,6 @@
-"""`with producer.transaction(consumer):` never commits records without the offsets they came from.
+"""`with producer.transaction(consumer):` never commits records without their source offsets.
 
-The mock does not apply a transaction's offsets, so the tests ask which offsets were sent.
+The mock does not apply a transaction's offsets, so the tests check which offsets were sent.
 """
 # ruff: noqa: PT012 -- the end of the block raises, not a statement in it
 
@@ -25,7 +25,7 @@ def filled(topic: str, fill: Callable[..., None]) -> str:
 
 @pytest.fixture
 def assigned(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
-    """A consumer that reads from offset 5, of a group without committed offsets."""
+    """A consumer that reads from offset 5, in a group without committed offsets."""
     consumer = make_consumer({"auto.offset.reset": "latest"})
     consumer.assign([kafka.TopicPartition(filled, 0, 5)])
     return consumer
@@ -38,7 +38,7 @@ def step(
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
 ) -> tuple[Any, Any]:
-    """A producer and a consumer on a cluster of their own, with six records to read in "in"."""
+    """A producer and a consumer on their own cluster, with six records in the topic "in"."""
     servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
     mock_cluster.create_topic("in", 1)
     producer = make_transactional(**servers)
@@ -87,7 +87,7 @@ def test_block_is_refused_after_reading_past_a_commit_that_timed_out(
     assert caught.value.args[0] == kafka.KafkaError._RETRY
     assert caught.value.args[0].retriable()
 
-    # The consumer has gone back, so the next round reads everything again.
+    # The consumer has seeked back, so the next round reads everything again.
     again = read(consumer, 2)
     assert again[0].offset() < later[0].offset()
     run(producer, consumer, "out", again)
@@ -103,7 +103,7 @@ def test_failed_assign_keeps_the_read_offsets(
     with pytest.raises(kafka.KafkaException, match="set assignment"):
         consumer.assign(twice)
 
-    # The messages can still be committed, and a failed block still knows where to go back to.
+    # The messages can still be committed, and a failed block still knows the offset to seek to.
     with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
         raise ZeroDivisionError
     assert offsets_of(read(consumer, 2)) == offsets_of(messages)
@@ -175,7 +175,7 @@ def test_block_is_refused_if_partitions_were_revoked_after_reading(
     assert caught.value.args[0] == kafka.KafkaError._ASSIGNMENT_LOST
     assert caught.value.args[0].retriable()
 
-    # It has gone back: this is not said twice.
+    # The consumer has seeked back, so the next block does not raise.
     with producer.transaction(consumer):
         pass
 

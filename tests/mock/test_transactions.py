@@ -20,7 +20,7 @@ NO_BROKER = "127.0.0.1:1"
 
 @pytest.fixture
 def ready(make_transactional: Callable[..., Any]) -> Any:
-    """A producer that may begin a transaction."""
+    """A producer that can begin a transaction."""
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
     return producer
@@ -50,14 +50,14 @@ def test_producer_commits_several_transactions(ready: Any, topic: str) -> None:
     assert len(ready) == 0
 
 
-@pytest.mark.ours  # the peer's librdkafka takes the answer for a fatal error
+@pytest.mark.ours  # confluent_kafka's librdkafka treats the answer as fatal
 def test_abort_before_the_coordinator_accepts_succeeds(
     kafka: Any,
     mock_cluster: Any,
     make_transactional: Callable[..., Any],
     wait_until: Callable[..., None],
 ) -> None:
-    """Its last transaction is still being completed, as it is on a busy broker."""
+    """The coordinator is still completing the last transaction, as on a busy broker."""
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
     producer.init_transactions(WAIT_S)
     mock_cluster.start_request_tracking()
@@ -187,7 +187,7 @@ def test_init_without_a_broker_can_be_tried_again(kafka: Any) -> None:
         assert not error.fatal()
         assert not error.txn_requires_abort()
     finally:
-        # Closing warns that the transaction's state is not known; that is not the matter here.
+        # close() warns that the transaction's state is unknown. That does not matter here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             producer.close()
@@ -297,15 +297,15 @@ def test_callback_that_raises_reaches_the_caller_and_can_be_repeated(
     with pytest.raises(LookupError, match="from the report"):
         getattr(producer, method)(WAIT_S)
 
-    # Whether the first call came to its end or not, the producer must not be stuck.
+    # Whether or not the first call completed, the producer must not hang.
     producer.close()
 
 
 @pytest.mark.ours
-def test_commit_of_a_batch_with_unreported_failures_is_refused(
+def test_commit_of_a_batch_with_unread_failures_is_refused(
     ready: Any, kafka: Any, topic: str
 ) -> None:
-    # From then on it knows the topic, and refuses partitions there are none of at once.
+    # After this the producer knows the topic, and refuses missing partitions at once.
     ready.begin_transaction()
     ready.publish(topic, ["a"], partitions=0).wait(WAIT_S)
     ready.commit_transaction(WAIT_S)
@@ -317,7 +317,8 @@ def test_commit_of_a_batch_with_unreported_failures_is_refused(
     assert raised.value.args[0].txn_requires_abort()
     ready.abort_transaction(WAIT_S)
 
-    # What one transaction lacked is no matter for the next; nor is what somebody has looked at.
+    # Failures of one transaction do not affect the next one. Failures that the program has read do
+    # not matter either.
     ready.begin_transaction()
     ready.publish(topic, ["a"], partitions=0)
     ready.commit_transaction(WAIT_S)
@@ -345,7 +346,7 @@ def test_call_during_a_flush_keeps_its_timeout(
 
     flushing = threading.Thread(target=flush)
     flushing.start()
-    time.sleep(0.2)  # until it waits; no event says so
+    time.sleep(0.2)  # until it waits; no event signals that
     started = time.monotonic()
 
     with contextlib.suppress(kafka.KafkaException):  # in time or not
