@@ -1,4 +1,4 @@
-"""Batches of every form and size come back identical and in order, by the mock cluster."""
+"""Batches of every form and size round-trip identical and in order on the mock cluster."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_batches_round_trip(wire: Wire, form: str, count: int, seed: int) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_hundred_thousand_records_round_trip(wire: Wire, form: str) -> None:
-    # The mock keeps 5 MB of a partition, and the reader may be late.
+    # The mock keeps only 5 MB of a partition, and the reader may lag.
     wire.check(form, 100_000, seed=1, small=True)

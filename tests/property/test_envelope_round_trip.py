@@ -1,4 +1,4 @@
-"""Any envelope comes back from its record; any JSON is read as Python reads it, or refused."""
+"""Any envelope round-trips. Any JSON is read as by Python, or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cykafka.testing import MockCluster
 BASE64 = re.compile("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 TOPIC = "envelopes"
 
-# NULs too, which C must not take for an end; no surrogates, which UTF-8 cannot say.
+# With NULs, which must not end a string in C. Without surrogates, which UTF-8 cannot encode.
 texts = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 bodies = st.one_of(st.none(), st.binary(max_size=70), st.binary(max_size=9).map(lambda b: b * 500))
 times = st.one_of(
@@ -201,7 +201,7 @@ def test_json_is_read_like_by_python(
 def test_base64_is_read_if_correctly_padded(text: str) -> None:
     value = json.dumps({"message": text}).encode()
     plain = "".join(text.split())
-    # Python's own strict mode takes more or less padding, by its version.
+    # The strict mode of Python accepts more or less padding, depending on its version.
     if BASE64.fullmatch(plain):
         assert decoded(value).message == base64.b64decode(plain)
     else:

@@ -1,4 +1,4 @@
-"""What goes into produce() comes out of consume(), byte for byte and in order."""
+"""Records of produce() come out of consume() byte for byte and in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wire:
         cluster.create_topic(TOPIC, 1)
         servers = {"bootstrap.servers": cluster.bootstrap_servers}
         self.producer = cykafka.Producer({**servers, "linger.ms": 0})
-        # An idle fetch would hold up every example for half a second.
+        # An idle fetch would delay every example by half a second.
         self.consumer = cykafka.Consumer({**servers, "group.id": "wire", "fetch.wait.max.ms": 10})
         self.consumer.assign([cykafka.TopicPartition(TOPIC, 0, cykafka.OFFSET_BEGINNING)])
 
@@ -89,7 +89,7 @@ def test_records_round_trip_identical_and_in_order(wire: Wire, records: list[Any
         (message.value(), message.key(), message.headers(), message.timestamp()[1])
         for message in messages
     ] == wanted
-    # Each report is of the record that was read at its offset.
+    # Each report belongs to the record at its offset.
     assert [error for error, _ in reports] == [None] * len(records)
     assert [
         (message.value(), message.key(), message.headers() or None, message.offset())

@@ -1,4 +1,4 @@
-"""What holds of offsets and ranges, whatever they are."""
+"""Properties of all offsets and ranges."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def test_rate_limit_advances_within_its_bounds(limit: int, whole: list[Partition
     taken = sum(limited[each] - start[each] for each in limited)
     left = sum(end[each] - limited[each] for each in limited)
     assert taken <= limit + len(limited)
-    # Every partition that has records moves, so that a limited stream comes to its end.
+    # Every partition with records advances, so that a limited stream ends.
     assert all(limited[each] > start[each] for each in end if end[each] > start[each])
     assert left == 0 or taken > 0

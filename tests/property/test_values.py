@@ -135,6 +135,6 @@ def test_message_survives_pickle_and_copy(message: Message) -> None:
 @given(messages, messages)
 def test_messages_are_equal_if_all_their_fields_are(one: Message, other: Message) -> None:
     same = message_state(one) == message_state(other)
-    # Errors compare by their codes, which message_state() goes beyond.
+    # Errors compare by code only, but message_state() has more than the code.
     assert not same or one == other
     assert (one == other) is not (one != other)

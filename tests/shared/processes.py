@@ -1,4 +1,4 @@
-"""Processes and what descends from them, for tests that kill."""
+"""Processes and their descendants, for tests that kill processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["family", "is_there", "kill_all"]
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

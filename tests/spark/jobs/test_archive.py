@@ -1,4 +1,4 @@
-"""The job archive, against a real broker: what is in Parquet is what was in the topics, once."""
+"""The job archive on a real broker: Parquet has each record of the topics once."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_file_names_have_topic_partition_and_offsets(
         f"{folder}{days[1]}/{topic}-0-10-19.parquet",
         f"{folder}{days[1]}/{topic}-1-10-19.parquet",
     ]
-    assert len(set(found) - {"_cykafka.json"}) == 4, "nothing but these files"
+    assert len(set(found) - {"_cykafka.json"}) == 4, "the archive has other files too"
     assert not list(Path(places["path"] + ".unfinished").iterdir())
 
 
@@ -238,7 +238,7 @@ def test_envelopes_are_decoded_and_bad_ones_are_quarantined(
                           (5, "sent_time is no time"), (6, "does not match"), (7, "has no id"),
                           (8, "no JSON object"), (9, "no JSON object")):  # fmt: skip
         assert words in rows[offset].error, offset
-    # As it was, so that it can be looked at, and replayed.
+    # Unchanged, so that it can be examined and replayed.
     assert bytes(rows[1].value) == b"no json"
     folders = {path.name for path in Path(places["path"]).glob("[!_]*")}
     assert folders == {"status=good", "status=bad"}
@@ -291,7 +291,7 @@ def test_stopped_stream_ends_and_reports_all_its_work(
     bench.fill(topic, 10)
 
     def write_more() -> None:
-        # Two micro-batches at least.
+        # At least two micro-batches.
         while run.summary.records < 40 and not stop.asked:
             time.sleep(0.1)
         bench.fill(topic, 5)

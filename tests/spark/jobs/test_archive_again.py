@@ -1,4 +1,4 @@
-"""The job archive: what it does again, what it replaces, and what it refuses to touch."""
+"""The job archive: repeated batches, replaced files, and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parquet(path: str) -> list[str]:
 
 
 def crash(places: dict[str, str]) -> None:
-    """Leave all as a crash does that comes between the last files and their commit."""
+    """Restore the state of a crash between the last files and their commit."""
     commits = Path(places["checkpoint"], "commits")
     last = max(int(each.name) for each in commits.glob("[0-9]*"))
     for each in commits.glob(f"*{last}*"):
@@ -84,7 +84,7 @@ def test_recreated_topic_replaces_no_files(
     delete_topic(topic)
     cluster.create_topic(topic, 4, config={"retention.ms": -1})
     bench.fill(topic, 10)
-    bench.run("archive", **keys)  # it is behind the position: the source goes on from here
+    bench.run("archive", **keys)  # the topic ends before the position: the source restarts here
     bench.fill(topic, 10)
 
     with pytest.raises(Exception, match="was the topic made anew"):
@@ -126,7 +126,7 @@ def test_an_archive_has_one_checkpoint(
     bench.fill(other_topic, 5)
     bench.run("archive", **keys, **places)
 
-    for topics in (topic, other_topic):  # lost and new, or another job
+    for topics in (topic, other_topic):  # a lost checkpoint, or another job
         with pytest.raises(ConfigError, match="was archived with another one") as caught:
             bench.run("archive", **{**keys, "topics": topics}, **other(places))
     told = "If that one is lost, remove _cykafka.json" in str(caught.value)
@@ -140,7 +140,7 @@ def test_an_archive_has_one_checkpoint(
 def test_new_checkpoint_is_refused_by_the_log_of_spark_without_a_note(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
-    """Spark would take the new query's batches for done, by their numbers, and write nothing."""
+    """Spark would skip batches of the new query whose numbers are in its log."""
     bench.fill(topic, 5)
     bench.run("archive", topics=topic, **places)
     Path(places["path"], "_cykafka.json").unlink()
@@ -194,7 +194,7 @@ def test_invalid_note_is_reported(bench: Bench, topic: str, places: dict[str, st
 def test_batch_with_missing_files_is_not_committed(
     bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if a worker had written to a disk of its own.
+    # This simulates a worker that writes to its own disk.
     stage = Files._stage
 
     def lossy(self: Files, batch: Any, staged: str) -> int:

@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: another job would go on where it is, and leave out what is before."""
+"""The owner of a checkpoint: another job would resume at its position and skip records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal(bench: Bench, job: str, **keys: Any) -> str:
 
 @pytest.fixture
 def mirrored(bench: Bench, topic: str, other_topic: str, checkpoint: str) -> dict[str, Any]:
-    """The keys of a mirror that has run."""
+    """The keys of a mirror job that has run."""
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
     bench.fill(topic, 2)
     assert bench.run("mirror", **keys).records == 8
@@ -79,7 +79,7 @@ def test_checkpoint_with_a_missing_or_empty_note_is_refused(
 
     told = refusal(bench, "mirror", **mirrored)
     assert f"no {NOTE} in it says whose" in told
-    # What it advises helps.
+    # The advice of the error works.
     (own,) = re.findall(r"write (\{.*\}) there", told)
     note.write_text(own)
 
@@ -140,5 +140,5 @@ def test_archive_may_move_but_another_archive_is_refused(
         shutil.move(places[name], folder)
     bench.fill(topic, 1)
     assert bench.run("archive", **moved, **keys).records == 4
-    # And it is known there from now on.
+    # The checkpoint now belongs to the archive's new path.
     assert bench.run("archive", **moved, **keys).records == 0

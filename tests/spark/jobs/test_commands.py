@@ -1,4 +1,4 @@
-"""The command line with a Spark of its own: each job once, streams that are stopped, failures."""
+"""The command line with its own Spark: each job once, stopped streams, failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 
 def run(job: str, bench: Bench, folder: Path, *more: str) -> tuple[Any, dict[str, Any]]:
-    """A finished process, and its summary."""
+    """Run a command; return the finished process and its summary."""
     summary = folder / f"{job}.json"
     done = subprocess.run(
         arguments(job, bench, summary, *more),
@@ -55,8 +55,7 @@ def run_here(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str, dict[str, Any]]]:
-    """Run a command in this process; returns its exit status, its standard error and its
-    summary."""
+    """Run a command in this process; return its exit status, standard error and summary."""
 
     @contextmanager
     def session(*_: Any) -> Iterator[Any]:
@@ -133,7 +132,7 @@ def test_a_stream_that_is_stopped_ends_with_its_summary(
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        # As a terminal does it: the whole group is told.
+        # A terminal also sends the signal to the whole process group.
         os.killpg(process.pid, number)
         out, error = process.communicate(timeout=60)
     finally:
@@ -192,7 +191,7 @@ def test_error_of_a_spark_that_does_not_start_names_the_java(
 def test_lost_records_are_reported(
     bench: Bench, topic: str, tmp_path: Path, delete_before: Any
 ) -> None:
-    """In a process of its own: the command looks for warnings in what its Spark writes."""
+    """In a separate process, because the command reads warnings from the output of its Spark."""
     places = {"path": str(tmp_path / "a"), "checkpoint": str(tmp_path / "c")}
     bench.fill(topic, 5)
     bench.run("archive", topics=topic, **places)

@@ -1,4 +1,4 @@
-"""Folders of file systems that are not the local one: the same, by Hadoop's classes."""
+"""Folders in file systems other than the local one, by Hadoop's classes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_jobs import Bench, offsets_by_listing, once
 
 from cykafka.spark.jobs.folders import Folder
 
-# The local file system by other names: one for which Hadoop has a class that renames over what is
-# there, and one for which it has none, as for many object stores.
+# The local file system under two other names. For the first, Hadoop has a class whose rename
+# replaces files. For the second it has none, as for many object stores.
 _VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 SETTINGS = {
     "fs.viewfs.impl.disable.cache": "true",
@@ -25,7 +25,7 @@ ADDRESSES = {"file": "file:{path}", "viewfs": "viewfs://test/data", "other": "ot
 
 @pytest.fixture(params=ADDRESSES)
 def address(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """`tmp_path`, by an address of each file system."""
+    """The address of `tmp_path` in each file system."""
     for name, value in SETTINGS.items():
         spark.conf.set(name, value.format(path=tmp_path))
     yield ADDRESSES[request.param].format(path=tmp_path)

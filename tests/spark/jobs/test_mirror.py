@@ -1,4 +1,4 @@
-"""The job mirror, against a real broker."""
+"""The job mirror on a real broker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_transform_turns_records_into_records(
         checkpoint=checkpoint,
     )
 
-    # All were read, and that is what the offsets of the summary say.
+    # The job read all records, as the offsets of the summary show.
     assert (summary.records, summary.counts) == (40, {"sent": 8})
     sent = bench.read(other_topic)
     assert sorted(each.value() for each in sent) == sorted(
@@ -102,7 +102,7 @@ def test_rows_with_an_error_are_dead_letters(
         ("a", b"b"), ("dlq_topic", topic.encode()), ("dlq_partition", b"1"), ("dlq_offset", b"1"),
         ("dlq_error", b"no number"), ("dlq_attempts", b"1"), ("dlq_timestamp", b"1000"),
     ]  # fmt: skip
-    # Not the time it had: retention would take it before anybody has seen it.
+    # A dead letter gets a new timestamp, else retention might delete it unseen.
     assert first.timestamp()[1] >= before_ms - 60_000
     assert {each.timestamp()[1] for each in bench.read(other_topic)} == {1_000}
     assert headers(second)["dlq_error"] == b"the transform gives no topic"
@@ -143,8 +143,8 @@ def test_empty_topic_is_mirrored_once_it_has_records(
     assert len(bench.read(other_topic)) == 12
 
 
-# Each record takes its time, and is so large that none waits for the next one in some buffer:
-# whoever is cut off has sent some.
+# Each record takes some time. It is so large that no buffer holds it back for the next one, so an
+# interrupted batch has sent some records.
 SLOW = """
     SELECT value || repeat('x', 70000) AS value,
            CASE WHEN reflect('java.lang.Thread', 'sleep', 50L) = '' THEN 'no' END AS error
@@ -182,7 +182,7 @@ def test_stop_finishes_the_running_batch_and_starts_no_other(
             if trigger == "continuous":
                 assert bench.work("mirror", run).outcome == "stopped"
             else:
-                # Whoever waits for all of it must not take it for done.
+                # The stopped job must not look complete.
                 with pytest.raises(Stopped, match="stopped before all was read"):
                     bench.work("mirror", run)
     finally:
@@ -190,8 +190,8 @@ def test_stop_finishes_the_running_batch_and_starts_no_other(
 
     summary = run.summary
     assert len(bench.read(other_topic)) == summary.records
-    # At most the one that is at work when the job looks whether somebody has asked.
-    assert asked_at[0] < 400, "no look at the topic fell into a micro-batch"
+    # At most the batch in progress when the job checks for a stop.
+    assert asked_at[0] < 400, "no check of the topic came during a micro-batch"
     assert asked_at[0] < summary.records <= asked_at[0] + 2 * PER_BATCH
     assert not run.stop_file.exists()
     rest = bench.run("mirror", **{**keys, "transform": "SELECT value FROM records"})
@@ -209,7 +209,7 @@ def test_stop_that_takes_too_long_raises_stopped(
     run = bench.prepare("mirror", stop, topics=topic, to=other_topic, checkpoint=checkpoint,
                         transform=SLOW.replace("50L", "1000L"), trigger="continuous",
                         stop_timeout=5)  # fmt: skip
-    # It is asked when the first micro-batch has begun.
+    # The stop is requested once the first micro-batch has begun.
     query_began = Path(checkpoint) / "offsets" / "0"
 
     def stop_when_it_began(words: str) -> None:
@@ -228,7 +228,7 @@ def test_a_dry_run_that_cannot_start_leaves_nothing(
 ) -> None:
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
     bench.run("mirror", **keys)
-    # Another kind of query cannot go on from it.
+    # A query cannot continue from this checkpoint.
     (Path(checkpoint) / "metadata").write_text("no metadata")
 
     with pytest.raises(Exception, match="metadata"):

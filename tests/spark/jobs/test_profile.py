@@ -1,4 +1,4 @@
-"""The job profile, against a real broker."""
+"""The job profile on a real broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_profile_describes_topics(
     found = json.loads(output.read_text())
     told = found["topics"][topic]
     assert (told["records"], told["partitions"], told["keys"]) == (41, 4, 5)
-    # Half of the partitions are empty, and count.
+    # Half of the partitions are empty; they count too.
     assert (told["skew"], found["topics"][other_topic]["skew"]) == (2.05, 4.0)
     assert (told["null_keys"], told["null_values"], told["missing"]) == (1, 1, 0)
     assert (told["first_ms"], told["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
@@ -57,7 +57,7 @@ def test_profile_describes_topics(
 def test_gaps_are_found(bench: Bench, cluster: Any, unique: Any, tmp_path: Path) -> None:
     name = unique("gaps")
     cluster.create_topic(name, 1)
-    # Each mark of a transaction takes an offset: 0-2, mark, 4-6, mark, 8-9 (aborted, but there).
+    # Each transaction marker takes an offset: 0-2, marker, 4-6, marker, 8-9, marker.
     config = {"bootstrap.servers": bench.servers, "transactional.id": name}
     with cykafka.Producer(config) as producer:
         producer.init_transactions(30)

@@ -1,4 +1,4 @@
-"""The job redrive, against a real broker: dead letters go back to where they came from."""
+"""The job redrive on a real broker: dead letters go back to their topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parking(cluster: Any, unique: Any) -> str:
 def letter(
     topic: str, number: int, error: str = "oh", partition: int = 2, **more: Any
 ) -> dict[str, Any]:
-    """What pip_services4_kafka's move_to_dead_letter() sends."""
+    """A dead letter like those of pip_services4_kafka's move_to_dead_letter()."""
     headers = [
         ("message_type", b"order"),
         *more.pop("before", []),
@@ -78,7 +78,7 @@ def test_each_record_is_counted_in_one_category(
     assert [each.value() for each in bench.read(topic)] == [b"v0"]
     parked = bench.read(parking)
     assert [each.value() for each in parked] == [b"v2", b"stray", b"v5"]
-    assert ("dlq_error", b"timeout") in parked[0].headers(), "as it was"
+    assert ("dlq_error", b"timeout") in parked[0].headers(), "the record has changed"
 
 
 @pytest.mark.parametrize("parked", [True, False])
@@ -169,12 +169,12 @@ def test_dead_letters_of_mirror_are_redriven(
     bench.run("mirror", topics=topic, to=other_topic, dead_letter_topic=dead, schema="id BIGINT",
               checkpoint=str(tmp_path / "mirror"))  # fmt: skip
 
-    # Headers come from outside: what is no time is passed over.
+    # Any program may write headers, so an invalid time is ignored.
     bench.send(dead, [letter(topic, 7, before=[("dlq_timestamp", b"9223372036854775807")])])
     bench.run("redrive", topics=dead, checkpoint=str(tmp_path / "redrive"), keep_timestamps=True)
 
     was, now = (each for each in bench.read(topic, 3) if each.partition() == 1)
-    assert was.timestamp() == now.timestamp(), "not when it was buried"
+    assert was.timestamp() == now.timestamp(), "the timestamp is that of the dead letter"
     assert (was.partition(), was.key(), was.value()) == (now.partition(), now.key(), now.value())
     assert now.headers() == [("a", None), ("redrive_attempts", b"1")]
 

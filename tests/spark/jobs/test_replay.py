@@ -1,4 +1,4 @@
-"""The job replay, against a real broker: what an archive holds comes back as it was, in order."""
+"""The job replay on a real broker: archived records come back unchanged and in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def archive(bench: Bench, topic: str, places: dict[str, str]) -> dict[str, str]:
-    """An archive of 4 x 30 records, and the path that replay takes."""
+    """The key `path` of an archive with 4 x 30 records."""
     bench.fill(topic, 30)
     bench.run("archive", topics=topic, file_names="deterministic",
               source__maxOffsetsPerTrigger=50, **places)  # fmt: skip
@@ -93,7 +93,7 @@ def test_partitions_and_timestamps_may_be_reassigned(
         by_key.setdefault(message.key(), set()).add(message.partition())
         assert message.timestamp()[1] >= before - 60_000
     assert all(len(partitions) == 1 for partitions in by_key.values())
-    # By key, not as it was: key k0-1 and k0-2 were both of partition 0.
+    # Partitions follow the keys: k0-1 and k0-2 were both in partition 0 before.
     assert len({tuple(each) for key, each in by_key.items() if key.startswith(b"k0")}) > 1
 
 
@@ -101,10 +101,10 @@ def test_rate_limit_holds(bench: Bench, other_topic: str, archive: dict[str, str
     bench.run("replay", to=other_topic, rate=20, from_offset=10, keep_timestamps=False, **archive)
 
     times = sorted(message.timestamp()[1] for message in bench.read(other_topic, 80))
-    # Two tasks of 10 records per second each, and each begins at once.
+    # Two tasks send 10 records per second each, and both begin at once.
     assert times[-1] - times[0] >= 3_000
     for first, last in itertools.pairwise(times[::40]):
-        assert last - first >= 1_000, "they come steadily"
+        assert last - first >= 1_000, "the rate is not steady"
 
 
 def test_restart_continues_after_the_last_step(
@@ -226,7 +226,7 @@ def test_step_reads_only_its_own_parts(bench: Bench, tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    # The offsets of partition 0 begin at 1,000, where those of partition 1 are about to begin.
+    # One file of partition 0 begins at offset 1,000, like the end of partition 1.
     folder = tmp_path / "archive" / "topic=t" / "date=2026-01-01"
     folder.mkdir(parents=True)
     for partition, first in ((0, 1_000), (0, 500), (1, 0), (1, 900)):
@@ -239,7 +239,7 @@ def test_step_reads_only_its_own_parts(bench: Bench, tmp_path: Path) -> None:
         )
         pyarrow.parquet.write_table(table, folder / f"t-{partition}-{first}.parquet")
     for name in ("t-0-500", "t-1-900"):
-        # What tells of the columns stays, and nothing of the records.
+        # Keep the file's metadata, and destroy its records.
         path = folder / f"{name}.parquet"
         content = bytearray(path.read_bytes())
         start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -342,7 +342,7 @@ def test_checkpoint_that_cannot_be_created_fails_before_anything_is_sent(
     (tmp_path / "file").write_text("in the way")
     keys = {"checkpoint": str(tmp_path / "file" / "c"), "dry_run": dry_run, **archive}
 
-    if dry_run:  # it notes nothing
+    if dry_run:  # a dry run writes no checkpoint
         assert bench.run("replay", to=other_topic, **keys).details["would_send"]
     else:
         with pytest.raises(ConfigError, match=r'key "checkpoint" = .*cannot be read or made'):

@@ -1,4 +1,4 @@
-"""Topics of jobs: whether they are there is asked before Spark starts."""
+"""Jobs check before Spark starts whether their topics exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def strict(tidy: Any) -> str:
-    """A cluster whose brokers make no topics; three are there."""
+    """A cluster without auto-created topics that has three topics."""
     for name in ("read", "there", "letters"):
         tidy.create_topic(name, 1)
     return str(tidy.bootstrap_servers)
@@ -140,7 +140,7 @@ def test_topics_that_brokers_create_may_be_missing(cluster: Any, unique: Any) ->
     check("replay", cluster.bootstrap_servers, to=name)
 
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        assert name not in admin.list_topics(timeout=30).topics, "the question has made it"
+        assert name not in admin.list_topics(timeout=30).topics, "the check has created the topic"
 
 
 def test_missing_topics_only_warn_if_brokers_hide_auto_create(
