@@ -1,4 +1,4 @@
-"""What a user learns when records cannot be written, and what is kept from task to task."""
+"""Errors of records that cannot be written, and producers that stay open between tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cykafka.spark.writing import KafkaWriteError, Written
 
 @pytest.fixture(autouse=True)
 def pool() -> Iterator[producers.ProducerPool]:
-    """The producers of this process, none of which is left open."""
+    """The producers of this process; close them after the test."""
     yield producers._pool
     producers._pool.close()
 
@@ -227,7 +227,7 @@ def test_only_a_few_records_are_in_flight(
     written = writer.write(rows())
     assert isinstance(written, Written)
     assert written.records == 3_000
-    # Beside the records of six batches a report or two may wait.
+    # Besides the records of six batches, one or two reports may wait.
     assert 500 < max(seen) < 700
 
 
@@ -237,7 +237,7 @@ def test_another_configuration_has_another_producer(
     task(batch([b"a"]), topic=topic)
     task(batch([b"a"]), topic=topic, kafka__client__id="other")
     assert len(pool) == 2
-    # Options that are not the client's make no difference.
+    # Options that do not belong to the client make no difference.
     task(batch([b"a"], key=([b"k"], pa.binary())), topic=topic)
     assert len(pool) == 2
 

@@ -1,4 +1,4 @@
-"""TLS and SASL by the JVM client's options, and what those who may not write are told."""
+"""TLS and SASL by the JVM client's options, and errors without write permission."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cykafka.testing import KafkaCluster
 
 @pytest.fixture
 def allow(secured: KafkaCluster) -> Callable[..., None]:
-    """Give a user rights on what has a name, or on all that begins with it."""
+    """Grant a user operations on a name, or on all names with a prefix."""
 
     def allow(
         user: str, kind: ResourceType, name: str, *operations: AclOperation, prefix: bool = False
@@ -122,7 +122,7 @@ def test_missing_topic_is_an_error(secured: KafkaCluster, unique: Callable[[str]
     assert f'topic "{name}"' in str(info.value)
 
 
-# -- rights, one by one
+# -- single permissions
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 
@@ -154,10 +154,13 @@ def test_transactions_need_their_own_permissions(
     code: str,
     words: str,
 ) -> None:
-    name, prefix = unique("own"), unique("tx") + "."  # so that no other one begins with it
+    name, prefix = (
+        unique("own"),
+        unique("tx") + ".",
+    )  # the dot ends the prefix, so no other name has it
     secured.create_topic(name, 1)
     allow("wanda", ResourceType.TOPIC, name, WRITE, *([READ] if missing != "read" else []))
-    # What nobody has a right on, everybody has with these brokers.
+    # These brokers allow every user to use resources without ACLs.
     reader = "wanda" if missing != "groups" else "alice"
     allow(reader, ResourceType.GROUP, prefix, READ, prefix=True)
     writer = "wanda" if missing != "ids" else "alice"
@@ -209,7 +212,7 @@ def test_task_longer_than_its_transaction_timeout_is_an_error(
         message = arrived.poll(WAIT_S)
         assert message is not None
         assert message.value() == b"a"
-        # What is read committed goes beyond the record when the brokers have aborted it.
+        # Once the brokers abort, the read_committed end moves past the record.
         while True:
             end = ends.poll(WAIT_S)
             assert end is not None

@@ -1,4 +1,4 @@
-"""Batches: columns, rows and projections, against a real broker."""
+"""Batches: columns, rows and projections, on a real broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_columns_are_those_of_the_jvm_connector(batch: Load, topic: str) -> None
 
 
 def test_rows_match_the_produced_records(batch: Load, topic: str, producer: Any) -> None:
-    at_ms = int(time.time()) * 1000 + 123  # recent: the broker deletes what is old
+    at_ms = int(time.time()) * 1000 + 123  # recent, because the broker deletes old records
     producer.produce(
         topic,
         b"value",
@@ -98,7 +98,7 @@ def test_options_set_the_number_of_tasks(batch: Load, topic: str, fill: Any) -> 
     for partition in range(4):
         fill(topic, 250, partition)
 
-    assert batch(subscribe=topic).rdd.getNumPartitions() == 1  # small ranges go together
+    assert batch(subscribe=topic).rdd.getNumPartitions() == 1  # small ranges share a task
     assert batch(subscribe=topic, minPartitions="4").rdd.getNumPartitions() == 4
     assert batch(subscribe=topic, minPartitions="8").rdd.getNumPartitions() == 8
     assert batch(subscribe=topic, maxRecordsPerPartition="100").rdd.getNumPartitions() == 12
@@ -175,7 +175,7 @@ def test_source_is_known_to_sql_for_views(spark: Any, cluster: Any, topic: str, 
 
 @pytest.fixture
 def pushdown(spark: Any) -> Iterator[None]:
-    """Spark hands over filters."""
+    """Make Spark push filters down."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     yield
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")

@@ -1,4 +1,4 @@
-"""Where batches start and end, what is read, and what is refused."""
+"""Starts and ends of batches, the rows between, and refusals."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_several_topics_are_read(batch: Load, cluster: Any, unique: Any, fill: A
 
 @pytest.fixture
 def timed(cluster: Any, unique: Any, producer: Any) -> tuple[str, int]:
-    """A topic of two partitions, whose records are a second apart; the first one's time, ms."""
+    """A topic of two partitions with records a second apart, and the first timestamp, ms."""
     name = unique("timed")
     cluster.create_topic(name, 2)
     first = int(time.time()) * 1000 - 60_000
@@ -202,7 +202,7 @@ def test_missing_topic_is_named(batch: Load, unique: Any) -> None:
 
 def test_aged_out_start_is_a_loss(batch: Load, pair: str, found: Any, delete_before: Any) -> None:
     delete_before(pair, 0, 4)
-    assert found(batch(subscribe=pair))[0] == (0, 4)  # earliest is what is there
+    assert found(batch(subscribe=pair))[0] == (0, 4)  # earliest is the first existing offset
 
     start = {"subscribe": pair, "startingOffsets": offsets(pair, 1, 9)}
     with pytest.raises(PySparkException, match="offsets 1 to 3 are gone") as caught:
@@ -249,7 +249,7 @@ PEM = "-----BEGIN PRIVATE KEY-----\ndo-not-tell\n-----END PRIVATE KEY-----\n"
 def test_secrets_are_in_no_error(
     batch: Load, pair: str, options: dict[str, str], words: str
 ) -> None:
-    """Options that are wrong, so that whoever refuses them has them in hand."""
+    """Wrong options, which the refusing code has at hand."""
     secured = {"security.protocol": "SASL_PLAINTEXT", **options}
     given = {f"kafka.{key}": value for key, value in secured.items()}
     with pytest.raises(PySparkException) as caught:

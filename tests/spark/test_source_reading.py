@@ -1,4 +1,4 @@
-"""How executors read: to the end of a range and no further, with gaps, losses and silence."""
+"""Executors read exactly to the end of a range, with gaps, losses and silent brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def options(cluster: Any) -> Callable[..., ReadOptions]:
 
 @pytest.fixture
 def read(options: Any) -> Iterator[Read]:
-    """The (partition, offset) of what ranges of a topic give, in the order they come."""
+    """Read ranges of a topic; return (partition, offset) of each record, in order."""
 
     def read(topic: str, *ranges: tuple[int, int, int], **given: str) -> list[tuple[int, int]]:
         parts = [PartitionRange(topic, *each) for each in ranges]
@@ -49,7 +49,7 @@ def read(options: Any) -> Iterator[Read]:
 
 @pytest.fixture
 def single(cluster: Any, unique: Any) -> Callable[..., str]:
-    """Make a topic of one partition, with these settings."""
+    """Make a topic of one partition with these settings."""
 
     def make(**config: str) -> str:
         name = unique("single")
@@ -130,7 +130,7 @@ def test_offsets_of_transaction_markers_at_the_end_are_no_loss(
                 producer.produce(name, b"x")
             producer.flush()
             (producer.commit_transaction if commit else producer.abort_transaction)()
-    # Markers lie at 3, 7, 11 and 15.
+    # The markers have the offsets 3, 7, 11 and 15.
     committed = [(0, each) for each in (0, 1, 2, 8, 9, 10)]
     aborted = [(0, each) for each in (4, 5, 6, 12, 13, 14)]
 
@@ -177,10 +177,10 @@ def test_compacted_records_are_no_loss(read: Read, single: Any, producer: Any) -
         producer.flush()
         sent += 1
         offsets = [at for _, at in read(name, (0, 0, sent))]
-        if 0 not in offsets:  # the cleaner has been there
+        if 0 not in offsets:  # the cleaner has run
             break
         assert time.monotonic() < deadline, "the broker has not compacted"
-        time.sleep(0.2)  # segments have an age
+        time.sleep(0.2)  # segments need a minimum age
 
     assert offsets[-1] == sent - 1
     assert read(name, (0, 0, 1)) == []
@@ -196,7 +196,7 @@ def test_aged_out_offsets_are_a_loss(
     with pytest.raises(DataLossError, match="failOnDataLoss to false") as caught:
         read(name, (0, 2, 8))
     assert f"{name} [0]: offsets 2 to 5 are gone: the partition begins at 6" in str(caught.value)
-    assert not consumers._kept  # what failed is not used again
+    assert not consumers._kept  # a failed consumer is not reused
 
     assert read(name, (0, 2, 8), failOnDataLoss="false") == [(0, 6), (0, 7)]
     assert read(name, (0, 2, 5), failOnDataLoss="false") == []
@@ -211,7 +211,7 @@ def test_offsets_after_the_end_are_a_loss(
     name = single()
     fill(name, 10)
 
-    # The position is the end: silence. It is behind the end: the broker says so.
+    # At a position at the end the broker is silent. After the end it returns an error.
     for start in (8, 15):
         with pytest.raises(DataLossError, match="the partition ends at 10"):
             read(name, (0, start, 20))
@@ -270,7 +270,7 @@ def test_added_partitions_are_read_without_delay(
     fill(name, 1)
     assert len(read(name, (0, 0, 1))) == 1
     admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
-    # The controller answers before the broker has learned of it.
+    # The controller answers before the broker knows of the change.
     wait_until(
         lambda: len(admin.list_topics(name, 30).topics[name].partitions) == 3,
         lambda: admin.poll(0.1),

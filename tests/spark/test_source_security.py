@@ -1,4 +1,4 @@
-"""Reading by TLS and SASL with the JVM client's options, and what those who may not are told."""
+"""Reading with TLS and SASL by the JVM client's options, and errors without permission."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.source import CyKafkaDataSource, TaskRanges
 from cykafka.testing import KafkaCluster
 
-# How long a login that fails may take until it is told, s; a minute would be its timeout.
+# The limit until a failed login raises, s. Its timeout would be a minute.
 SOON_S = 25.0
 
 
 @pytest.fixture
 def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
-    """A topic with two records that only alice may read."""
+    """A topic with two records, which only alice may read."""
     name = unique("own")
     secured.create_topic(name, 1)
     brokers = {"bootstrap.servers": secured.bootstrap_servers}
@@ -63,19 +63,19 @@ def no_consumer_stays() -> Iterator[None]:
 
 
 def reader_of(options: Mapping[str, str], topic: str) -> Any:
-    # What Spark asks, in the driver and in a worker.
+    # Spark makes these calls in the driver and in a worker.
     source = CyKafkaDataSource({"subscribe": topic, **options})
     return source.reader(source.schema())
 
 
 def read(options: Mapping[str, str], topic: str) -> int:
-    """How many rows a batch has."""
+    """Return the number of rows of a batch."""
     reader = reader_of(options, topic)
     return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
 
 
 def in_a_task(options: Mapping[str, str], topic: str) -> int:
-    """The same without the driver, which would fail first."""
+    """Return the number of rows without the driver, which would fail first."""
     task = TaskRanges([PartitionRange(topic, 0, 0, 2)])
     return sum(batch.num_rows for batch in reader_of(options, topic).read(task))
 

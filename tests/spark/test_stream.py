@@ -1,4 +1,4 @@
-"""Streams: what a batch is, how it is limited, and which topics belong to it."""
+"""Streams: the contents, limits and topics of their batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("stop_queries")
 
 
 class Sink:
-    """Runs a stream into Parquet, and reads what it has written."""
+    """Runs a stream into Parquet, and reads the written rows."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
@@ -32,7 +32,7 @@ class Sink:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self, frame: DataFrame) -> list[Any]:
-        """All there is, with Trigger.AvailableNow; the progress of each batch with rows."""
+        """Run with Trigger.AvailableNow; return the progress of each batch with rows."""
         query = self.start(frame, availableNow=True)
         assert query.awaitTermination(WAIT_S)
         return [each for each in query.recentProgress if each.numInputRows]
@@ -42,7 +42,7 @@ class Sink:
         return sorted((row.partition, row.offset) for row in rows)
 
     def logged(self, batch: int) -> dict[str, Any]:
-        """The source's offset in the checkpoint, where a batch ends."""
+        """The source's end offset of a batch in the checkpoint."""
         text = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
         return dict(json.loads(text))
 
@@ -75,7 +75,7 @@ def test_available_now_reads_existing_records_and_the_next_run_new_ones(
     assert sink.rows() == every(10, 8)
     assert sink.run(frame) == []
 
-    # Once the first batch is over the checkpoint reads as the JVM connector's.
+    # After the first batch the checkpoint has the JVM connector's format.
     assert sink.logged(1) == {topic: {"0": 10, "1": 8, "2": 0, "3": 0}}
 
 
@@ -103,7 +103,7 @@ def test_max_offsets_are_divided_in_proportion(
 
     progress = sink.run(frame)
 
-    # 45 of the first, 4 of the second, and one, not half a one, of the third.
+    # 45 of the first, 4 of the second, and 1 (rounded up from 0.5) of the third.
     assert json.loads(progress[0].sources[0].endOffset)[topic] == {
         "0": 45,
         "1": 4,
@@ -133,7 +133,7 @@ def test_min_offsets_wait_for_enough_records_or_the_delay(
     fill(topic, 1, 0)
     query.stop()
 
-    # What does not come together in time is taken as it is, and at the end of all.
+    # After the delay the query takes fewer records too, and also at the end of the stream.
     query = sink.start(stream(maxTriggerDelay="1s", **options))
     deadline = time.monotonic() + WAIT_S
     query.processAllAvailable()
@@ -184,7 +184,7 @@ def test_new_topics_and_partitions_are_read_from_their_beginning(
     prefix = unique("later")
     cluster.create_topic(f"{prefix}-a", 1)
     fill(f"{prefix}-a", 3)
-    query = sink.start(stream(subscribePattern=f"{prefix}-.*"))  # from the latest on
+    query = sink.start(stream(subscribePattern=f"{prefix}-.*"))  # starts at the latest offsets
     query.processAllAvailable()
 
     admin.create_partitions([NewPartitions(f"{prefix}-a", 2)])[f"{prefix}-a"].result(30)
@@ -233,7 +233,7 @@ def test_positions_are_mirrored_into_a_group(
     query.processAllAvailable()
     consumer = make_consumer({"group.id": group})
     deadline = time.monotonic() + WAIT_S
-    while True:  # the query asks for its latest offsets again, and mirrors where it is
+    while True:  # the query requests its latest offsets again, and mirrors its position
         (at,) = consumer.committed([TopicPartition(topic, 0)], 30)
         if at.offset == 10:
             break
@@ -308,12 +308,12 @@ def test_deleted_and_recreated_topics(
     fill(f"{prefix}-b", 1)
     assert sizes(sink.run(skipping)) == [1]
 
-    # Made anew while the query knows nothing of it: a new topic.
+    # Recreated while the query does not know the topic: a new topic.
     cluster.create_topic(f"{prefix}-a", 1)
     fill(f"{prefix}-a", 3)
     assert sizes(sink.run(skipping)) == [3]
 
-    # Made anew between two batches: shorter than what was read.
+    # Recreated between two batches: it is shorter than the position.
     delete_topic(f"{prefix}-b")
     cluster.create_topic(f"{prefix}-b", 1)
     fill(f"{prefix}-b", 2)

@@ -1,4 +1,4 @@
-"""Streams that begin again: the trap of the first batch, checkpoints of the JVM's connector."""
+"""Restarted streams: the start of the first batch, checkpoints of the JVM connector."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WAIT_S = 120
 
 pytestmark = pytest.mark.usefixtures("stop_queries")
 
-# What the JVM writes at the top of its files.
+# The first line of the JVM's files.
 VERSION = "v1"
 
 
 class Query:
-    """A stream into Parquet whose checkpoint is looked into."""
+    """A stream into Parquet whose checkpoint the test reads and changes."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
@@ -52,21 +52,21 @@ class Query:
         return self.checkpoint / "offsets" / str(batch)
 
     def write_end(self, batch: int, end: dict[str, Any]) -> None:
-        """Put another end of a batch into the log, as a connector of the JVM would have."""
+        """Replace the end of a batch in the log, as the JVM connector would have written it."""
         lines = self._log(batch).read_text().splitlines()
         lines[-1] = json.dumps(end, separators=(",", ":"))
         self._log(batch).write_text("\n".join(lines))
         (self.checkpoint / "offsets" / f".{batch}.crc").unlink(missing_ok=True)
 
     def crash_in(self, batch: int) -> None:
-        """As if the driver had been killed after it had planned this batch."""
+        """Restore the state of a kill after the driver planned this batch."""
         for log in ("offsets", "commits"):
             for path in (self.checkpoint / log).iterdir():
                 name = path.name.strip(".").removesuffix(".crc")
                 last = batch if log == "offsets" else batch - 1
                 if name.isdigit() and int(name) > last:
                     path.unlink()
-        # What the sink has of it is gone, too.
+        # Remove the output of the sink, too.
         for path in (self.out / "_spark_metadata").iterdir():
             name = path.name.strip(".").removesuffix(".crc")
             if name.isdigit() and int(name) >= batch:
@@ -94,7 +94,7 @@ def test_first_batch_is_reread_from_its_start(
     fill(single, 5)
     query.crash_in(0)
 
-    # Now `latest` is 10: from there on the batch would begin behind its end.
+    # Now `latest` is 10. From there the batch would begin after its end.
     query.run(frame)
     assert query.found() == [(0, at) for at in range(5, 10)]
 
@@ -108,7 +108,7 @@ def test_first_batch_with_records_is_reread_unchanged(
     assert query.found() == [(0, at) for at in range(10)]
     query.crash_in(0)
 
-    # Wherever a new query would begin by now.
+    # The option of a new query does not matter.
     query.run(stream(subscribe=single, startingOffsets="latest"))
 
     assert query.found() == [(0, at) for at in range(10)]
@@ -142,7 +142,7 @@ def test_checkpoint_of_the_jvm_connector_is_continued(
     fill(single, 10)
     frame = stream(subscribe=single, startingOffsets="earliest")
     query.run(frame)
-    # All that tells the two connectors' logs apart is the first end, and the JVM's own start.
+    # The logs of the two connectors differ only in the first end, and in the JVM's own start.
     query.write_end(0, {single: {"0": 6}})
     initial = query.checkpoint / "sources" / "0"
     initial.mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_unfinished_first_batch_of_the_jvm_connector_is_not_lost_silently(
     query.run(frame, available_now=False)
     fill(single, 5)
     query.crash_in(0)
-    # It began at 5.
+    # The first batch began at 5.
     query.write_end(0, {single: {"0": 10}})
     if more:
         fill(single, more)
@@ -173,7 +173,7 @@ def test_unfinished_first_batch_of_the_jvm_connector_is_not_lost_silently(
         query.run(frame)
 
     assert f'{{"{single}": {{"0": 10}}}}' in str(caught.value)
-    # As the error says.
+    # The test follows the advice of the error.
     began = json.dumps({single: {"0": 5}})
     query.run(stream(subscribe=single, startingOffsets=began))
     assert query.found() == [(0, at) for at in range(5, 10 + more)]

@@ -1,4 +1,4 @@
-"""AdminClient's arguments: what is refused at once, before anything is sent anywhere."""
+"""AdminClient refuses wrong arguments at once, before it sends a request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def api(kafka: ModuleType) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def admin(api: ModuleType) -> Iterator[Any]:
-    """A client that knows no broker."""
+    """A client without a broker."""
     with api.AdminClient({"socket.timeout.ms": 10}) as admin:
         yield admin
 
 
 @pytest.fixture(scope="module")
 def made(kafka: ModuleType, api: ModuleType) -> SimpleNamespace:
-    """One good value of each kind."""
+    """One valid value of each kind."""
     info = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
     change = api.ConfigEntry("a", "b", incremental_operation=api.AlterConfigOpType.SET)
     return SimpleNamespace(
@@ -44,7 +44,7 @@ def made(kafka: ModuleType, api: ModuleType) -> SimpleNamespace:
 
 
 def good_calls(kafka: ModuleType, made: SimpleNamespace) -> dict[str, tuple[Any, ...]]:
-    """A good call of each method that asks the cluster."""
+    """A valid call of each method that sends a request."""
     offsets = kafka.ConsumerGroupTopicPartitions("g", [kafka.TopicPartition("t", 0, 5)])
     return {
         "create_topics": ([made.topic],),
@@ -83,7 +83,7 @@ LISTS = """
     incremental_alter_configs create_acls delete_acls describe_consumer_groups
     delete_consumer_groups alter_user_scram_credentials
 """
-# The peer's elect_leaders() takes no option: any is a SystemError.
+# confluent_kafka's elect_leaders() raises SystemError for any option.
 ELECTION = pytest.param("elect_leaders", marks=pytest.mark.ours)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -173,7 +173,7 @@ def test_numbers_are_in_range(admin: Any, made: SimpleNamespace) -> None:
         5,
         [],
         [None],
-        # The peer sends a topic named "5".
+        # confluent_kafka sends a topic named "5".
         pytest.param([5], marks=pytest.mark.ours),
         pytest.param([b"t"], marks=pytest.mark.ours),
     ],
@@ -241,7 +241,7 @@ def test_invalid_topics_are_refused(api: ModuleType, admin: Any) -> None:
 
 @pytest.mark.ours
 def test_invalid_texts_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
-    # librdkafka would copy such texts on its stack, cut them, or send what no broker understands.
+    # librdkafka would copy such texts on its stack, cut them, or send invalid requests.
     tp = kafka.TopicPartition
     for wrong in ("a\0b", "x" * 40_000, "\ud800"):
         change = api.ConfigEntry(wrong, "v", incremental_operation=api.AlterConfigOpType.SET)

@@ -1,4 +1,4 @@
-"""The administrative classes: values with equality, order, hash and representation."""
+"""The administrative classes: values with equality, order, hash and repr."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_config_entries_do_not_share_their_synonyms(api: ModuleType) -> None:
     assert api.ConfigEntry("c", "d").synonyms == {}
 
 
-# -- access rules
+# -- ACLs
 
 
 @pytest.fixture
@@ -412,7 +412,7 @@ def test_results_have_a_repr(kafka: Any, api: Any) -> None:
     assert repr(kafka.ConsumerGroupTopicPartitions("g")) == (
         "ConsumerGroupTopicPartitions(group_id='g', topic_partitions=None)"
     )
-    # Unlike these, what is to become a credential never shows its password.
+    # Unlike these, a new credential never shows its password.
     secret = api.UserScramCredentialUpsertion(
         "alice", api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096), b"hidden"
     )

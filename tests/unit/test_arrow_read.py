@@ -1,4 +1,4 @@
-"""Columns of Arrow data as the publisher sees them, against what Python says is in them."""
+"""Columns of Arrow data as the publisher reads them, compared with the values in Python."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ INTEGERS = {
     **{getattr(pa, f"uint{n}")(): (0, 2**n - 1) for n in (8, 16, 32)},
     pa.uint64(): (0, 2**63 - 1),
 }
-PER_MS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # times; divided by, if negative
+PER_MS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # factors; a negative one divides
 PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
-# Beyond 12 bytes a view lies in another buffer.
+# The bytes of a view longer than 12 bytes are in another buffer.
 binaries = st.binary(max_size=30)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -40,7 +40,7 @@ def lists_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
 
 @st.composite
 def arrays(draw: st.DrawFn, values: list[Any], kind: pa.DataType) -> tuple[Any, list[Any]]:
-    """An array of these values, or a part of it, or chunks; and what is in it."""
+    """An array of these values, a slice of it, or chunks, with the expected values."""
     array = pa.array(values, kind)
     if draw(st.booleans()):
         start = draw(st.integers(0, len(values)))
@@ -56,7 +56,7 @@ def arrays(draw: st.DrawFn, values: list[Any], kind: pa.DataType) -> tuple[Any, 
 
 
 def as_table(array: Any, draw: Callable[[Any], Any]) -> Any:
-    """The array as a column "x" of a table, a stream, or a struct that is a slice of another."""
+    """The array as a column "x" of a table, a stream, or a sliced struct."""
     table = pa.table({"other": pa.nulls(len(array)), "x": array})
     if draw(st.booleans()) and not isinstance(array, pa.ChunkedArray):
         fields = [pa.concat_arrays([array.slice(0, 1), array])]
@@ -236,7 +236,7 @@ def test_error_for_invalid_headers_names_their_row() -> None:
     ):
         with pytest.raises(ValueError, match=f"in row 2 of the array {message}"):
             ArrowData(pa.array([good, None, bad], kind)).read_headers()
-        # Out of sight, it does no harm.
+        # Outside the slice it does no harm.
         part = pa.array([good, None, bad], kind).slice(0, 2)
         assert ArrowData(part).read_headers() == [[(b"a", b"1")], []]
     nameless = pa.list_(pa.struct([("key", pa.null()), ("value", pa.binary())]))
@@ -288,7 +288,7 @@ def test_capsules_of_other_names_are_refused() -> None:
             ArrowData(Gives(pair))
     with pytest.raises(TypeError, match="expected a capsule named arrow_array_stream"):
         ArrowData(Streams(array))
-    # Nothing was taken out of them meanwhile.
+    # The failed attempts consumed none of the data.
     assert ArrowData(Gives((schema, array))).read_column() == [b"a"]
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks: spreads, paired ratios, verdicts, and how much work a contender gets."""
+"""The benchmarks: spreads, paired ratios, verdicts, and the work of each contender."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN = (
 
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The folder is importable meanwhile, and its modules are gone afterwards."""
+    """Make the folder importable for the test, and unload its modules afterwards."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
     for name in list(sys.modules):
@@ -251,7 +251,7 @@ def test_run_without_the_subject_is_not_complete() -> None:
 
 
 def spark_run(**rates: float) -> Any:
-    """A run of the case `read`, in which everybody has one round; thousand rows/s by contender."""
+    """A run of the case `read` with one round each, from thousand rows/s by contender."""
     from _spark_report import SparkRun
     from _spark_suite import CASES
 

@@ -1,4 +1,4 @@
-"""The report on a build, and on a librdkafka that lacks our patches."""
+"""The report on a build, and on a librdkafka without our patches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_foreign_library_warns_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As with a system library that the loader finds first."""
+    """This happens if the loader finds a system library first."""
     shutil.copy(PACKAGE / "librdkafka.so.1", tmp_path)
     monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "librdkafka.so.1"))
     done = run_script(
@@ -62,7 +62,7 @@ def test_foreign_library_warns_once(
 
 @pytest.fixture
 def unpatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A build for the system's library, whose one patch is upstream since some version."""
+    """A build with the system's library and one patch, which upstream fixed in a version."""
 
     def unpatched(fixed_in: str | None) -> None:
         facts: dict[str, Any] = {

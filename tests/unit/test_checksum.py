@@ -1,4 +1,4 @@
-"""The sum of what a task of Spark's writes, by which it is known when it comes again."""
+"""The checksum of the rows of a Spark task, which identifies a retried task."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def table(items: list[dict[str, Any]]) -> Any:
 
 
 def same(row: dict[str, Any]) -> Any:
-    """A record as brokers get it: without a partition the partitioner chooses, without a time it
-    is now."""
+    """A record as brokers get it. The partitioner sets a missing partition, and the current time
+    replaces a missing timestamp."""
     partition = -1 if row["partition"] is None else row["partition"]
     return (
         row["value"], row["key"], row["topic"], partition, tuple(row["headers"]),
@@ -106,7 +106,7 @@ def test_similar_values_have_different_checksums(one: list[Any], other: list[Any
 
 @pytest.mark.soak
 def test_consecutive_numbers_have_different_checksums() -> None:
-    # Sums of hashes that are nearly linear would.
+    # Sums of nearly linear hashes would be equal.
     found = set()
     count = examples(50_000)
     for number in range(0, 2 * count, 2):

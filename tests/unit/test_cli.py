@@ -1,4 +1,4 @@
-"""The command line, the files it reads and the judge of the demonstration."""
+"""The command line, the files it reads, and the verifier of the demo."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_closed_output_ends_quietly(arguments: list[str]) -> None:
             [sys.executable, "-m", "cykafka", *arguments],
             stdout=write_end,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONUNBUFFERED": ""},  # or argparse itself hides the error
+            env={**os.environ, "PYTHONUNBUFFERED": ""},  # else argparse hides the error itself
             text=True,
             timeout=30,
         )
@@ -349,7 +349,7 @@ def test_flights() -> None:
     assert json.loads(record.value)["dest"] == "IAH"
 
 
-# -- judge
+# -- verifier
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The errors of clients that are closed, were never opened, or have no valid configuration.
 
-Programs match these texts; ours may have more behind them.
+Programs match these texts. cykafka may append more text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
-# The calls of every handle, then those of each client.
+# The calls of all handles, then those of each client.
 ANY = {"list_topics": (None, 0), "cluster_id": (0,), "set_sasl_credentials": ("a", "b")}
 CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     "Producer": (
@@ -77,12 +77,12 @@ CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def handles_are_freed(no_handle_left: None) -> None:
-    """No handle may be left."""
+    """Fail if a handle is left."""
 
 
 @pytest.fixture(params=["closed", "not initialized"])
 def unusable(request: Any, kafka: ModuleType) -> Iterator[Any]:
-    """Make a client of a subclass that is closed or not initialized."""
+    """Make a closed or uninitialized client of a subclass."""
 
     def make(name: str) -> Any:
         module = importlib.import_module(f"{kafka.__name__}.admin") if "Admin" in name else kafka
@@ -91,7 +91,7 @@ def unusable(request: Any, kafka: ModuleType) -> Iterator[Any]:
             return type("Mine", (base,), {"__init__": lambda self: None})()
         config = {**NO_BROKER, **({"group.id": "g"} if name == "Consumer" else {})}
         client = type("Mine", (base,), {})(config)
-        # The peer's AdminClient has no close().
+        # confluent_kafka's AdminClient has no close().
         client.__exit__(None, None, None)
         return client
 

@@ -1,4 +1,4 @@
-"""Constructors: the forms a configuration may have and what is said about a wrong one.
+"""Constructors: the forms of a configuration, and the errors for a wrong one.
 
 No broker is needed: statistics, which a client emits about itself, show what was configured.
 """
@@ -30,7 +30,7 @@ def make(kafka: ModuleType) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def client_id(make: Callable[..., Any]) -> Callable[..., str]:
-    """The client.id that a producer made from these arguments reports of itself."""
+    """The client.id in the statistics of a producer made from these arguments."""
 
     def read(*args: Any, **kwargs: Any) -> str:
         reports: list[str] = []
@@ -100,7 +100,7 @@ def test_constructor_takes_plain_values(
 
 @pytest.mark.parametrize("switch", [True, "true"])
 def test_constructor_bool_reaches_librdkafka(kafka: ModuleType, switch: object) -> None:
-    # An idempotent producer cannot do with one acknowledgement: librdkafka refuses the pair.
+    # An idempotent producer requires acks=all, so librdkafka refuses the pair.
     with pytest.raises(kafka.KafkaException, match="acks"):
         kafka.Producer({"enable.idempotence": switch, "acks": 1})
 
@@ -221,7 +221,7 @@ def test_constructor_names_a_missing_plugin(kafka: ModuleType) -> None:
 
 
 def test_constructor_unsuitable_keys_only_warn(make: Callable[..., Any]) -> None:
-    # One dictionary often serves producer and consumer: librdkafka logs, and goes on.
+    # One dict often serves producer and consumer, so librdkafka only logs a warning.
     make("Consumer", {"group.id": "g", "enable.idempotence": True})
     make("Producer", {"group.id": "g"})
 

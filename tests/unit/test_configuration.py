@@ -1,4 +1,4 @@
-"""The configuration in effect, as a client tells it."""
+"""The effective configuration that a client returns."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_error_takes_its_code_by_keyword(kafka: ModuleType) -> None:
     assert kafka.KafkaError(error=3, reason="why").code() == 3
 
 
-# A raised KafkaError of confluent_kafka cannot be caught: the interpreter ends.
+# Raising a KafkaError of confluent_kafka ends the interpreter.
 @pytest.mark.ours
 def test_error_raised_itself_is_caught_as_a_kafka_exception(kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
@@ -206,7 +206,7 @@ def test_raised_error_compares_hashes_and_pickles_as_before(kafka: ModuleType) -
 
 @pytest.mark.ours
 def test_raised_error_of_a_message_can_be_collected(kafka: ModuleType) -> None:
-    """Its traceback holds the frame, which holds the message, which holds the error."""
+    """Its traceback references the frame, the frame the message, and the message the error."""
 
     class Seen:
         pass

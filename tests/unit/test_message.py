@@ -1,4 +1,4 @@
-"""Message and Messages: made by hand, as the tests of an application make them."""
+"""Message and Messages, created directly like in the tests of applications."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_libversion_is_text_and_number_of_librdkafka(kafka: ModuleType) -> None:
     assert text.startswith(f"{major}.{minor}.{patch}")
 
 
-# The partitioners of other clients have to agree, so the numbers are part of the contract.
+# The numbers must agree with other clients' partitioners, so they are part of the contract.
 @pytest.mark.parametrize(
     ("key", "murmur2", "consistent", "fnv1a"),
     [
@@ -177,7 +177,7 @@ def test_share_consumer_error_names_the_required_librdkafka(kafka: ModuleType) -
 
 
 def fresh(source: str) -> str:
-    """What a new interpreter prints."""
+    """The output of a new interpreter."""
     return subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
     ).stdout

@@ -1,4 +1,4 @@
-"""Archives of Java's classes: made once per Java and jars, and optional."""
+"""Archives of Java's classes are optional, and created once per Java and jars."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Runs:
-    """Counts the runs of Java that make an archive, and sets their outcome."""
+    """Counts the runs of Java that create an archive, and sets their outcome."""
 
     def __init__(self, text: str = "archive", error: Exception | None = None) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""What `KafkaCluster` rests on, without a broker: jars, ports, properties, containers."""
+"""The base of `KafkaCluster`, without a broker: jars, ports, properties, containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cykafka.testing._settings import write_properties
 pytestmark = pytest.mark.ours
 
 TIMEOUT_S = 60
-# Does what Maven would, slowly enough for another run to come in between, and leaves a line.
+# It acts like Maven, but slowly enough for a concurrent run, and appends a line to a file.
 FAKE_MAVEN = f"""#!{sys.executable}
 import pathlib, sys, threading
 [folder] = [arg.partition("=")[2] for arg in sys.argv if arg.startswith("-DoutputDirectory=")]
@@ -83,7 +83,9 @@ def test_reserved_port_stays_reserved_while_servers_start_and_stop() -> None:
         for _ in range(2):
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port.number))
-            with socket.create_server(("127.0.0.1", port.number)):  # reuses, as Java does
+            with socket.create_server(
+                ("127.0.0.1", port.number)
+            ):  # reuses the address, as Java does
                 socket.create_connection(("127.0.0.1", port.number)).close()
         with socket.socket() as stranger, pytest.raises(OSError, match="in use") as raised:
             stranger.bind(("127.0.0.1", port.number))
@@ -102,7 +104,7 @@ def test_properties_escape_special_characters(tmp_path: Path) -> None:
 
 
 class FakeContainer:
-    """testcontainers' DockerContainer, as far as we use it."""
+    """The parts of testcontainers' DockerContainer that the code uses."""
 
     made: list[FakeContainer]
 
@@ -130,7 +132,7 @@ class FakeContainer:
 
 @pytest.fixture
 def containers(monkeypatch: pytest.MonkeyPatch) -> list[FakeContainer]:
-    """A fake testcontainers package and engine; what they run."""
+    """A fake testcontainers package and engine; the list has the containers it ran."""
 
     def module(name: str, **names: Any) -> None:
         fake = ModuleType(name)

@@ -1,4 +1,4 @@
-"""How librdkafka's source is found, checked, built and kept."""
+"""How the build finds, checks, builds and caches librdkafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VENDOR = Path(__file__).parents[2] / "vendor"
 TIMEOUT_S = 60
 FEATURES = "gzip,lz4,oidc,sasl_gssapi,sasl_oauthbearer,sasl_scram,ssl,zstd"
 # A library with the functions that the build calls, so that a build takes a second. Its version is
-# not the pinned one, so no patch belongs to it.
+# not the pinned one, so no patch applies to it.
 FAKE_TREE = {
     "configure": """\
 #!/bin/sh
@@ -101,7 +101,7 @@ def write_archive(path: Path, version: str = "0x020e02ff") -> Path:
 
 @pytest.fixture
 def pin(src: ModuleType, tmp_path: Path) -> object:
-    """The real pin, but for a release archive that lies here and no distribution's."""
+    """The real pin, but with a local release archive and without a distribution's."""
     archive = write_archive(tmp_path / "release.tar.gz")
     return dataclasses.replace(
         src.load_pin(),
@@ -126,7 +126,7 @@ def test_pin_is_complete(src: ModuleType) -> None:
 def test_source_setting_takes_precedence(
     src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    src.find_source(pin, cache)  # something is in the cache
+    src.find_source(pin, cache)  # this fills the cache
     tree = write_tree(tmp_path / "tree")
     monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tree))
     assert src.find_source(pin, cache).path == tree
@@ -163,7 +163,7 @@ def test_release_takes_precedence_over_the_distribution(
     src: ModuleType, pin: object, cache: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(*_: object) -> None:
-        pytest.fail("apt was asked")
+        pytest.fail("apt was called")
 
     monkeypatch.setattr(src.apt_source, "fetch", fetch)
     assert "checksum as pinned" in src.find_source(pin, cache).origin
@@ -302,7 +302,7 @@ def test_main_mirrors_exclude_security_and_other_suites(apt: ModuleType) -> None
 
 @pytest.fixture
 def fake_apt(apt: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An `apt-get` that hands out the one file in the folder `archive`, and notes its input."""
+    """An `apt-get` that delivers the one file in the folder `archive`, and logs its input."""
     programs, archive = tmp_path / "bin", tmp_path / "archive"
     programs.mkdir()
     archive.mkdir()

@@ -1,4 +1,4 @@
-"""The patches of librdkafka: their headers, and how strictly they apply."""
+"""The patches of librdkafka: their headers, and their exact application."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(folder: Path, source: str, patch: str = HEADER + DIFF) -> Path:
 
 
 def test_each_patch_names_an_existing_test(patches: ModuleType) -> None:
-    """Only that they are there; that each fails without its patch was tried by hand."""
+    """Check only that the tests exist. Manual runs showed that each fails without its patch."""
     texts = [patch.path.read_text() for patch in patches.load_patches()]
     assert texts
     for text in texts:

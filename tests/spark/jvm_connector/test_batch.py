@@ -1,4 +1,4 @@
-"""Batches: option for option the rows of Spark's own Kafka connector."""
+"""Batches have the rows of Spark's own Kafka connector, for each option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def offsets(rows: list[Any], partition: int = 0) -> list[int]:
     return [row.offset for row in rows if row.partition == partition]
 
 
-# -- what is read
+# -- records
 
 
 @pytest.mark.parametrize("headers", ["false", "true"])
@@ -102,7 +102,7 @@ def test_missing_partition(same: Same, topics: Any) -> None:
     assert {row.partition for row in rows} == {0}
 
 
-# -- from where to where
+# -- starts and ends
 
 
 def test_named_offsets(same: Same, topics: Any) -> None:
@@ -210,7 +210,7 @@ def test_start_later_than_the_last_record_is_the_end(same: Same, topics: Any) ->
     assert (offsets(rows), offsets(rows, 2)) == (list(range(50, 60)), [])
 
 
-# -- what is lost
+# -- lost records
 
 
 def test_start_before_the_first_offset_is_skipped_unless_fail_on_data_loss(
@@ -238,7 +238,7 @@ def test_end_after_the_last_offset_is_cut_unless_fail_on_data_loss(
     assert offsets(rows) == list(range(20, 50))
 
 
-# -- by how many tasks
+# -- number of tasks
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_split_into_tasks(same: Same, topics: Any, options: dict[str, int]) -> N
     assert len(same(subscribe=topics.mixed, **options)) == 121
 
 
-# -- what has no part in what is read
+# -- options without effect on the rows
 
 
 @pytest.mark.parametrize(

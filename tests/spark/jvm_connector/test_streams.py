@@ -1,4 +1,4 @@
-"""Streams: the same micro-batches as Spark's own Kafka connector, and each other's checkpoints."""
+"""Streams have the micro-batches of Spark's own Kafka connector, and share checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Make = Callable[..., Any]
 
 
 def without_start(end: dict[str, Any]) -> dict[str, Any]:
-    """The offsets themselves: ours writes more into the end of the first micro-batch."""
+    """The plain offsets. cykafka adds the start to the end of the first micro-batch."""
     return {
         topic: parts
         for topic, parts in end.items()
@@ -25,7 +25,7 @@ def without_start(end: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_batches(stream: Make, **options: Any) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Run by both connectors: rows, and the end of each micro-batch, which are the same."""
+    """Run both connectors; check that rows and ends of micro-batches match, and return them."""
     theirs, ours = stream("theirs", **options), stream("ours", **options)
     theirs.run(JVM)
     ours.run(OURS)
@@ -102,7 +102,7 @@ def test_latest_is_the_default(stream: Make, topics: Any) -> None:
 
 @pytest.fixture
 def grow(make_producer: Make, topic: str) -> Callable[[int], None]:
-    """Give `topic` so many records more."""
+    """Add that many records to `topic`."""
     producer = make_producer()
     written = 0
 
@@ -142,7 +142,7 @@ def test_connectors_finish_each_others_half_done_micro_batch(
         grow(100)
         moved.run(connector)
         assert values(moved.rows()) == list(range(100 * number))
-        # Killed before the last micro-batch was written: whoever comes next writes the same.
+        # A kill before the end of the last micro-batch: the next connector writes the same.
         if connector != connectors[-1]:
             moved.forget_last_commit()
 
@@ -169,7 +169,7 @@ def test_half_done_first_micro_batch_is_refused_by_the_jvm_connector(
     moved.run(OURS)
     moved.forget_last_commit()
 
-    # They would begin where *they* would begin, which need not be where we did.
+    # The JVM connector would plan a new start, which may differ from ours.
     with pytest.raises(StreamingQueryException):
         moved.run(JVM)
     moved.run(OURS)

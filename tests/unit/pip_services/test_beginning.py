@@ -1,4 +1,4 @@
-"""Where a group begins: what is tried again, what is put up with, what is an error."""
+"""The initial offsets of a group: retried, accepted and fatal errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def future(result: Any = None, error: int | None = None) -> Future[Any]:
 
 
 class Admin:
-    """Of a topic of two partitions with the ends 5 and 7; `errors` come first, by call."""
+    """An admin client of a topic with the ends 5 and 7. Calls first raise their `errors`."""
 
     def __init__(self, committed: int = -1001, **errors: list[int]) -> None:
         self._errors = errors
@@ -119,7 +119,7 @@ def test_topic_created_concurrently_is_accepted() -> None:
             asked.append(name)
             raise error(None, "CODE", name)
 
-        # The broker that tells the names has not heard of it yet.
+        # The broker that lists the names does not know of the topic yet.
         return SimpleNamespace(read_queue_names=lambda: [], create_queue=create_queue)
 
     ensure_topic(create(ConflictException), "topic")

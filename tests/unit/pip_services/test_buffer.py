@@ -1,4 +1,4 @@
-"""The local queue: every message is handed over, and none is committed past."""
+"""The local queue delivers every message, and no commit passes an unfinished one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ NEVER = threading.Event()
 
 
 class Broker:
-    """A partition's log, and what the group has committed."""
+    """A partition's log, and the committed offset of the group."""
 
     def __init__(self) -> None:
         self.log: list[int] = []
         self.committed = 0
-        self.fetched = 0  # the next offset the consumer asks for
+        self.fetched = 0  # the next offset that the consumer fetches
 
 
 class Model(RuleBasedStateMachine):
-    """A queue in commit mode: done is what the application finished."""
+    """A queue in commit mode: `done` has the messages that the application completed."""
 
     finish_on_take = False
 
@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), fails=st.booleans())
     def work(self, data: st.DataObject, fails: bool) -> None:
-        """A worker goes through part of its lease, fails at the last one, gives back the rest."""
+        """A worker handles part of its lease, fails or not at the last, and returns the rest."""
         lease = self.leases.pop(data.draw(st.integers(0, len(self.leases) - 1)))
         count = data.draw(st.integers(0, len(lease.envelopes)))
         for place in range(count):
@@ -101,7 +101,7 @@ class Model(RuleBasedStateMachine):
             elif lease.partition.owned:
                 self.in_hand.append(message)
             if data.draw(st.booleans()):
-                self.positions_are_behind_everything_unfinished()
+                self.positions_never_pass_unfinished_messages()
         self.buffer.release(lease, count)
 
     @precondition(lambda self: self.in_hand)
@@ -117,13 +117,13 @@ class Model(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1), crash=st.booleans())
     def move(self, number: int, crash: bool) -> None:
-        """The partition is revoked (or lost, which commits nothing) and comes back."""
+        """The partition is revoked (or lost, without a commit) and assigned again."""
         broker = self.brokers[number]
         for partition in self.buffer.revoke(self.subscription, [number]):
             if not crash and partition.position is not None:
                 broker.committed = partition.position
         if crash and self.finish_on_take:
-            # What was abandoned after it was committed is gone with the process.
+            # The messages abandoned after their commit are lost with the process.
             self.done |= {(number, offset) for offset in broker.log if offset < broker.committed}
         self.buffer.assign(self.subscription, [number])
         broker.fetched = broker.committed
@@ -133,7 +133,7 @@ class Model(RuleBasedStateMachine):
     def commit(self) -> None:
         for partition, position in self.buffer.positions():
             self.brokers[partition.number].committed = position
-        self.positions_are_behind_everything_unfinished()
+        self.positions_never_pass_unfinished_messages()
 
     @rule()
     def clear(self) -> None:
@@ -146,7 +146,7 @@ class Model(RuleBasedStateMachine):
         assert self.buffer.peek(1) == []
 
     @invariant()
-    def positions_are_behind_everything_unfinished(self) -> None:
+    def positions_never_pass_unfinished_messages(self) -> None:
         for partition in self.buffer.partitions():
             position = partition.position
             if position is not None:
@@ -157,7 +157,7 @@ class Model(RuleBasedStateMachine):
                 assert not skipped
 
     @invariant()
-    def commits_are_behind_everything_unfinished(self) -> None:
+    def commits_never_pass_unfinished_messages(self) -> None:
         for number, broker in self.brokers.items():
             assert all((number, o) in self.handed for o in broker.log if o < broker.committed)
 
@@ -171,7 +171,7 @@ class Model(RuleBasedStateMachine):
 
 
 class Autocommit(Model):
-    """What was handed over counts as finished, unless it is given back."""
+    """A delivered message counts as completed, unless it is abandoned."""
 
     finish_on_take = True
 
@@ -289,7 +289,7 @@ def test_revoked_lease_stops_and_its_handled_messages_count() -> None:
         next(lease.iterator)
     (gone,) = buffer.revoke(None, [0])
     assert lease.stopped
-    assert gone.position == 3  # the fourth is still at work
+    assert gone.position == 3  # the fourth is still in progress
     buffer.release(lease, 4)
     assert buffer.take(0) is None
 

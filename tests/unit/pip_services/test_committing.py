@@ -1,4 +1,4 @@
-"""Commits of one partition, by several threads: none takes another one back."""
+"""Commits of one partition by several threads never move the offset back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pip_services4_kafka.queues._measures import Measures
 
 
 class Reader:
-    """Commits when it is allowed to, and remembers in which order."""
+    """Commits when the test allows it, and records the order."""
 
     def __init__(self) -> None:
         self.commit_timeout = 0.2
@@ -38,7 +38,7 @@ class Reader:
 
 @pytest.fixture
 def consuming() -> Consuming:
-    """Three messages of one partition, in hand; without autocommit."""
+    """Three delivered messages of one partition, without autocommit."""
     measures = Measures(lambda: "q", CompositeCounters(), CompositeLogger())
     made = Consuming(
         Settings(auto_commit=False), lambda: "q", lambda _: [], None, lambda: None, measures
@@ -62,7 +62,7 @@ def complete(consuming: Consuming, offset: int) -> None:
 
 
 def going(consuming: Any) -> tuple[Reader, threading.Thread]:
-    """The first message is being committed, and then the partition goes with two finished."""
+    """Start a commit of the first message, and complete the second one."""
     reader = consuming.reader
     completing = started(lambda: complete(consuming, 0))
     assert reader.begun.wait(WAIT_S)

@@ -1,4 +1,4 @@
-"""Progress of one partition: whatever is finished in whatever order, nothing is skipped."""
+"""Progress of one partition: completion in any order skips no message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pip_services4_kafka.queues._progress import FINISHED, HANDED, RETRY, Progre
 
 
 class Model(RuleBasedStateMachine):
-    """Against a set of offsets that are not finished."""
+    """Compare with a set of unfinished offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,4 +163,4 @@ def test_run_releases_delivered_messages() -> None:
     assert run.take_back(1, ["b"])
     assert run.envelopes == [None, "b", "c"]
     assert run.hand_over(5) == ["b", "c"]
-    assert not run.take_back(1, ["b"])  # the last one is somebody else's
+    assert not run.take_back(1, ["b"])  # the last one has been delivered to another caller

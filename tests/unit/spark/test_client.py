@@ -24,7 +24,7 @@ def config(
 
 
 def only(options: Mapping[str, str], role: Any = "admin") -> dict[str, str]:
-    """What options add to the brokers."""
+    """The properties of the options, without the brokers."""
     found = dict(config(options, role))
     del found["bootstrap.servers"]
     return found
@@ -239,7 +239,7 @@ def test_options_that_contradict_idempotence_disable_it(
 ) -> None:
     found = config(options, "sink")
     assert found.get("enable.idempotence") == ("true" if idempotent else None)
-    # What was asked for stays, and librdkafka says what it thinks of both.
+    # The user's options stay. librdkafka reports the contradiction.
     asked = config({**options, "kafka.enable.idempotence": "true"}, "sink")
     assert asked["enable.idempotence"] == "true"
     cykafka.Producer(found).close()
@@ -349,7 +349,7 @@ def test_credentials_given_twice_are_refused() -> None:
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Files and texts of a client's certificate."""
+    """The files and texts of a client certificate."""
     folder = tmp_path_factory.mktemp("pem")
     ca = trustme.CA()
     cert = ca.issue_cert("client")
@@ -384,7 +384,7 @@ def test_pem_files_are_translated(pem: dict[str, str]) -> None:
         "ssl.key.location": pem["both"],
         "ssl.key.password": "pw",
     }
-    # librdkafka finds the key and the certificates in one file.
+    # librdkafka reads the key and the certificates from one file.
     cykafka.Producer({"bootstrap.servers": "localhost:1", **found}).close()
 
 
@@ -469,7 +469,7 @@ def test_unsecured_token_is_parsed_like_in_librdkafka() -> None:
 
 
 def test_second_client_gets_all_login_properties() -> None:
-    # Who adds a property of TLS or SASL to librdkafka finds it here.
+    # If librdkafka adds a property of TLS or SASL, this test fails.
     from cykafka.internal import known_properties
     from cykafka.spark.client import _properties
     from cykafka.spark.transactions import _shared

@@ -1,4 +1,4 @@
-"""Which Java is found, and what is said when there is none."""
+"""The choice of a Java, and the error without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cykafka.spark.java import JavaError, find_java
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any Java; what is put into its folder `usual` is found."""
+    """A machine without Java. Its folder `usual` is among the searched places."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(java, "_PLACES", (str(tmp_path / "usual" / "*"),))
@@ -22,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(home: Path, version: str, *, release: bool = True) -> Path:
-    """A Java that tells its version by its file, or only when it is run."""
+    """Make a Java whose version is in its file `release`, or only in its output."""
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "java"
     said = version if not release else "99.0.0"
@@ -38,7 +38,9 @@ def on_path(machine: Path, home: Path) -> None:
     (machine / "path" / "java").symlink_to(home / "bin" / "java")
 
 
-@pytest.mark.parametrize("release", [True, False], ids=["told by its file", "told when run"])
+@pytest.mark.parametrize(
+    "release", [True, False], ids=["version in a file", "version in the output"]
+)
 def test_java_home_is_checked_first(
     machine: Path, monkeypatch: pytest.MonkeyPatch, release: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Files of an archive with names that tell their offsets: what is in the way of a batch."""
+"""Files of an archive whose names have offsets: conflicts with a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cykafka.spark.offsets import START_KEY
 
 
 class Memory:
-    """A folder that remembers names, and what some of them hold."""
+    """A folder in memory: names, and the texts of some files."""
 
     address = "memory:/"
 
@@ -39,7 +39,7 @@ class Memory:
 def files(
     folder: Memory, again: tuple[int, int] | None = None, number: int = 7, topic: str = "t-1"
 ) -> Files:
-    """Those of a run; `again`: the offsets that batch 7 had planned before a crash."""
+    """The Files of a run; `again` has the offsets that batch 7 planned before a crash."""
     made: Any = object.__new__(Files)
     made._folder, made._found, made._made = folder, {}, set()
     spans = {} if again is None else {(topic, 0): again}
@@ -129,7 +129,7 @@ def test_later_batch_checks_the_files_from_before_the_run() -> None:
 
 @pytest.mark.parametrize("span", [(0, 4), (4, 9), (15, 30), (19, 19)])
 def test_batch_never_replaces_files_of_the_same_run(span: tuple[int, int]) -> None:
-    # The topic was made anew in the midst of it.
+    # The topic was recreated during the run.
     made = files(Memory())
     for number, each in enumerate([(0, 9), (10, 12), (14, 19)]):
         made._clear(batch(each), number)
@@ -155,7 +155,7 @@ def test_memory_of_written_files_stays_small() -> None:
     assert all(len(there) == 1 for found in made._found.values() for there in found.values())
 
 
-# -- names that readers pass over
+# -- names that readers would skip
 
 
 @pytest.mark.parametrize(("topic", "name"), [
@@ -182,7 +182,7 @@ def test_files_with_a_name_prefix_belong_to_their_topic(topic: str) -> None:
     assert folder.there == others
 
 
-# -- what is done again
+# -- repeated batches
 
 
 def planned(start: Any = None, **offsets: int) -> str:
@@ -205,7 +205,7 @@ def test_committed_batch_is_not_repeated() -> None:
 def test_uncommitted_batch_is_repeated_with_its_planned_offsets() -> None:
     found = undone(checkpoint(1, planned(_0=5, _1=3, _3=4), planned(_0=9, _1=3, _2=2, _3=1)))
 
-    # Partition 1 has nothing new, 2 is new itself, 3 was made anew.
+    # Partition 1 has no new offsets, 2 is new, and 3 was recreated.
     assert found == Undone(1, {("t", 0): (5, 8), ("t", 2): (0, 1)})
 
 

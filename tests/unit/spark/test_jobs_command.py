@@ -1,4 +1,4 @@
-"""The command line: help, mistakes, exit codes, and errors of Spark in one paragraph."""
+"""The command line: help, configuration errors, exit codes, and errors of Spark."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_examples_of_the_help_are_valid(
 ) -> None:
     import shlex
 
-    # The files the examples name have what the other examples say on the command line.
+    # The files of the examples have the options that other examples have on the command line.
     base = {
         "archive": 'topics = ["a"]\npath = "/p"\ncheckpoint = "/c"\n',
         "replay": 'path = "/p"\n',
@@ -141,7 +141,7 @@ def test_invalid_pair_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None
     assert "expected NAME=VALUE" in capsys.readouterr().err
 
 
-# -- running, with a session that is none
+# -- running, with a fake session
 
 LOG = b"""\
 26/01/01 00:00:00 ERROR Executor: the disk is full, says geheim
@@ -155,7 +155,7 @@ Traceback (most recent call last):
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the job `archive` does: the first of this list is called with its run."""
+    """The work of the job `archive`: it calls the first function of this list with its run."""
     work: list[Any] = []
 
     @contextmanager
@@ -208,7 +208,7 @@ def test_failed_job_reports_the_cause_and_its_progress(
     assert "archive failed" in said.out
     assert "archive: no ******** for you" in said.err
     assert "Traceback" not in said.err
-    # What Spark has logged is lost with the process: its end is told, but for the traces.
+    # Spark's log is lost with the process, so the job prints its end without stack traces.
     assert (
         "the end of Spark's log:\n"
         "  | 26/01/01 00:00:00 ERROR Executor: the disk is full, says ********\n"
@@ -233,7 +233,7 @@ def test_summary_of_an_earlier_run_is_removed(job: list[Any], tmp_path: Path) ->
     job.append(work)
     assert run(*ARCHIVE, "--summary", str(file)) == 0
     assert outcome(file) == "finished"
-    # A run that is killed leaves it so.
+    # A killed run leaves this state.
     assert run(*ARCHIVE, "--summary", str(file)) == 0
     assert seen == ["running", "running"]
 

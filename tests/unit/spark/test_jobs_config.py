@@ -1,4 +1,4 @@
-"""The jobs' configuration: read, completed, checked as a whole before Spark starts."""
+"""The configuration of jobs is read, completed and checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_folder_behind_a_link_is_recognized(tmp_path: Path) -> None:
 def test_key_without_effect_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same file is for a run that goes on and for one that catches up."""
+    """One file may serve a continuous run and a run that only catches up."""
     file = tmp_path / "job.toml"
     file.write_text('trigger = "continuous"\ninterval = "1m"\n')
     given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now"}
@@ -274,7 +274,7 @@ def test_all_configuration_errors_are_reported_together(tmp_path: Path) -> None:
         "bootstrap.servers",
     ):
         assert words in told
-    # What is there and wrong is not missing as well.
+    # A wrong key is not reported as missing too.
     assert 'key "topics" is missing' not in told
 
 

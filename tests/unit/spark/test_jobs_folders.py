@@ -1,4 +1,4 @@
-"""Folders of file systems that neither rename over what is there nor raise when they do not."""
+"""Folders of file systems whose rename neither replaces files nor raises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Path:
 
 
 class Prudent:
-    """A file system that renames only to where nothing is, and says whether it did."""
+    """A file system that renames only to free names, and returns whether it did."""
 
     def __init__(self, **files: str) -> None:
         self.files = files

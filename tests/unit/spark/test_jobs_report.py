@@ -1,4 +1,4 @@
-"""What a job counts and tells: summaries, progress, tables, charts, guesses."""
+"""The counts and reports of a job: summaries, progress, tables, charts, inferred kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cykafka.spark.offsets import with_start
 
 
 def report(number: int, start: Any, end: Any, **metrics: int) -> dict[str, Any]:
-    """A progress report of Spark's."""
+    """A progress report of Spark."""
     given = {"records": 1, "bytes": 10, "bad": 0, **metrics}
     return {
         "batchId": number,
@@ -29,7 +29,7 @@ def report(number: int, start: Any, end: Any, **metrics: int) -> dict[str, Any]:
     }
 
 
-# -- what a query has committed
+# -- committed batches of a query
 
 
 def test_a_tally_adds_up_micro_batches_each_once() -> None:
@@ -47,7 +47,7 @@ def test_a_tally_adds_up_micro_batches_each_once() -> None:
 
 
 def test_tally_waits_for_the_batch_after_an_idle_report() -> None:
-    # While nothing comes Spark reports the number that the next micro-batch will have.
+    # While idle, Spark reports the number of the next micro-batch.
     summary = Summary("archive")
     tally = Tally(summary)
     idle = {"batchId": 3, "numInputRows": 0, "observedMetrics": {}, "sources": []}
@@ -104,7 +104,7 @@ def test_new_partition_starts_at_the_offset_from_its_brokers() -> None:
     )
 
     assert asked == [[("b", 0), ("b", 1)]]
-    # What nobody knows is left out.
+    # Unknown starts are omitted.
     assert summary.ranges == {("a", 0): (1, 2), ("b", 0): (1_000_000, 1_000_005)}
 
 
@@ -136,7 +136,7 @@ def test_summary_is_readable_text() -> None:
     assert "2.0 KiB of keys and values" in text
     assert "617 records/s" in text
     assert ["a", "0", "5", "11", "7"] in [line.split() for line in text.splitlines()]
-    # A partition of which nothing was read is not told.
+    # A partition without read records is not reported.
     assert ["a", "1"] not in [line.split()[:2] for line in text.splitlines()]
 
 
@@ -263,7 +263,7 @@ def test_page_escapes_its_text() -> None:
     assert "<svg/>" in page
 
 
-# -- guesses
+# -- inferred kinds of values
 
 
 def test_schema_is_inferred_from_json_objects() -> None:
@@ -319,7 +319,7 @@ def test_large_numbers_and_mixed_values_are_inferred_as_text() -> None:
 
 
 def partition(number: int, records: int, value_bytes: int = 0) -> dict[str, Any]:
-    """What a profile knows of a partition."""
+    """The row of a partition in a profile."""
     return {
         "topic": "t", "partition": number, "records": records, "key_bytes": 0,
         "value_bytes": value_bytes, "null_keys": 0, "null_values": 0, "missing": 0, "gaps": 0,
@@ -350,7 +350,7 @@ def test_sample_fits_into_the_driver() -> None:
 
     assert profile._sample(200, few) == 200
     assert profile._sample(200, many) == 6
-    # The large ones stay where they are.
+    # Large values are not loaded.
     assert profile._sample(200, huge) == 200
     assert profile._sample(100_000, huge) == 1_024
 

@@ -1,4 +1,4 @@
-"""What a job does to Spark, with a Spark that is none."""
+"""The effects of a job on Spark, tested with a fake Spark."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_stop_cancels_jobs_that_start_later(run: Run) -> None:
     def work() -> None:
         run.stop.ask()
         for _ in range(3):
-            context.cancelled.clear()  # there was none to cancel: the next job begins now
+            context.cancelled.clear()  # no job was running; the next one starts now
             assert context.cancelled.wait(10)
         raise RuntimeError("cancelled")
 
@@ -236,17 +236,17 @@ def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
         now += seconds
         slept.append(round(seconds, 3))
 
-    # Not for all: py4j has a thread that sleeps, too.
+    # Patch only this module, because a thread of py4j sleeps too.
     monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
 
     def batches() -> Iterator[Any]:
         nonlocal now
         for number in range(4):
             yield SimpleNamespace(num_rows=10)
-            now += 3.0 if number == 1 else 0.0  # the sink was slow: that is not made up for
+            now += 3.0 if number == 1 else 0.0  # the sink was slow; later batches do not catch up
 
     taken = list(pace.paced(batches(), rate=10.0))
 
     assert len(taken) == 4
-    # The last one, too, has its time: another task may come after it.
+    # The last batch is followed by a pause too, because another task may follow it.
     assert slept == [1.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""How a job watches its query, with a query and a Spark that are none."""
+"""How a job watches its query, tested with a fake query and Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIVEN = {
 
 
 class Query:
-    """A query without records, of a Spark that ends when it has been waited for `ends` times."""
+    """A query without records. Its Spark ends at the wait number `ends`."""
 
     lastProgress = None
     recentProgress = ()
@@ -34,7 +34,7 @@ class Query:
         self.waited += 1
         if self._fails and self.waited == self._ends:
             raise ValueError("something is null")
-        assert self.waited <= self._ends, "it waits for records"
+        assert self.waited <= self._ends, "the job still waits for records"
 
     def isStopped(self) -> bool:
         if self._jvm_dies and self.waited == self._ends:

@@ -1,4 +1,4 @@
-"""Offsets and what is reckoned with them."""
+"""Offsets and calculations with them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_end_of_the_first_batch_contains_its_start() -> None:
 
     assert take_start(again) == ({"a": {"0": 5}}, {("a", 0): 3})
     assert take_start({"a": {"0": 5}}) == ({"a": {"0": 5}}, None)
-    # Whoever knows nothing of it stumbles, and does not take it for a topic.
+    # A reader without knowledge of it fails, instead of taking it for a topic.
     with pytest.raises(ValueError, match="the first batch began at"):
         parse_offsets(again, "x")
 

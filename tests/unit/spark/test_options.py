@@ -21,7 +21,7 @@ def stream(**options: str) -> ReadOptions:
 
 
 def lower(options: dict[str, str]) -> dict[str, str]:
-    """As Spark hands them over; `_` stands for the dot of a name."""
+    """The options as Spark passes them; `_` stands for the dot of a name."""
     return {key.lower().replace("_", "."): value for key, value in options.items()}
 
 

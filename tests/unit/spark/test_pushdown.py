@@ -76,7 +76,7 @@ def test_single_offsets_become_separate_ranges() -> None:
     assert pieces([7, 8, 100_000, 5]) == ([(5, 9), (100_000, 100_001)], False)
     assert pieces([7, 8, 100_000]) == ([(7, 9), (100_000, 100_001)], True)
     assert pieces([0, 10_000, 20_002]) == ([(0, 10_001), (20_002, 20_003)], False)
-    # Each is a task, and these are too many.
+    # Each offset would be a task, and these are too many.
     assert pieces(range(0, 64_000_000, 1_000_000))[1]
     assert pieces(range(0, 65_000_000, 1_000_000)) == ([(0, 64_000_001)], False)
 

@@ -1,4 +1,4 @@
-"""Which options are secrets, of Kafka's clients and of the rest of a Spark program."""
+"""The secret options of Kafka clients and of other parts of a Spark program."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_other_options_are_shown(name: str) -> None:
 
 
 def test_every_librdkafka_property_with_a_password_is_a_secret() -> None:
-    # Whoever adds a property with a secret in it finds it hidden.
+    # A new property with a secret must be hidden.
     words = re.compile(r"password|secret|passphrase|\bpem$")
     shown = {name for name in known_properties() if words.search(name) and not is_secret(name)}
     assert shown == {"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem"}
 
 
 def test_java_and_python_match_the_expression_alike() -> None:
-    # Nothing of what only one of the two knows; a flag stands at its beginning.
+    # The expression uses no syntax that only one of the two knows; its flag comes first.
     assert REDACTED.startswith("(?i)")
     assert not re.search(r"\(\?(?!i\)$)", REDACTED[4:])
     assert not re.search(r"\\[AZzQE]|\[\[|&&|(?<!\\)\{", REDACTED)

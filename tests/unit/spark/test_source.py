@@ -1,4 +1,4 @@
-"""What Spark asks of the source, without Spark."""
+"""The calls of Spark to the source, without Spark."""
 
 from __future__ import annotations
 

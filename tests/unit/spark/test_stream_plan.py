@@ -1,4 +1,4 @@
-"""The offsets of a stream's batches, with partitions that are made up."""
+"""The offsets of a stream's batches, tested with fake partitions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cykafka.spark.planner import Ends, Planner
 from cykafka.spark.stream import StreamPlan
 
 
-class MadeUp(Planner):
-    """Partitions that hold what the test says."""
+class Fake(Planner):
+    """Partitions with the offsets of the test."""
 
     def __init__(self, options: ReadOptions, latest: Offsets) -> None:
         super().__init__(options)
@@ -40,13 +40,13 @@ class Clock:
         return self.now
 
 
-def planned(latest: Offsets, **options: str) -> tuple[StreamPlan, MadeUp, Clock]:
+def planned(latest: Offsets, **options: str) -> tuple[StreamPlan, Fake, Clock]:
     given = {key.lower(): value for key, value in options.items()}
     base = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
     read = ReadOptions.of({**base, **given}, "stream")
     clock = Clock()
     plan = StreamPlan(read, clock)
-    broker = MadeUp(read, latest)
+    broker = Fake(read, latest)
     plan.planner = broker
     return plan, broker, clock
 
@@ -113,7 +113,7 @@ def test_frozen_ends_that_miss_read_offsets_are_requested_again() -> None:
     assert plan.latest(start, limited=True) == {"a": {"0": 5, "1": 7, "2": 3}}
     broker.latest = {("a", 0): 20, ("a", 1): 20, ("a", 2): 20}
     assert plan.latest(start, limited=True) == {"a": {"0": 5, "1": 7, "2": 3}}
-    # Frozen at an end that lies before what was read: so, too.
+    # The same holds for a frozen end before the read offsets.
     broker.latest = {("a", 0): 6}
     plan.freeze()
     broker.latest = {("a", 0): 9}
@@ -154,7 +154,7 @@ def test_first_batch_of_another_connector_needs_a_known_start(
         return
     assert plan.ranges(start, end) == []
     later, _, _ = planned({("a", 0): 7, ("a", 1): 5})
-    # From the log, in a process that asked for no start; and of a query that has begun.
+    # The start may come from the log, in a process without a start, or from a running query.
     assert later.ranges(start, end) == []
     later._initial = {("a", 0): 7, ("a", 1): 5}
     assert later.ranges(start, end) == []

@@ -1,4 +1,4 @@
-"""Options and columns of a writer: what is taken, and what is refused."""
+"""The accepted and refused options and columns of a writer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_existing_columns_are_written() -> None:
     options = made(ALL, topic=None)
     assert options.topic is None
     assert (options.key, options.partition, options.headers) == ("key", "partition", "headers")
-    assert options.timestamp is None  # as with the JVM connector
+    assert options.timestamp is None  # like the JVM connector
 
 
 @pytest.mark.parametrize("kind", [TIME, LONG])
