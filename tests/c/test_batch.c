@@ -4,7 +4,7 @@
 #include "check.h"
 #include "ck_batch.h"
 
-/* So many headers that threads meet while they are parsed. */
+/* Enough headers that threads parse them at the same time. */
 enum {
         PARTITIONS = 3,
         PER_PARTITION = 10,
@@ -19,7 +19,7 @@ typedef struct source_s {
         rd_kafka_queue_t *queue;
 } source_t;
 
-/* A consumer that is assigned every partition of a filled topic. */
+/* A consumer with every partition of a filled topic assigned. */
 static source_t new_source(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         rd_kafka_topic_partition_list_t *partitions;
@@ -37,7 +37,7 @@ static source_t new_source(void) {
         rkt = rd_kafka_topic_new(source.producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++) {
                 snprintf(value, sizeof(value), "%d", i);
-                /* Some with headers, without a value, with an empty one, with a key. */
+                /* Some have headers, no value, an empty value, or a key. */
                 rd_kafka_headers_t *headers = i % 3 ? NULL : rd_kafka_headers_new(2);
                 size_t len = i % 7 ? strlen(value) : 0;
 
@@ -136,7 +136,7 @@ static void test_move_keeps_the_order_and_skips_returned_messages(void) {
         ck_batch_t *into = ck_batch_new(1);
         rd_kafka_message_t *second = batch->rkmessages[1];
 
-        /* The first is handed over: it must not move. */
+        /* The first message has been returned, so it must not move. */
         ck_batch_release(batch->rkmessages, 1);
         batch->head = 1;
         CHECK(ck_batch_move(batch, into) == 0);
@@ -179,7 +179,7 @@ static void test_skip_destroys_messages(void) {
         destroy_source(&source);
 }
 
-/* Two batches have the same rows. */
+/* Checks that two batches have the same rows. */
 static void check_same(const ck_batch_t *batch, const ck_batch_t *other) {
         size_t i;
 
@@ -303,7 +303,7 @@ static void test_settle_waits_for_loans(void) {
         destroy_source(&source);
 }
 
-/* All threads must be given the same headers, whoever has them parsed. */
+/* All threads must get the same headers, whichever thread parses them. */
 static pthread_barrier_t start;
 
 static void *read_headers(void *arg) {

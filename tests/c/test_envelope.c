@@ -1,4 +1,4 @@
-/* What envelopes are written as and read from. */
+/* The encoded forms of envelopes. */
 #include "ck_envelope.h"
 #include "ck_json.h"
 #include "envelopes.h"
@@ -138,7 +138,7 @@ static uint32_t next_number(uint32_t *state) {
         return *state;
 }
 
-/* However a value is mutated, only its own bytes are read, and the result is valid
+/* For any mutated value, only its own bytes are read, and the result is valid
  * UTF-8. */
 static void test_mutated_values_are_read_or_refused(void) {
         static const char *const seeds[] = {
@@ -175,7 +175,7 @@ static void test_mutated_values_are_read_or_refused(void) {
                                 text[at] =
                                     pieces[next_number(&state) % (sizeof(pieces) - 1)];
                                 break;
-                        case 2: /* something of itself, elsewhere */
+                        case 2: /* a part of itself in another place */
                                 i = next_number(&state) % len;
                                 text[at] = text[i];
                                 break;
@@ -291,7 +291,7 @@ static void test_traceparents(void) {
         }
         CHECK(memcmp((const char *)values[0].ptr + 36, (const char *)values[1].ptr + 36,
                      16) != 0);
-        /* A later version may have more, behind a dash. */
+        /* A later version may append more after a dash. */
         static const char later[] =
             "01-0123456789abcdef0123456789abcdef-0123456789abcdef-00-more";
         int rank = 0;

@@ -39,7 +39,7 @@ static void test_base64(void) {
         check_base64("YWI=", "ab");
         check_base64("YWJjZGVm", "abcdef");
         check_base64(" YW\r\nI\t= \n", "ab");
-        check_base64("YR==", "a"); /* bits that nobody asked for */
+        check_base64("YR==", "a"); /* unused bits are ignored */
         for (i = 0; i < COUNT(wrong); i++) {
                 into = room;
                 CHECK(ck_base64_read(wrong[i], strlen(wrong[i]), &into));
@@ -50,7 +50,7 @@ static void test_base64(void) {
         CHECK(into == room + 6 && !memcmp(room, "abcdef", 6));
 }
 
-/* Every length, and so every remainder of a block, with an invalid character at every
+/* Every length, thus every remainder of a block, with an invalid character at every
  * place. */
 static void test_base64_of_every_length(void) {
         uint8_t bytes[150];

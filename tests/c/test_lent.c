@@ -6,7 +6,7 @@
 
 static rd_kafka_t *client;
 
-/* A record with one header, as librdkafka would lend it. */
+/* A record with one header, like one that librdkafka lends. */
 static rd_kafka_message_t *new_message(void) {
         rd_kafka_message_t *rkmessage = NULL;
         rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
@@ -45,7 +45,7 @@ static void test_headers_are_taken_while_the_message_is_lent(void) {
         CHECK(!lent->rkmessage);
         ck_lent_drop(lent);
         CHECK(ck_lent_is_free(lent));
-        /* The same ck_lent_t again. */
+        /* Reuse the same ck_lent_t. */
         ck_lent_put(lent, new_message());
         ck_lent_drop(lent);
         CHECK(ck_lent_is_free(lent) && !lent->rkmessage);

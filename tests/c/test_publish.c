@@ -14,7 +14,7 @@ static rd_kafka_t *new_producer(ck_queue_t *queue, const char *key, const char *
         return check_client(RD_KAFKA_PRODUCER, conf);
 }
 
-/* Publishes all records, serving when the queue is full, and waits. Returns the delivery,
+/* Publishes all records, serves when the queue is full, and waits. Returns the delivery,
  * which the caller releases. */
 static ck_delivery_t *publish_all(rd_kafka_t *rk, ck_queue_t *queue,
                                   ck_publish_t *publish) {
@@ -82,7 +82,7 @@ static void test_every_form_of_batch_is_published(void) {
 
                         CHECK(slot->offset >= 0);
                         CHECK(!(form & 8) || slot->u.outcome.partition == partitions[i]);
-                        /* One after the other, as they were given. */
+                        /* In order, as published. */
                         CHECK(!(form & 8) || !i || i % 100 == 0 || form & 2 ||
                               slot->offset == slot[-1].offset + 1);
                 }

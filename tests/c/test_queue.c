@@ -23,7 +23,7 @@ static void test_pop_yields_events_in_their_order(void) {
                 CHECK(notice->text_len == 4 && strcmp(notice->text, "text") == 0);
                 ck_event_destroy(&notice->event);
         }
-        /* What comes later goes behind what was taken over already. */
+        /* Later events follow those already taken over. */
         notice = ck_event_new(CK_EVENT_STATS, NULL);
         notice->number = 5;
         ck_queue_push(queue, &notice->event);

@@ -52,7 +52,7 @@ static void destroy_source(source_t *source) {
         rd_kafka_destroy(source->producer);
 }
 
-/* Reads the ranges from where partitions are assigned; how many records they had. */
+/* Reads the ranges from an offset of each partition; returns their number of records. */
 static size_t read_ranges(source_t *source, ck_ranges_t *ranges, int64_t from,
                           size_t *bytes) {
         rd_kafka_topic_partition_list_t *list =
@@ -103,7 +103,7 @@ static void test_partition_eof_ends_a_range_that_reaches_it(void) {
         ck_ranges_t *ranges = ck_ranges_new(1);
         size_t bytes = 0;
 
-        /* From behind the last record there is nothing but the end. */
+        /* After the last record only the end follows. */
         CHECK(ck_ranges_set(ranges, 0, "topic", 0, PER_PARTITION - 1, PER_PARTITION) ==
               0);
         CHECK(ck_ranges_sort(ranges) == 0);
@@ -123,7 +123,7 @@ static void test_positions_count_only_after_the_first_message(void) {
         read_ranges(&source, ranges, 0, &bytes);
         ck_ranges_destroy(ranges);
 
-        /* The assignment before, and its position, is still there. */
+        /* The earlier assignment and its position remain. */
         ranges = ck_ranges_new(1);
         CHECK(ck_ranges_set(ranges, 0, "topic", 0, 0, PER_PARTITION) == 0);
         CHECK(ck_ranges_sort(ranges) == 0);
