@@ -67,13 +67,13 @@ def pytest_report_header() -> str:
     return f"module under test: {MODULE}"
 
 
-def _heed_interrupts() -> None:
+def _enable_interrupts() -> None:
     # A background job of a shell ignores SIGINT. Children that test Ctrl-C would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_heed_interrupts()
+_enable_interrupts()
 
 
 @pytest.fixture(scope="session")

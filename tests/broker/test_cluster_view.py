@@ -93,16 +93,16 @@ def test_statistics_of_a_producer_count_its_messages(
 
     wait_until(lambda: statistics, lambda: producer.poll(0.1))
 
-    told = statistics[-1]
-    assert (told["type"], told["client_id"]) == ("producer", "counted")
-    assert (told["txmsgs"], told["txmsg_bytes"]) == (300, 300 * len("keyvalue"))
-    assert (told["msg_cnt"], told["msg_size"]) == (0, 0)
-    partitions = told["topics"][topic]["partitions"]
+    found = statistics[-1]
+    assert (found["type"], found["client_id"]) == ("producer", "counted")
+    assert (found["txmsgs"], found["txmsg_bytes"]) == (300, 300 * len("keyvalue"))
+    assert (found["msg_cnt"], found["msg_size"]) == (0, 0)
+    partitions = found["topics"][topic]["partitions"]
     sent = {number: partitions[number]["txmsgs"] for number in partitions if int(number) >= 0}
     assert sent == {"0": 100, "1": 100, "2": 100, "3": 0}
-    assert told["topics"][topic]["batchcnt"]["max"] <= 100
+    assert found["topics"][topic]["batchcnt"]["max"] <= 100
     leaders = {partition["leader"] for partition in partitions.values()} - {-1}
-    names = {broker["nodename"]: broker for broker in told["brokers"].values()}
+    names = {broker["nodename"]: broker for broker in found["brokers"].values()}
     assert all(broker["nodeid"] in leaders for broker in names.values() if broker["tx"] > 100)
     assert addresses(cluster) <= set(names)
 
@@ -150,10 +150,10 @@ def test_statistics_of_a_consumer_have_offsets_and_lag(
         lambda: consumer.poll(0.05),
     )
 
-    told = partition()
-    assert (told["hi_offset"], told["ls_offset"]) == (10, 10)
-    assert (told["stored_offset"], told["rxmsgs"]) == (4, 10)
-    assert told["fetch_state"] == "active"
+    values = partition()
+    assert (values["hi_offset"], values["ls_offset"]) == (10, 10)
+    assert (values["stored_offset"], values["rxmsgs"]) == (4, 10)
+    assert values["fetch_state"] == "active"
     assert statistics[-1]["type"] == "consumer"
 
 

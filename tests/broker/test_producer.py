@@ -66,8 +66,8 @@ def test_acks_of_each_kind_deliver(
     assert [m.value() for m in read(consumer, 10)] == [str(n).encode() for n in range(10)]
     assert reports.errors == [None] * 10
     # Without acknowledgement the broker does not report the offset.
-    told = [None] * 10 if acks == 0 else list(range(10))
-    assert [message.offset() for message in reports.messages] == told
+    expected = [None] * 10 if acks == 0 else list(range(10))
+    assert [message.offset() for message in reports.messages] == expected
 
 
 def produce_through_cuts(producer: Any, cluster: Any, topic: str, count: int) -> Reports:

@@ -115,11 +115,11 @@ def test_wrong_password_fails_with_the_broker_s_message_without_the_password(
     wrong = "wrong-4711"
     config = {**secured.client_config(listener), "sasl.password": wrong}
 
-    told = refusal(config)
+    error_text = refusal(config)
 
-    assert "_AUTHENTICATION" in told
-    assert "nvalid" in told  # Invalid username or password; ... due to invalid credentials
-    for text in (told, *capfd.readouterr(), log_of(secured)):
+    assert "_AUTHENTICATION" in error_text
+    assert "nvalid" in error_text  # Invalid username or password; ... due to invalid credentials
+    for text in (error_text, *capfd.readouterr(), log_of(secured)):
         assert wrong not in text
 
 
@@ -130,10 +130,10 @@ def test_wrong_token_fails_with_the_broker_s_message_without_the_token(
     del config["enable.sasl.oauthbearer.unsecure.jwt"], config["sasl.oauthbearer.config"]
     config["oauth_cb"] = lambda _: ("no.real.token", time.time() + 3600)
 
-    told = refusal(config)
+    error_text = refusal(config)
 
-    assert "invalid_token" in told
-    for text in (told, *capfd.readouterr(), log_of(secured)):
+    assert "invalid_token" in error_text
+    for text in (error_text, *capfd.readouterr(), log_of(secured)):
         assert "no.real.token" not in text
 
 

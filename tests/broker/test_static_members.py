@@ -84,14 +84,14 @@ def test_returning_static_member_keeps_its_partitions_without_a_rebalance(
     one, two = join("one"), join("two")
     settle(one, two)
     had = two.owned
-    told = len(one.assigned), len(one.revoked)
+    before = len(one.assigned), len(one.revoked)
 
     two.consumer.close()
     two = join("two")
     settle(one, two)
 
     assert two.owned == had
-    assert (len(one.assigned), len(one.revoked)) == told
+    assert (len(one.assigned), len(one.revoked)) == before
 
 
 def test_second_member_with_the_same_instance_id_fences_one_of_them(

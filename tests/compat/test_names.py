@@ -71,7 +71,7 @@ def names_of(row: Row) -> Names:
     return found
 
 
-def told() -> Names:
+def documented_names() -> Names:
     """Every name in the tables of modules."""
     return {
         name: parameters
@@ -110,7 +110,7 @@ def needs_no_item(name: str, theirs: Names) -> bool:
 def test_table_has_every_name_with_its_arguments(theirs: dict[str, Any]) -> None:
     names: Names = theirs["names"]
     shown = {name: value for name, value in names.items() if not needs_no_item(name, names)}
-    table = told()
+    table = documented_names()
 
     assert sorted(shown.keys() - table.keys()) == [], "names that the page lacks"
     assert sorted(table.keys() - shown.keys()) == [], "names that confluent_kafka does not have"

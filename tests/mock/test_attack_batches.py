@@ -127,20 +127,20 @@ def test_callback_that_closes_and_raises_loses_no_other(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 0})
-    told = []
+    calls = []
 
     def close(_: object) -> None:
         producer.close()
         raise ArithmeticError("first")
 
     def raise_again(_: object) -> None:
-        told.append("second")
+        calls.append("second")
         raise ArithmeticError("second")
 
     delivery, other = producer.publish(topic, [b"x"]), producer.publish(topic, [b"y"])
-    for callback in (close, raise_again, lambda _: told.append("third")):
+    for callback in (close, raise_again, lambda _: calls.append("third")):
         delivery.add_done_callback(callback)
-    other.add_done_callback(lambda _: told.append("other"))
+    other.add_done_callback(lambda _: calls.append("other"))
 
     def wait() -> None:
         other.wait(20)
@@ -149,7 +149,7 @@ def test_callback_that_closes_and_raises_loses_no_other(
     with pytest.raises(ArithmeticError, match="second") as raised:
         wait()
     assert "first" in str(raised.value.__context__)
-    assert sorted(told) == ["other", "second", "third"]
+    assert sorted(calls) == ["other", "second", "third"]
 
 
 def test_commit_callback_that_closes_the_consumer_under_a_view(

@@ -283,17 +283,17 @@ def test_poll_in_a_delivery_callback_does_not_recurse(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer()
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def report(error: Any, message: Any) -> None:
-        told.append(error)
+        calls.append(error)
         producer.poll(0)
 
     for _ in range(3000):
         producer.produce(topic, b"x", on_delivery=report)
 
     assert producer.flush(WAIT_S) == 0
-    assert told == [None] * 3000
+    assert calls == [None] * 3000
 
 
 def test_close_does_not_depend_on_methods_of_a_subclass(
@@ -304,11 +304,11 @@ def test_close_does_not_depend_on_methods_of_a_subclass(
             raise RuntimeError("no")
 
     producer = Stubborn({"bootstrap.servers": cluster.bootstrap_servers})
-    told: list[Any] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error))
+    calls: list[Any] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: calls.append(error))
     producer.close()
 
-    assert told == [None]
+    assert calls == [None]
 
 
 def test_rebalance_callback_runs_during_consume(
@@ -347,17 +347,17 @@ def test_non_contiguous_buffer_is_a_type_error_and_not_a_full_queue(
 def test_close_without_undelivered_messages_logs_no_loss(
     kafka: ModuleType, cluster: Any, topic: str
 ) -> None:
-    told = threading.Event()
+    called = threading.Event()
     producer = kafka.Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "statistics.interval.ms": 20,
-            "stats_cb": lambda _: told.set(),
+            "stats_cb": lambda _: called.set(),
         }
     )
     producer.produce(topic, b"x")
     assert producer.flush(WAIT_S) == 0
-    while not told.is_set():
+    while not called.is_set():
         producer.poll(WAIT_S)
     clients = [producer]
     del producer
@@ -403,8 +403,8 @@ def test_warning_of_an_unclosed_handle_points_to_the_line_that_dropped_it(
     kafka: ModuleType,
 ) -> None:
     clients = [kafka.Producer({"client.id": "mine", "bootstrap.servers": "127.0.0.1:1"})]
-    with pytest.warns(ResourceWarning, match=r"Producer mine#producer-\d+ was never") as told:
+    with pytest.warns(ResourceWarning, match=r"Producer mine#producer-\d+ was never") as caught:
         clients.clear()
 
-    assert told[0].filename == __file__
-    assert told[0].source is not None  # tracemalloc uses it to find where the client was made
+    assert caught[0].filename == __file__
+    assert caught[0].source is not None  # tracemalloc uses it to find where the client was made

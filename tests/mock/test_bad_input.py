@@ -254,14 +254,14 @@ def test_impossible_topic_name_is_an_error_of_produce_or_of_its_report(
     make_producer: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.timeout.ms": 500})
-    heard: list[Any] = []
+    calls: list[Any] = []
     try:
-        producer.produce(topic, b"x", on_delivery=lambda error, _: heard.append(error))
+        producer.produce(topic, b"x", on_delivery=lambda error, _: calls.append(error))
         producer.flush(WAIT_S)
     except (kafka.KafkaException, ValueError) as exception:
-        heard.append(exception)
+        calls.append(exception)
 
-    assert len(heard) == 1
+    assert len(calls) == 1
 
 
 @pytest.mark.ours

@@ -72,8 +72,8 @@ print("closed")
 """
     )
 
-    told, closed = lines(done)
-    assert "closed" in told.split(":")[0]
+    found, closed = lines(done)
+    assert "closed" in found.split(":")[0]
     assert closed == "closed"
 
 
@@ -237,8 +237,8 @@ print(another.is_alive())
 """
     )
 
-    told, waits = lines(done)
-    assert told.endswith("closed>")
+    found, waits = lines(done)
+    assert found.endswith("closed>")
     assert waits == "False"
 
 
@@ -265,8 +265,8 @@ except RuntimeError as error:
 """
     )
 
-    (told,) = lines(done)
-    assert told.startswith("Producer has been closed")
+    (found,) = lines(done)
+    assert found.startswith("Producer has been closed")
 
 
 def test_main_thread_gets_no_system_exit_from_a_client_closed_at_exit() -> None:
@@ -290,5 +290,5 @@ closer.join()
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
     )
 
-    (told,) = lines(done)
-    assert told.startswith("Producer has been closed")
+    (found,) = lines(done)
+    assert found.startswith("Producer has been closed")

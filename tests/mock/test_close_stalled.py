@@ -124,8 +124,8 @@ def test_close_despite_a_stalled_thread_gives_every_record_an_outcome(
     first, *rest = done.stdout.splitlines()
     lost = [("_PURGE_INFLIGHT", value, None, None, 0, None) for value in (b"x", b"y")]
     assert first == f"False True {lost} False"
-    told = ["True", "['SystemExit']"]
-    assert rest == (told if forgotten else ["['_DESTROY', '_DESTROY']", *told])
+    expected = ["True", "['SystemExit']"]
+    assert rest == (expected if forgotten else ["['_DESTROY', '_DESTROY']", *expected])
 
 
 def test_logger_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], Any]) -> None:
@@ -408,5 +408,5 @@ def test_callback_after_the_end_of_a_stalled_thread_may_fork(
 
     assert done.stdout.splitlines() == ["0", "second", "True"], done.stderr
     printed = [line for line in done.stderr.splitlines() if "Error" in line]
-    told = ["LookupError: of the child", "LookupError: of the parent"]
-    assert printed == (told if raises else [])
+    expected = ["LookupError: of the child", "LookupError: of the parent"]
+    assert printed == (expected if raises else [])

@@ -88,12 +88,12 @@ def test_callback_that_raises_does_not_stop_later_reports(
     reports = []
     producer = make_producer(NO_BROKER)
 
-    def told(error: Any, message: Any) -> None:
+    def callback(error: Any, message: Any) -> None:
         reports.append(error)
         raise LookupError(str(len(reports)))
 
     for _ in range(3):
-        producer.produce("t", b"x", on_delivery=told)
+        producer.produce("t", b"x", on_delivery=callback)
 
     with pytest.raises(LookupError, match="3"):
         producer.close(timeout=0.1)
@@ -107,13 +107,13 @@ def test_call_waits_for_delivery_callbacks_in_another_thread(
     inside = threading.Event()
     over = []
 
-    def told(*_: Any) -> None:
+    def callback(*_: Any) -> None:
         inside.set()
         time.sleep(0.5)  # the other thread waits meanwhile
         over.append(True)
 
     producer = make_producer({"linger.ms": 0})
-    producer.produce(topic, b"x", on_delivery=told)
+    producer.produce(topic, b"x", on_delivery=callback)
     polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
     polls.start()
     assert inside.wait(WAIT_S)
@@ -129,12 +129,12 @@ def test_interrupted_close_keeps_the_earlier_exception_of_a_callback(
 ) -> None:
     raised: list[BaseException] = [LookupError("of a callback"), KeyboardInterrupt()]
 
-    def told(*_: Any) -> None:
+    def called_back(*_: Any) -> None:
         raise raised.pop(0)
 
     producer = make_producer(NO_BROKER)
     for _ in range(2):
-        producer.produce("t", b"x", on_delivery=told)
+        producer.produce("t", b"x", on_delivery=called_back)
     producer.purge()
 
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -151,14 +151,14 @@ def test_reports_queued_behind_a_callback_of_another_thread_are_not_lost(
     reports: list[Any] = []
     inside, leave = threading.Event(), threading.Event()
 
-    def told(error: Any, _: Any) -> None:
+    def callback(error: Any, _: Any) -> None:
         reports.append(error)
         inside.set()
         leave.wait(WAIT_S)
 
     producer = make_producer({"linger.ms": 50})
     for _ in range(records):
-        producer.produce(topic, b"x", on_delivery=told)
+        producer.produce(topic, b"x", on_delivery=callback)
     polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
     polls.start()
     assert inside.wait(WAIT_S)
@@ -178,7 +178,7 @@ def test_close_serves_a_delivery_that_a_callback_in_another_thread_awaits(
     inside, waits = threading.Event(), threading.Event()
     waited = []
 
-    def told(error: Any, _: Any) -> None:
+    def callback(error: Any, _: Any) -> None:
         inside.set()
         waits.wait(WAIT_S)
         delivery.wait(WAIT_S)
@@ -186,7 +186,7 @@ def test_close_serves_a_delivery_that_a_callback_in_another_thread_awaits(
 
     config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "linger.ms": 0}
     producer = make_producer(config)
-    producer.produce("t", b"x", on_delivery=told)
+    producer.produce("t", b"x", on_delivery=callback)
     polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
     polls.start()
     assert inside.wait(WAIT_S)
@@ -248,13 +248,13 @@ def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
     reports: list[Any] = []
     producer = make_producer(NO_BROKER)
 
-    def told(error: Any, message: Any) -> None:
+    def callback(error: Any, message: Any) -> None:
         reports.append(error)
         if len(reports) == 1:
             raise KeyboardInterrupt
 
     for _ in range(3):
-        producer.produce("t", b"x", on_delivery=told)
+        producer.produce("t", b"x", on_delivery=callback)
 
     with pytest.raises(KeyboardInterrupt):
         producer.close(timeout=0.1)

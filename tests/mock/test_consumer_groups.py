@@ -38,7 +38,7 @@ class Events(list[tuple[str, list[int]]]):
         return {f"on_{kind}": self._hear(kind) for kind in ("assign", "revoke", "lost")}
 
     def of(self, kind: str) -> list[list[int]]:
-        return [numbers for heard, numbers in self if heard == kind]
+        return [numbers for found, numbers in self if found == kind]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -213,13 +213,13 @@ def test_unsubscribe_revokes_the_partitions(
 def test_poll_returns_the_error_of_a_missing_topic(
     make_consumer: Callable[..., Any], kafka: ModuleType, wait_until: Callable[..., None]
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     consumer = make_consumer(PROTOCOLS["eager"] | {"allow.auto.create.topics": False})
     consumer.subscribe(["no.such.topic"])
 
-    wait_until(lambda: any(heard), lambda: heard.append(consumer.poll(0.5)))
+    wait_until(lambda: any(calls), lambda: calls.append(consumer.poll(0.5)))
 
-    message = next(filter(None, heard))
+    message = next(filter(None, calls))
     assert message.error() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
     assert "no.such.topic" in message.error().str()
     assert message.topic() == "no.such.topic"

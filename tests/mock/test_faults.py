@@ -36,12 +36,12 @@ def test_message_waits_for_the_broker_to_come_back(
     kafka: Any,
     wait_until: Callable[..., None],
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     errors: list[Any] = []
     producer = make_producer(
         {
             "bootstrap.servers": mock_cluster.bootstrap_servers,
-            "error_cb": heard.append,
+            "error_cb": calls.append,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 50,
         }
@@ -51,7 +51,7 @@ def test_message_waits_for_the_broker_to_come_back(
 
     mock_cluster.broker_down()
     producer.produce("any", b"2", on_delivery=lambda error, _: errors.append(error))
-    wait_until(lambda: kafka.KafkaError._TRANSPORT in heard, lambda: producer.poll(0.1))
+    wait_until(lambda: kafka.KafkaError._TRANSPORT in calls, lambda: producer.poll(0.1))
     assert producer.flush(0) >= 1  # queued error events count too
     assert errors == [None]
     mock_cluster.broker_up()
@@ -96,10 +96,10 @@ def test_lost_assignment_calls_on_lost_if_given(
     wait_until: Callable[..., None],
     with_on_lost: bool,
 ) -> None:
-    heard: list[tuple[str, list[int]]] = []
+    calls: list[tuple[str, list[int]]] = []
 
     def hear(kind: str) -> Callable[[Any, Any], None]:
-        return lambda _, partitions: heard.append((kind, sorted(p.partition for p in partitions)))
+        return lambda _, partitions: calls.append((kind, sorted(p.partition for p in partitions)))
 
     mock_cluster.create_topic("any", 2)
     consumer = make_consumer(
@@ -114,9 +114,9 @@ def test_lost_assignment_calls_on_lost_if_given(
     wait_until(lambda: consumer.assignment(), lambda: consumer.poll(0.05))
 
     mock_cluster.push_request_errors("Heartbeat", [kafka.KafkaError.UNKNOWN_MEMBER_ID])
-    wait_until(lambda: len(heard) >= 2, lambda: consumer.poll(0.05))
+    wait_until(lambda: len(calls) >= 2, lambda: consumer.poll(0.05))
 
-    assert heard[:2] == [
+    assert calls[:2] == [
         ("assigned", [0, 1]),
         ("lost" if with_on_lost else "revoked", [0, 1]),
     ]

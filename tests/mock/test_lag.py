@@ -201,8 +201,8 @@ def test_watermarks_end_when_a_signal_handler_closes(
     )
 
     assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert [line.partition(":")[0] for line in told] == ["Consumer closed", "Consumer closed"]
+    found = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in found] == ["Consumer closed", "Consumer closed"]
 
 
 def test_lag_counts_from_position_then_commit_then_reset(

@@ -320,16 +320,16 @@ def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
 def test_commit_of_a_message_without_an_offset_is_librdkafkas_answer(
     make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
 ) -> None:
-    told: list[Any] = []
-    consumer = make_consumer(on_commit=lambda error, offsets: told.append(error))
+    calls: list[Any] = []
+    consumer = make_consumer(on_commit=lambda error, offsets: calls.append(error))
 
     with pytest.raises(kafka.KafkaException) as caught:
         consumer.commit(message=kafka.Message(), asynchronous=False)
     assert caught.value.args[0] == kafka.KafkaError._NO_OFFSET
 
     assert consumer.commit(message=kafka.Message("t")) is None
-    wait_until(lambda: told, lambda: consumer.poll(0.1))
-    assert told == [kafka.KafkaError._NO_OFFSET]
+    wait_until(lambda: calls, lambda: consumer.poll(0.1))
+    assert calls == [kafka.KafkaError._NO_OFFSET]
 
 
 @pytest.mark.parametrize("method", ["store_offsets", "commit"])

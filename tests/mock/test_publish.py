@@ -231,7 +231,7 @@ def test_batch_with_occasional_headers_keeps_its_order(
 
 
 def test_empty_batch_is_done_at_once(producer: Any, topic: str) -> None:
-    told: list[Delivery] = []
+    calls: list[Delivery] = []
 
     delivery = producer.publish(topic, [])
 
@@ -240,5 +240,5 @@ def test_empty_batch_is_done_at_once(producer: Any, topic: str) -> None:
     assert delivery
     assert list(delivery.offsets) == list(delivery.partitions) == []
     delivery.wait(0)
-    delivery.add_done_callback(told.append)
-    assert told == [delivery]
+    delivery.add_done_callback(calls.append)
+    assert calls == [delivery]

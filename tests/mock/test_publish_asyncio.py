@@ -237,7 +237,7 @@ def test_failures_after_a_cancelled_await_are_counted(
 
 def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
-    told: list[Any] = []
+    calls: list[Any] = []
 
     class EqualToAll:
         __hash__ = None  # type: ignore[assignment]
@@ -246,7 +246,7 @@ def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: st
             return True
 
         def __call__(self, delivery: Any) -> None:
-            told.append(delivery)
+            calls.append(delivery)
 
     async def main() -> Any:
         delivery = producer.publish(topic, ["a"])
@@ -258,19 +258,19 @@ def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: st
     delivery = run(main())
     producer.purge()
     producer.flush(WAIT_S)
-    assert told == [delivery]
+    assert calls == [delivery]
 
 
 def test_callbacks_run_while_the_loop_serves(make_producer: Any, topic: str) -> None:
-    told: list[Any] = []
-    producer = make_producer(on_delivery=lambda error, message: told.append(message.value()))
+    calls: list[Any] = []
+    producer = make_producer(on_delivery=lambda error, message: calls.append(message.value()))
 
     async def main() -> None:
         producer.produce(topic, "single", partition=0)
         await producer.publish(topic, ["a"], partitions=0)
 
     run(main())
-    assert told == [b"single"]
+    assert calls == [b"single"]
 
 
 def test_callback_that_raises_does_not_keep_the_loop_from_serving(
@@ -280,10 +280,10 @@ def test_callback_that_raises_does_not_keep_the_loop_from_serving(
         raise ArithmeticError("mine")
 
     producer = make_producer(on_delivery=fail)
-    told: list[Any] = []
+    calls: list[Any] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: calls.append(context))
         for _ in range(5):
             producer.produce(topic, "single", partition=0)
         await producer.publish(topic, ["a"], partitions=0)
@@ -293,8 +293,8 @@ def test_callback_that_raises_does_not_keep_the_loop_from_serving(
     for _ in range(5):  # serves reports that arrived after the last await
         with contextlib.suppress(ArithmeticError):
             producer.flush(WAIT_S)
-    assert told
-    assert {type(context["exception"]) for context in told} == {ArithmeticError}
+    assert calls
+    assert {type(context["exception"]) for context in calls} == {ArithmeticError}
 
 
 def test_producer_closed_by_another_thread_ends_the_await(make_producer: Any, topic: str) -> None:

@@ -226,27 +226,27 @@ def test_failures_of_a_collected_delivery_are_counted(
 
 
 def test_callback_gets_the_delivery_once(producer: Any, topic: str) -> None:
-    told: list[tuple[Delivery, bool]] = []
+    calls: list[tuple[Delivery, bool]] = []
     delivery = producer.publish(topic, [b"x" * 1000] * 3)
 
-    delivery.add_done_callback(lambda done: told.append((done, done.done)))
+    delivery.add_done_callback(lambda done: calls.append((done, done.done)))
     producer.flush(WAIT_S)
-    delivery.add_done_callback(lambda done: told.append((done, done.done)))
+    delivery.add_done_callback(lambda done: calls.append((done, done.done)))
 
-    assert told == [(delivery, True), (delivery, True)]
+    assert calls == [(delivery, True), (delivery, True)]
 
 
 def test_callback_of_a_dropped_delivery_is_called(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
-    told: list[Any] = []
+    calls: list[Any] = []
     producer.publish(topic, ["a"] * 3, partitions=0).add_done_callback(
-        lambda delivery: told.append((list(delivery.offsets), repr(delivery)))
+        lambda delivery: calls.append((list(delivery.offsets), repr(delivery)))
     )
 
     producer.flush(WAIT_S)
 
-    assert told == [([0, 1, 2], f"<Delivery of 3 record(s) to {topic}, done, 0 failed>")]
+    assert calls == [([0, 1, 2], f"<Delivery of 3 record(s) to {topic}, done, 0 failed>")]
     assert deliveries() == 0
 
 
@@ -256,31 +256,31 @@ def test_callback_added_after_a_close_is_called(
     """The values are borrowed. Their release is an event that no call serves after close()."""
     producer = make_producer({"queue.buffering.max.messages": 10})
     producer.produce(topic, "a", on_delivery=lambda *_: producer.close())
-    told: list[Delivery] = []
+    calls: list[Delivery] = []
 
     with pytest.raises(RuntimeError, match="closed") as raised:
         producer.publish(topic, [b"x" * 1000] * 100)
     delivery = raised.value.delivery  # type: ignore[attr-defined]
-    delivery.add_done_callback(told.append)
+    delivery.add_done_callback(calls.append)
 
-    assert told == [delivery]
+    assert calls == [delivery]
 
 
 def test_callback_that_raises_loses_no_other(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
-    told = []
+    calls = []
 
     def fail(_: Delivery) -> None:
-        told.append("fail")
+        calls.append("fail")
         raise ArithmeticError("mine")
 
     delivery = producer.publish(topic, ["a"])
     delivery.add_done_callback(fail)
-    delivery.add_done_callback(lambda _: told.append("second"))
+    delivery.add_done_callback(lambda _: calls.append("second"))
     delivery.add_done_callback(fail)
     other = producer.publish(topic, ["b"])
-    other.add_done_callback(lambda _: told.append("other"))
+    other.add_done_callback(lambda _: calls.append("other"))
 
     with pytest.raises(ArithmeticError, match="mine"):
         producer.flush(WAIT_S)
@@ -288,8 +288,8 @@ def test_callback_that_raises_loses_no_other(
         flush_until_raised(producer)
     producer.flush(WAIT_S)
 
-    assert sorted(told) == ["fail", "fail", "other", "second"]
-    assert told.index("second") < len(told)
+    assert sorted(calls) == ["fail", "fail", "other", "second"]
+    assert calls.index("second") < len(calls)
     del delivery, other
     gc.collect()
     assert deliveries() == 0
@@ -378,12 +378,12 @@ def test_publish_of_a_serializing_producer_does_not_serialize(
 
 def test_publish_serves_reports_of_earlier_batches(producer: Any, topic: str) -> None:
     """A program that only publishes accumulates no reports."""
-    told: list[Any] = []
+    calls: list[Any] = []
     first = producer.publish(topic, ["a"] * 10)
-    first.add_done_callback(told.append)
+    first.add_done_callback(calls.append)
 
     deadline = time.monotonic() + WAIT_S
-    while not told and time.monotonic() < deadline:
+    while not calls and time.monotonic() < deadline:
         producer.publish(topic, ["b"] * 10)
 
-    assert told == [first]
+    assert calls == [first]

@@ -103,12 +103,12 @@ def test_value_larger_than_the_queue_fails_at_once(make_producer: Any, topic: st
 
 
 def test_callbacks_run_while_publish_waits_for_room(tiny: Any, topic: str) -> None:
-    told: list[Delivery] = []
-    tiny.publish(topic, ["a"] * 10).add_done_callback(told.append)
+    calls: list[Delivery] = []
+    tiny.publish(topic, ["a"] * 10).add_done_callback(calls.append)
 
     tiny.publish(topic, ["b"] * 100)
 
-    assert len(told) == 1
+    assert len(calls) == 1
 
 
 def test_callback_that_raises_leaves_the_delivery_on_its_exception(tiny: Any, topic: str) -> None:
@@ -317,16 +317,16 @@ def test_dropped_producer_releases_everything(kafka: Any, cluster: Any, topic: s
 
     before = live_handles()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    told: list[Any] = []
+    calls: list[Any] = []
     producer.publish(topic, [b"x" * 1000] * 10)
     producer.publish(topic, ["a"] * 10)
-    producer.publish(topic, ["a"] * 10).add_done_callback(told.append)
+    producer.publish(topic, ["a"] * 10).add_done_callback(calls.append)
 
     with pytest.warns(RuntimeWarning, match=r"30 message\(s\)"):
         del producer
 
     assert live_handles() == before
-    assert told == []
+    assert calls == []
 
 
 def test_delivery_keeps_its_producer(kafka: Any, cluster: Any, topic: str) -> None:

@@ -34,15 +34,15 @@ MUCH_LATER = {"reconnect.backoff.ms": 60_000, "reconnect.backoff.max.ms": 60_000
 def test_error_cb_gets_the_error_that_all_brokers_are_down(
     kafka: Any, request: pytest.FixtureRequest, wait_until: Callable[..., None], kind: str
 ) -> None:
-    heard: list[int] = []
+    calls: list[int] = []
     config = {
         "bootstrap.servers": NO_BROKER,
-        "error_cb": lambda error: heard.append(error.code()),
+        "error_cb": lambda error: calls.append(error.code()),
         "log_level": 0,
     }
     client = request.getfixturevalue(f"make_{kind}")(config)
     wanted = {kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN}
-    wait_until(lambda: wanted <= set(heard), lambda: client.poll(0.1))
+    wait_until(lambda: wanted <= set(calls), lambda: client.poll(0.1))
 
 
 def test_clients_reconnect_when_all_brokers_are_replaced(

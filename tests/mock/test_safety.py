@@ -228,11 +228,11 @@ def test_on_delivery_may_close_the_producer(
 def test_client_callbacks_may_close_it(
     request: pytest.FixtureRequest, wait_until: Callable[..., None], name: str, kind: str
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     clients: list[Any] = []
 
     def close(argument: Any) -> None:
-        heard.append(argument)
+        calls.append(argument)
         clients[0].close()
 
     make = request.getfixturevalue(kind)
@@ -244,7 +244,7 @@ def test_client_callbacks_may_close_it(
         with may_be_closed():
             clients[0].poll(0.1)
 
-    wait_until(lambda: heard, serve)
+    wait_until(lambda: calls, serve)
     clients[0].close()
     with pytest.raises(RuntimeError, match="closed"):
         clients[0].poll(0)
@@ -259,11 +259,11 @@ def test_rebalance_callbacks_may_close_the_consumer(
     moment: str,
     protocol: str,
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     consumer = make_consumer({"group.protocol": protocol})
 
     def close(consumer: Any, partitions: list[Any]) -> None:
-        heard.append(partitions)
+        calls.append(partitions)
         consumer.close()
 
     consumer.subscribe([topic], **{moment: close})
@@ -274,7 +274,7 @@ def test_rebalance_callbacks_may_close_the_consumer(
             if consumer.assignment():
                 consumer.unsubscribe()
 
-    wait_until(lambda: heard, serve)
+    wait_until(lambda: calls, serve)
     consumer.close()
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)

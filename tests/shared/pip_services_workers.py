@@ -125,7 +125,7 @@ class Nursery:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the nursery has ended: {self.said()}"
+        assert line, f"the nursery has ended: {self.output()}"
         return line.strip()
 
     def _ask(self, *order: Any) -> int:
@@ -153,9 +153,11 @@ class Nursery:
     def kill(self, pid: int) -> None:
         """Kill a worker (SIGKILL), which must not have ended by itself."""
         status = self._ask("kill", pid)
-        assert status == -signal.SIGKILL, f"worker {pid} ended by itself ({status}): {self.said()}"
+        assert status == -signal.SIGKILL, (
+            f"worker {pid} ended by itself ({status}): {self.output()}"
+        )
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The last lines of what the workers printed."""
         return self._log.read_text(errors="replace")[-4000:]
 

@@ -71,18 +71,18 @@ def refusal(task: Callable[..., Any], *batches: Any, **options: str) -> str:
 
 def test_error_of_an_oversized_record_names_its_place(task: Any, topic: str) -> None:
     large = b"x" * 3_000_000
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a"] * 10, partition=([0] * 10, pa.int32())),
         batch([b"b", large, large, b"c"], partition=([0, 2, 2, 1], pa.int32())),
         topic=topic,
     )
 
-    assert "2 of the last " in told
-    assert f'topic "{topic}" partition 2: ' in told
-    assert "MSG_SIZE_TOO_LARGE" in told
-    assert "kafka.message.max.bytes" in told
-    assert "2 record(s), the first in row 11 of the task" in told
+    assert "2 of the last " in text
+    assert f'topic "{topic}" partition 2: ' in text
+    assert "MSG_SIZE_TOO_LARGE" in text
+    assert "kafka.message.max.bytes" in text
+    assert "2 record(s), the first in row 11 of the task" in text
 
 
 def test_record_above_the_limit_of_the_topic_is_an_error(
@@ -91,52 +91,52 @@ def test_record_above_the_limit_of_the_topic_is_an_error(
     name = unique("small")
     cluster.create_topic(name, 1, config={"max.message.bytes": "1000"})
 
-    told = refusal(task, batch([b"x" * 2000]), topic=name)
+    text = refusal(task, batch([b"x" * 2000]), topic=name)
 
-    assert f'topic "{name}" partition 0: ' in told
-    assert "MSG_SIZE_TOO_LARGE" in told
+    assert f'topic "{name}" partition 0: ' in text
+    assert "MSG_SIZE_TOO_LARGE" in text
 
 
 def test_missing_partition_is_an_error(task: Any, topic: str) -> None:
-    told = refusal(task, batch([b"a", b"b"], partition=([1, 9], pa.int32())), topic=topic)
+    text = refusal(task, batch([b"a", b"b"], partition=([1, 9], pa.int32())), topic=topic)
 
-    assert f'topic "{topic}" partition 9: ' in told
-    assert "the topic has no such partition" in told
-    assert "1 record(s), the first in row 1 of the task" in told
+    assert f'topic "{topic}" partition 9: ' in text
+    assert "the topic has no such partition" in text
+    assert "1 record(s), the first in row 1 of the task" in text
 
 
 def test_invalid_partition_is_an_error(task: Any, topic: str) -> None:
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a"] * 3, partition=([0, 1, 2], pa.int32())),
         batch([b"a"] * 4, partition=([0, None, -2, -1], pa.int32())),
         topic=topic,
     )
 
-    assert "the partition of row 5 of the task is -2: expected 0 or more; null and -1" in told
+    assert "the partition of row 5 of the task is -2: expected 0 or more; null and -1" in text
 
 
 def test_invalid_timestamp_is_an_error(task: Any, topic: str) -> None:
     kind = pa.timestamp("us", tz="UTC")
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a"] * 3, timestamp=([None, 1_000, -2_000_000], kind)),
         topic=topic,
         includeTimestamp="true",
     )
 
-    assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in told
-    assert "expected a time after 1970-01-01; null is now" in told
+    assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in text
+    assert "expected a time after 1970-01-01; null is now" in text
 
 
 def test_null_topic_is_an_error(task: Any, topic: str) -> None:
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a", b"b"], topic=([topic, topic], pa.string())),
         batch([b"a", b"b", b"c"], topic=([topic, None, None], pa.string())),
     )
 
-    assert "the topic of row 3 of the task is null: give the option topic" in told
+    assert "the topic of row 3 of the task is null: give the option topic" in text
 
 
 def test_error_names_each_failed_partition_once(
@@ -145,7 +145,7 @@ def test_error_names_each_failed_partition_once(
     other = unique("other")
     cluster.create_topic(other, 1)
     large = b"x" * 3_000_000
-    told = refusal(
+    text = refusal(
         task,
         batch(
             [large, large, b"a", b"b"],
@@ -154,23 +154,23 @@ def test_error_names_each_failed_partition_once(
         ),
     )
 
-    assert "3 of the last 4 records could not be written to Kafka: " in told
-    assert f'topic "{topic}" partition 3: ' in told
-    assert f'topic "{other}" partition 0: ' in told
-    assert f'topic "{other}" partition 5: ' in told
+    assert "3 of the last 4 records could not be written to Kafka: " in text
+    assert f'topic "{topic}" partition 3: ' in text
+    assert f'topic "{other}" partition 0: ' in text
+    assert f'topic "{other}" partition 5: ' in text
 
 
 def test_error_names_only_some_of_many_failed_partitions(task: Any, topic: str) -> None:
     numbers = list(range(100, 120))
-    told = refusal(task, batch([b"a"] * 20, partition=(numbers, pa.int32())), topic=topic)
+    text = refusal(task, batch([b"a"] * 20, partition=(numbers, pa.int32())), topic=topic)
 
-    assert "20 of the last 20 records" in told
-    assert told.count("the topic has no such partition") == 5
-    assert "and 15 more places and errors" in told
+    assert "20 of the last 20 records" in text
+    assert text.count("the topic has no such partition") == 5
+    assert "and 15 more places and errors" in text
 
 
 def test_error_of_a_lost_broker_has_the_connection_error(task: Any) -> None:
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a"] * 3),
         topic="any",
@@ -179,11 +179,11 @@ def test_error_of_a_lost_broker_has_the_connection_error(task: Any) -> None:
         kafka__linger__ms="0",
     )
 
-    assert "3 of the last 3 records" in told
-    assert 'topic "any": ' in told
-    assert "within kafka.delivery.timeout.ms" in told
-    assert "the connection's last error: " in told
-    assert "127.0.0.1:1" in told
+    assert "3 of the last 3 records" in text
+    assert 'topic "any": ' in text
+    assert "within kafka.delivery.timeout.ms" in text
+    assert "the connection's last error: " in text
+    assert "127.0.0.1:1" in text
 
 
 def test_an_error_reaches_the_query(spark: Any, cluster: Any, topic: str) -> None:

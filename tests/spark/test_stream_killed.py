@@ -218,11 +218,11 @@ def kill_often(drivers: Drivers) -> None:
 def check(counts: Counter[tuple[int, int]], what: str, once: bool = True) -> None:
     expected = {(partition, at) for partition in range(PARTITIONS) for at in range(EACH)}
     missing = sorted(expected - counts.keys())
-    told = f"in {what}; CYKAFKA_TEST_SEED={SEED}"
-    assert not missing, f"{len(missing)} are missing, {missing[:5]}, {told}"
+    where = f"in {what}; CYKAFKA_TEST_SEED={SEED}"
+    assert not missing, f"{len(missing)} are missing, {missing[:5]}, {where}"
     assert counts.keys() == expected
     doubled = sorted(each for each, count in counts.items() if count > 1)
-    assert not (once and doubled), f"{len(doubled)} more than once, {doubled[:5]}, {told}"
+    assert not (once and doubled), f"{len(doubled)} more than once, {doubled[:5]}, {where}"
 
 
 def files_of(out: Path) -> set[Path]:

@@ -71,13 +71,13 @@ def test_configuration_hides_secrets(make: Callable[..., Any]) -> None:
     values = producer.configuration()
 
     assert not [key for key, value in values.items() if value and "hush" in value]
-    told = {
+    found = {
         key
         for key, value in values.items()
         if any(word in key for word in ("password", "secret", "passphrase", "key.pem"))
         and value != "[redacted]"
     }
-    assert told == set()
+    assert found == set()
     assert values["sasl.mechanism"] == "PLAIN"
 
 

@@ -129,11 +129,11 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
     there = threading.Event()
     sent = 0.0
 
-    def heard(_: Any) -> None:
+    def callback(_: Any) -> None:
         took.append(time.perf_counter() - sent)
         there.set()
 
-    listener = make_listener(heard)
+    listener = make_listener(callback)
     connection.subscribe(topic, unique("group"), {}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}])
     there.wait(WAIT_S)

@@ -75,13 +75,13 @@ def test_credential_is_enough_to_send_read_and_administer(
     unique: Callable[[str], str],
     listener: str,
 ) -> None:
-    connection, topic, heard = new_connection(parameters(listener)), unique("t"), make_listener()
+    connection, topic, found = new_connection(parameters(listener)), unique("t"), make_listener()
     connection.open(None)
     connection.create_queue(topic)
-    connection.subscribe(topic, unique("group"), {}, heard)
+    connection.subscribe(topic, unique("group"), {}, found)
     connection.publish(topic, [{"value": listener}])
 
-    assert heard.wait(1) == [listener.encode()]
+    assert found.wait(1) == [listener.encode()]
     assert topic in connection.read_queue_names()
 
 

@@ -405,7 +405,7 @@ def test_oversized_message_raises_and_the_others_are_stored(
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "expected_text"),
     [
         ([{"value": 1}], r"values\[0\]"),
         ([{"value": "x"}, {"value": "x", "key": 2}], r"keys\[1\]"),
@@ -417,9 +417,9 @@ def test_oversized_message_raises_and_the_others_are_stored(
     ],
 )
 def test_invalid_message_is_named_and_nothing_is_sent(
-    connection: Any, topic: str, messages: Any, told: str
+    connection: Any, topic: str, messages: Any, expected_text: str
 ) -> None:
-    with pytest.raises(BadRequestException, match=told) as caught:
+    with pytest.raises(BadRequestException, match=expected_text) as caught:
         connection.publish(topic, messages)
 
     assert caught.value.code == "INVALID_MESSAGE"

@@ -99,6 +99,6 @@ def test_error_that_was_never_raised_has_an_empty_stack_trace() -> None:
 
     exception = typed(KafkaError(KafkaError._TRANSPORT, "gone"), "topic t")
     assert exception.stack_trace == ""
-    told = ConsoleLogger()._compose_error(exception)
-    assert "gone" in told
-    assert "NoneType" not in told
+    text = ConsoleLogger()._compose_error(exception)
+    assert "gone" in text
+    assert "NoneType" not in text

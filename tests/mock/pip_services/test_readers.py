@@ -223,8 +223,8 @@ def test_errors_without_messages_are_not_delivered_as_a_batch(
     connection.subscribe(topic, group, {"enable.partition.eof": True}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}])
     eventually(lambda: sizes)
-    told = len(polls)
-    eventually(lambda: len(polls) > told + 5)  # the ends of all partitions were among the events
+    before = len(polls)
+    eventually(lambda: len(polls) > before + 5)  # the ends of all partitions were among the events
 
     assert sizes == [1]
 

@@ -241,11 +241,11 @@ def test_other_unknown_keys_log_a_warning_with_a_suggestion(
         }
     )
 
-    told = [text for level, text, _ in logger.lines if "is no key" in text]
+    found = [text for level, text, _ in logger.lines if "is no key" in text]
     assert connection.is_open()
-    assert len(told) == 4
+    assert len(found) == 4
     for meant in ("options.request_timeout", "credential.mechanism", "client_id"):
-        assert any(f'did you mean "{meant}"' in text for text in told)
+        assert any(f'did you mean "{meant}"' in text for text in found)
     assert "4711" not in logger.all()
 
 
@@ -261,9 +261,9 @@ def test_without_pip_services_loggers_warnings_go_to_logging(
     )
     connection.open(None)
 
-    (told,) = [each for each in caplog.records if "is no key" in each.message]
-    assert (told.name, told.levelname) == ("cykafka", "WARNING")
-    assert 'did you mean "options.request_timeout"' in told.message
+    (found,) = [each for each in caplog.records if "is no key" in each.message]
+    assert (found.name, found.levelname) == ("cykafka", "WARNING")
+    assert 'did you mean "options.request_timeout"' in found.message
 
 
 # -- TLS and SASL
@@ -431,5 +431,5 @@ def test_secrets_are_scrubbed_from_foreign_texts() -> None:
 
     assert secrets.scrub("ab 4711-long 4711 later") == "ab [hidden] [hidden] [hidden]"
     assert str(secrets.clean(ValueError("4711"))) == "[hidden]"
-    told = ValueError("nothing")
-    assert secrets.clean(told) is told
+    found = ValueError("nothing")
+    assert secrets.clean(found) is found

@@ -146,9 +146,9 @@ def test_listener_that_raises_gets_the_next_message(
 
     assert listener.wait(3) == [b"0", b"1", b"2"]
     connection.close(None)
-    told = [error for _, text, error in logger.lines if "listener failed" in text]
-    assert len(told) == 1  # repeated errors are logged only now and then
-    assert isinstance(told[0], LookupError)
+    found = [error for _, text, error in logger.lines if "listener failed" in text]
+    assert len(found) == 1  # repeated errors are logged only now and then
+    assert isinstance(found[0], LookupError)
 
 
 def test_message_whose_listener_raised_is_redelivered_after_a_restart(

@@ -129,8 +129,8 @@ def test_an_archive_has_one_checkpoint(
     for topics in (topic, other_topic):  # a lost checkpoint, or another job
         with pytest.raises(ConfigError, match="was archived with another one") as caught:
             bench.run("archive", **{**keys, "topics": topics}, **other(places))
-    told = "If that one is lost, remove _cykafka.json" in str(caught.value)
-    assert told == (kind == "deterministic")
+    found = "If that one is lost, remove _cykafka.json" in str(caught.value)
+    assert found == (kind == "deterministic")
 
     bench.fill(topic, 5)
     bench.run("archive", **keys, **places)

@@ -23,7 +23,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import spark_archives
-from processes import family, is_there
+from processes import family, is_running
 from repeated import kills
 from spark_jobs import Bench
 
@@ -89,9 +89,9 @@ class Driver:
                 os.kill(pid, signal.SIGKILL)
         self.process.communicate(timeout=30)
         deadline = time.monotonic() + 60
-        while any(map(is_there, pids)):
+        while any(map(is_running, pids)):
             if time.monotonic() > deadline:
-                for pid in filter(is_there, pids):
+                for pid in filter(is_running, pids):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 

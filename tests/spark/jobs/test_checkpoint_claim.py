@@ -38,9 +38,9 @@ def mirrored(bench: Bench, topic: str, other_topic: str, checkpoint: str) -> dic
 def test_another_target_is_refused(
     bench: Bench, mirrored: dict[str, Any], unique: Any, dry_run: bool
 ) -> None:
-    told = refusal(bench, "mirror", **{**mirrored, "to": unique("third")}, dry_run=dry_run)
+    text = refusal(bench, "mirror", **{**mirrored, "to": unique("third")}, dry_run=dry_run)
 
-    assert f"it is of the job mirror with to = {mirrored['to']!r}" in told
+    assert f"it is of the job mirror with to = {mirrored['to']!r}" in text
     assert bench.run("mirror", **mirrored).records == 0
 
 
@@ -50,8 +50,8 @@ def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path
     assert "it is of the job mirror. " in refusal(bench, "redrive", **keys)
     path = str(tmp_path / "archive")
     for form in ("spark", "deterministic"):
-        told = refusal(bench, "archive", path=path, file_names=form, **keys)
-        assert "it is of the job mirror. " in told
+        text = refusal(bench, "archive", path=path, file_names=form, **keys)
+        assert "it is of the job mirror. " in text
     assert not Path(path).exists()
 
 
@@ -77,10 +77,10 @@ def test_checkpoint_with_a_missing_or_empty_note_is_refused(
     if words is not None:
         note.write_text(words)
 
-    told = refusal(bench, "mirror", **mirrored)
-    assert f"no {NOTE} in it says whose" in told
+    text = refusal(bench, "mirror", **mirrored)
+    assert f"no {NOTE} in it says whose" in text
     # The advice of the error works.
-    (own,) = re.findall(r"write (\{.*\}) there", told)
+    (own,) = re.findall(r"write (\{.*\}) there", text)
     note.write_text(own)
 
     assert bench.run("mirror", **mirrored).records == 0
@@ -132,8 +132,8 @@ def test_archive_may_move_but_another_archive_is_refused(
     keys = {"topics": topic, "file_names": form}
     assert bench.run("archive", **places, **keys).records == 8
     elsewhere = {**places, "path": str(tmp_path / "elsewhere")}
-    told = refusal(bench, "archive", **elsewhere, **keys)
-    assert "it is of the job archive with path = " in told
+    text = refusal(bench, "archive", **elsewhere, **keys)
+    assert "it is of the job archive with path = " in text
 
     moved = {name: str(tmp_path / "moved" / name) for name in places}
     for name, folder in moved.items():

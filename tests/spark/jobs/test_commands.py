@@ -156,10 +156,10 @@ def test_failed_job_reports_the_cause(
                                       "--checkpoint", str(tmp_path / SECRET / "c"))  # fmt: skip
     assert status == 2
     assert "Traceback" not in error
-    told = " ".join(error.split())
-    assert 'key "checkpoint" = ' in told
-    assert "it cannot be read or made: [Errno 20] Not a directory" in told
-    assert str(tmp_path / "********") in told
+    text = " ".join(error.split())
+    assert 'key "checkpoint" = ' in text
+    assert "it cannot be read or made: [Errno 20] Not a directory" in text
+    assert str(tmp_path / "********") in text
     assert summary["outcome"] == "failed"
 
     status, error, summary = run_here("archive", "--topics", topic, "--path", "nofs:///a",
@@ -204,10 +204,10 @@ def test_lost_records_are_reported(
 
     assert (done.returncode, summary["outcome"]) == (0, "finished"), done.stderr
     assert (summary["records"], summary["offsets_without_record"]) == (53, 7)
-    (told,) = summary["warnings"]
-    assert f"{topic} [2]" in told
-    assert f"warning: {told}\n" in done.stderr
-    assert f"  warning: {told}\n" in done.stdout
+    (found,) = summary["warnings"]
+    assert f"{topic} [2]" in found
+    assert f"warning: {found}\n" in done.stderr
+    assert f"  warning: {found}\n" in done.stdout
     assert "  no record    7 offsets\n" in done.stdout
 
 

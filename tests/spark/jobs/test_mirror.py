@@ -259,7 +259,7 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
 
 
 @pytest.mark.parametrize(
-    ("transform", "told"),
+    ("transform", "expected_text"),
     [
         ("SELEC value", "Syntax error"),
         ("SELECT nothing AS value FROM records", "`nothing` cannot be resolved"),
@@ -273,9 +273,9 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
     ],
 )
 def test_invalid_transform_is_a_configuration_error(
-    bench: Bench, topic: str, checkpoint: str, transform: str, told: str
+    bench: Bench, topic: str, checkpoint: str, transform: str, expected_text: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=expected_text) as caught:
         bench.run("mirror", topics=topic, to="t", transform=transform, checkpoint=checkpoint)
 
     assert 'key "transform"' in str(caught.value)

@@ -36,16 +36,16 @@ def test_profile_describes_topics(
     assert summary.records == 42
     assert summary.ranges == {(topic, 0): (0, 21), (topic, 1): (0, 20), (other_topic, 3): (0, 1)}
     found = json.loads(output.read_text())
-    told = found["topics"][topic]
-    assert (told["records"], told["partitions"], told["keys"]) == (41, 4, 5)
+    result = found["topics"][topic]
+    assert (result["records"], result["partitions"], result["keys"]) == (41, 4, 5)
     # Half of the partitions are empty; they count too.
-    assert (told["skew"], found["topics"][other_topic]["skew"]) == (2.05, 4.0)
-    assert (told["null_keys"], told["null_values"], told["missing"]) == (1, 1, 0)
-    assert (told["first_ms"], told["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
-    assert told["value_bytes"] == sum(len(json.dumps({"id": n})) for n in range(40))
-    assert (told["values"]["kind"], told["values"]["schema"]) == ("JSON objects", "id BIGINT")
-    assert told["values"]["sampled"] == 20
-    assert told["headers"] == ["h"]
+    assert (result["skew"], found["topics"][other_topic]["skew"]) == (2.05, 4.0)
+    assert (result["null_keys"], result["null_values"], result["missing"]) == (1, 1, 0)
+    assert (result["first_ms"], result["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
+    assert result["value_bytes"] == sum(len(json.dumps({"id": n})) for n in range(40))
+    assert (result["values"]["kind"], result["values"]["schema"]) == ("JSON objects", "id BIGINT")
+    assert result["values"]["sampled"] == 20
+    assert result["headers"] == ["h"]
     assert found["topics"][other_topic]["values"]["kind"] == "binary"
     first = next(row for row in found["partitions"] if row["topic"] == topic)
     assert (first["value_min"], first["value_max"]) == (len('{"id": 0}'), len('{"id": 38}'))
@@ -87,8 +87,8 @@ def test_an_empty_topic_has_a_profile(bench: Bench, topic: str, tmp_path: Path) 
 
     assert (summary.records, summary.lines()[-1]) == (0, "  no records")
     assert "no records" in page.read_text()
-    told = summary.details["topics"][topic]
-    assert (told["partitions"], told["records"], told["skew"]) == (4, 0, None)
+    found = summary.details["topics"][topic]
+    assert (found["partitions"], found["records"], found["skew"]) == (4, 0, None)
     assert len(summary.details["partitions"]) == 4
 
 
@@ -115,10 +115,10 @@ def test_large_values_are_not_sampled(bench: Bench, topic: str) -> None:
     bench.send(topic, [{"value": value, "partition": 0} for value in
                        (large, '{"id": 2}', '{"id": 3}', None)])  # fmt: skip
 
-    told = bench.run("profile", topics=topic).details["topics"][topic]
+    found = bench.run("profile", topics=topic).details["topics"][topic]
 
-    assert (told["records"], told["values"]["sampled"]) == (4, 3)
-    assert told["values"]["schema"] == "id BIGINT"
+    assert (found["records"], found["values"]["sampled"]) == (4, 3)
+    assert found["values"]["schema"] == "id BIGINT"
 
 
 def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:

@@ -311,11 +311,11 @@ def test_a_checkpoint_of_another_replay_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "expected"),
     [(None, "there is no such folder"), ({}, "no Parquet files"), ({"a": [1]}, "there is no key")],
 )
 def test_folder_without_an_archive_is_a_configuration_error(
-    bench: Bench, tmp_path: Path, files: dict[str, Any] | None, told: str
+    bench: Bench, tmp_path: Path, files: dict[str, Any] | None, expected: str
 ) -> None:
     import pyarrow
     import pyarrow.parquet
@@ -326,7 +326,7 @@ def test_folder_without_an_archive_is_a_configuration_error(
     if files:
         pyarrow.parquet.write_table(pyarrow.table(files), path / "a.parquet")
 
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         bench.run("replay", path=str(path))
 
 

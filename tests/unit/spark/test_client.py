@@ -118,9 +118,9 @@ def test_keys_that_are_not_text_are_unknown(key: str) -> None:
 )
 @pytest.mark.parametrize("role", ["source", "sink", "admin"])
 def test_unsupported_option_error_names_an_alternative(key: str, words: str, role: Any) -> None:
-    told = refusal({f"kafka.{key}": "x.y.Z"}, role)
-    assert told.startswith(f"option kafka.{key} is not supported: ")
-    assert words in told
+    text = refusal({f"kafka.{key}": "x.y.Z"}, role)
+    assert text.startswith(f"option kafka.{key} is not supported: ")
+    assert words in text
 
 
 def test_tuning_options_of_the_jvm_client_are_dropped_with_one_warning() -> None:
@@ -149,7 +149,7 @@ def test_no_warning_without_tuning_options_of_the_jvm_client() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "name", "told"),
+    ("key", "value", "name", "expected"),
     [
         ("fetch.max.wait.ms", "9", "fetch.wait.max.ms", "9"),
         ("max.request.size", "2000000", "message.max.bytes", "2000000"),
@@ -168,8 +168,10 @@ def test_no_warning_without_tuning_options_of_the_jvm_client() -> None:
         ),
     ],
 )
-def test_java_names_and_values_are_translated(key: str, value: str, name: str, told: str) -> None:
-    assert only({f"kafka.{key}": value}) == {name: told}
+def test_java_names_and_values_are_translated(
+    key: str, value: str, name: str, expected: str
+) -> None:
+    assert only({f"kafka.{key}": value}) == {name: expected}
 
 
 def test_request_timeout_of_a_sink_is_that_of_its_producer() -> None:
@@ -319,10 +321,10 @@ def test_jaas_is_parsed_like_in_java(text: str, username: str) -> None:
     ],
 )  # fmt: skip
 def test_invalid_jaas_error_shows_no_secrets(text: str, words: str) -> None:
-    told = refusal({"kafka.sasl.jaas.config": text})
-    assert words in told
-    assert told.startswith("option kafka.sasl.")
-    assert "hush" not in told
+    error_text = refusal({"kafka.sasl.jaas.config": text})
+    assert words in error_text
+    assert error_text.startswith("option kafka.sasl.")
+    assert "hush" not in error_text
 
 
 def test_delegation_tokens_are_refused() -> None:
@@ -332,16 +334,16 @@ def test_delegation_tokens_are_refused() -> None:
 
 def test_mechanism_of_another_login_module_is_refused() -> None:
     given = jaas(PLAIN, 'username="a" password="hush"')
-    told = refusal({**given, "kafka.sasl.mechanism": "SCRAM-SHA-256"})
-    assert "for PLAIN" in told
-    assert "SCRAM-SHA-256" in told
+    text = refusal({**given, "kafka.sasl.mechanism": "SCRAM-SHA-256"})
+    assert "for PLAIN" in text
+    assert "SCRAM-SHA-256" in text
 
 
 def test_credentials_given_twice_are_refused() -> None:
     given = jaas(PLAIN, 'username="a" password="hush"')
-    told = refusal({**given, "kafka.sasl.password": "hush"})
-    assert "kafka.sasl.password is given" in told
-    assert "hush" not in told
+    text = refusal({**given, "kafka.sasl.password": "hush"})
+    assert "kafka.sasl.password is given" in text
+    assert "hush" not in text
 
 
 # -- TLS
@@ -441,9 +443,9 @@ def test_a_pkcs12_keystore_is_read_by_librdkafka() -> None:
     ],
 )  # fmt: skip
 def test_stores_librdkafka_cannot_read_are_refused(options: dict[str, str], words: str) -> None:
-    told = refusal({f"kafka.ssl.{key}": value for key, value in options.items()})
-    assert words in told
-    assert "hush" not in told
+    text = refusal({f"kafka.ssl.{key}": value for key, value in options.items()})
+    assert words in text
+    assert "hush" not in text
 
 
 @pytest.mark.parametrize(
@@ -452,9 +454,9 @@ def test_stores_librdkafka_cannot_read_are_refused(options: dict[str, str], word
      "extension_=hush", 'principal="hush"'],
 )  # fmt: skip
 def test_unsecured_token_errors_do_not_show_its_parts(text: str) -> None:
-    told = refusal({"kafka.sasl.oauthbearer.config": text})
-    assert "kafka.sasl.oauthbearer.config: part" in told
-    assert "hush" not in told
+    error_text = refusal({"kafka.sasl.oauthbearer.config": text})
+    assert "kafka.sasl.oauthbearer.config: part" in error_text
+    assert "hush" not in error_text
 
 
 def test_unsecured_token_is_parsed_like_in_librdkafka() -> None:

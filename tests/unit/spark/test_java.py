@@ -120,10 +120,10 @@ def test_error_without_java_explains_how_to_install_it() -> None:
     with pytest.raises(JavaError) as info:
         find_java()
 
-    told = str(info.value)
-    assert told.startswith("Spark needs Java 17 or newer. Found: none at all.")
+    text = str(info.value)
+    assert text.startswith("Spark needs Java 17 or newer. Found: none at all.")
     for words in ("apt-get install openjdk-17", "dnf install", "brew install", "JAVA_HOME"):
-        assert words in told
+        assert words in text
 
 
 def test_unsuitable_java_is_reported(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_unsuitable_java_is_reported(machine: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(JavaError) as info:
         find_java()
 
-    told = str(info.value)
-    assert f"JAVA_HOME: {gone}, no Java that runs" in told
-    assert f"PATH: {broken}, no Java that runs" in told
-    assert f"{old}, Java 11" in told
+    text = str(info.value)
+    assert f"JAVA_HOME: {gone}, no Java that runs" in text
+    assert f"PATH: {broken}, no Java that runs" in text
+    assert f"{old}, Java 11" in text

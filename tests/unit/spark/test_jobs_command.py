@@ -387,7 +387,7 @@ line 1 pos 7
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (PYTHON, "orders [3] from 5 to 9: nothing came within 120 s (ReadTimeoutError)"),
         (JAVA, "/p/a.parquet (Permission denied) (FileNotFoundException)"),
@@ -397,5 +397,5 @@ line 1 pos 7
         ("", "RuntimeError"),
     ],
 )
-def test_errors_of_spark_become_one_paragraph(words: str, told: str) -> None:
-    assert explained(RuntimeError(words)) == told
+def test_errors_of_spark_become_one_paragraph(words: str, expected: str) -> None:
+    assert explained(RuntimeError(words)) == expected

@@ -44,14 +44,14 @@ def test_a_job_needs_no_more_than_its_required_keys(job: str) -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_all_missing_keys_are_reported_at_once(job: str) -> None:
-    told = "\n".join(problems(job, {}))
+    text = "\n".join(problems(job, {}))
 
     required = [key.name for key in JOBS[job].keys if key.required]
     for name in required:
-        assert f'key "{name}" is missing' in told
-    assert "kafka.bootstrap.servers" in told
+        assert f'key "{name}" is missing' in text
+    assert "kafka.bootstrap.servers" in text
     if job != "replay":
-        assert 'key "topics" is missing' in told
+        assert 'key "topics" is missing' in text
 
 
 def test_command_line_overrides_the_file(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_sink_may_have_its_own_brokers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected_text"),
     [
         ({"file_name": "x"}, 'key "file_name": job archive has no such key; did you mean "file_n'),
         ({"sasl.password": "x"}, "belong into the table [kafka]"),
@@ -134,16 +134,16 @@ def test_sink_may_have_its_own_brokers() -> None:
     ],
 )
 def test_configuration_error_names_its_key_and_the_expected_value(
-    given: dict[str, Any], told: str
+    given: dict[str, Any], expected_text: str
 ) -> None:
     found = problems("archive", {**SERVERS, **ENOUGH["archive"], **given})
 
     assert len(found) == 1, found
-    assert told in found[0]
+    assert expected_text in found[0]
 
 
 @pytest.mark.parametrize(
-    ("job", "given", "told"),
+    ("job", "given", "expected_text"),
     [
         ("replay", {"from_offset": 5, "until_offset": 5}, '"from_offset" and "until_offset"'),
         ("replay", {"from_time": "2026-02-30"}, "expected a time"),
@@ -184,12 +184,12 @@ def test_configuration_error_names_its_key_and_the_expected_value(
     ],
 )
 def test_jobs_check_contradictions_between_keys(
-    job: str, given: dict[str, Any], told: str
+    job: str, given: dict[str, Any], expected_text: str
 ) -> None:
     found = problems(job, {**SERVERS, **ENOUGH[job], **given})
 
     assert len(found) == 1, found
-    assert told in found[0]
+    assert expected_text in found[0]
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_folder_behind_a_link_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "p")
     folders = {"path": str(tmp_path / "p"), "checkpoint": str(tmp_path / "link" / "c")}
 
-    (told,) = problems("archive", {**SERVERS, "topics": "a", **folders})
+    (text,) = problems("archive", {**SERVERS, "topics": "a", **folders})
 
-    assert 'it must not be inside "path"' in told
+    assert 'it must not be inside "path"' in text
 
 
 def test_key_without_effect_logs_a_warning(
@@ -243,10 +243,10 @@ def test_spark_option_names_may_have_their_prefix(tmp_path: Path) -> None:
 
 
 def test_mirror_without_a_target_is_a_configuration_error() -> None:
-    told = problems("mirror", {**SERVERS, "topics": "a", "checkpoint": "/c"})
+    text = problems("mirror", {**SERVERS, "topics": "a", "checkpoint": "/c"})
 
-    assert len(told) == 1
-    assert 'key "to" is missing' in told[0]
+    assert len(text) == 1
+    assert 'key "to" is missing' in text[0]
 
 
 def test_transform_may_set_the_topic() -> None:
@@ -264,7 +264,7 @@ def test_all_configuration_errors_are_reported_together(tmp_path: Path) -> None:
         'topics = []\npath = "/p"\nchekpoint = "/c"\n[kafka]\n"sasl.password" = "${NOWHERE}"\n'
     )
 
-    told = "\n".join(problems("archive", {"compression": "x"}, file))
+    text = "\n".join(problems("archive", {"compression": "x"}, file))
 
     for words in (
         'key "topics" = []',
@@ -273,13 +273,13 @@ def test_all_configuration_errors_are_reported_together(tmp_path: Path) -> None:
         "key \"compression\" = 'x'",
         "bootstrap.servers",
     ):
-        assert words in told
+        assert words in text
     # A wrong key is not reported as missing too.
-    assert 'key "topics" is missing' not in told
+    assert 'key "topics" is missing' not in text
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"topics = [", "is no TOML"),
         (b"\xff = 1", "it is not UTF-8"),
@@ -287,17 +287,19 @@ def test_all_configuration_errors_are_reported_together(tmp_path: Path) -> None:
         (b"kafka = 1", 'key "kafka": is a table'),
     ],
 )
-def test_invalid_file_is_a_configuration_error(tmp_path: Path, content: bytes, told: str) -> None:
+def test_invalid_file_is_a_configuration_error(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
     file = tmp_path / "job.toml"
     file.write_bytes(content)
 
-    assert told in problems("archive", {}, file)[0]
+    assert expected in problems("archive", {}, file)[0]
 
 
 def test_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
-    (told,) = problems("archive", {}, tmp_path / "none.toml")
+    (text,) = problems("archive", {}, tmp_path / "none.toml")
 
-    assert "none.toml cannot be read" in told
+    assert "none.toml cannot be read" in text
 
 
 # -- the environment, secrets
@@ -356,10 +358,10 @@ def test_secrets_are_scrubbed_from_foreign_texts() -> None:
 
 
 def test_invalid_secret_is_not_printed() -> None:
-    (told,) = problems("profile", {**SERVERS, "topics": "a", "kafka.sasl.password": ["geheim"]})
+    (text,) = problems("profile", {**SERVERS, "topics": "a", "kafka.sasl.password": ["geheim"]})
 
-    assert "geheim" not in told
-    assert 'key "kafka.sasl.password"' in told
+    assert "geheim" not in text
+    assert 'key "kafka.sasl.password"' in text
 
 
 # -- values

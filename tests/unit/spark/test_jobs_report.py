@@ -60,11 +60,11 @@ def test_tally_waits_for_the_batch_after_an_idle_report() -> None:
 
 def test_tally_merges_counts_of_several_sources() -> None:
     summary = Summary("mirror")
-    told = report(0, None, {"a": {"0": 1}}, sent=3)
-    told["observedMetrics"]["cykafka-out"] = {"bad": 1}
+    found = report(0, None, {"a": {"0": 1}}, sent=3)
+    found["observedMetrics"]["cykafka-out"] = {"bad": 1}
     tally = Tally(summary, {0: {"late": 2}})
 
-    tally.take([told])
+    tally.take([found])
 
     assert summary.counts == {"sent": 3, "late": 2}
     assert summary.bad == 1
@@ -83,10 +83,10 @@ def test_first_batch_starts_at_the_start_in_its_end_offset() -> None:
 def test_progress_reports_the_remaining_records() -> None:
     summary = Summary("archive")
     tally = Tally(summary)
-    told = report(0, {"a": {"0": 0}}, {"a": {"0": 1}})
-    told["sources"][0]["latestOffset"] = {"a": {"0": 1_001}}
+    found = report(0, {"a": {"0": 0}}, {"a": {"0": 1}})
+    found["sources"][0]["latestOffset"] = {"a": {"0": 1_001}}
 
-    tally.take([told])
+    tally.take([found])
 
     assert tally.words() == "archive: 1 records, 10 B, 5/s, 1,000 behind"
 

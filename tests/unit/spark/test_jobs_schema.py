@@ -107,7 +107,7 @@ def test_schema_may_be_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "expected_text"),
     [
         ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
         ({"properties": {"a": {}}, "required": ["b"]}, 'which "properties" has not'),
@@ -116,9 +116,11 @@ def test_schema_may_be_in_a_file(tmp_path: Path) -> None:
         ({"type": "struct", "fields": ["a"]}, "it is no struct of Spark's"),
     ],
 )
-def test_invalid_json_schema_is_a_configuration_error(document: dict[str, Any], told: str) -> None:
+def test_invalid_json_schema_is_a_configuration_error(
+    document: dict[str, Any], expected_text: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(document)
 
     (found,) = caught.value.problems
-    assert told in found
+    assert expected_text in found

@@ -185,8 +185,8 @@ def test_longer_linger_allows_more_queued_records(linger: str, expected: str) ->
 
 @pytest.mark.parametrize("text", ["abc", "-1", "0x100", "100.5", "1_000", ""])
 def test_the_length_of_the_queue_is_a_number(text: str) -> None:
-    told = refusal(kafka__queue__buffering__max__messages=text)
-    assert "option kafka.queue.buffering.max.messages: expected a whole number" in told
+    error_text = refusal(kafka__queue__buffering__max__messages=text)
+    assert "option kafka.queue.buffering.max.messages: expected a whole number" in error_text
 
 
 def test_worker_queues_few_records_by_default() -> None:
@@ -231,8 +231,8 @@ def test_transactions_are_for_streams_with_a_prefix() -> None:
     [{"kafka__acks": "1"}, {"kafka__enable__idempotence": "false"}, {"kafka__retries": "0"}],
 )
 def test_transactions_require_an_idempotent_producer(options: dict[str, str]) -> None:
-    told = refusal(stream=True, transactional="true", transactionalIdPrefix="mine", **options)
-    assert "wants an idempotent producer" in told
+    text = refusal(stream=True, transactional="true", transactionalIdPrefix="mine", **options)
+    assert "wants an idempotent producer" in text
 
 
 def test_a_delivery_may_take_as_long_as_its_transaction() -> None:

@@ -169,7 +169,7 @@ class App:
 
     def is_ready(self) -> bool:
         """Whether the process handles SIGTERM already, so that it stops cleanly."""
-        assert self.process.poll() is None, self.said()
+        assert self.process.poll() is None, self.output()
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         (caught,) = (line for line in status.splitlines() if line.startswith("SigCgt:"))
         return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
@@ -182,20 +182,20 @@ class App:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
             self.process.wait()
-            pytest.fail(f"the process does not stop:  {self.said()}")
-        assert status == 0, self.said()
+            pytest.fail(f"the process does not stop:  {self.output()}")
+        assert status == 0, self.output()
 
     def handled(self) -> Counter[str]:
         """How often this process and earlier ones handled each message.
 
         Fails if the process has ended by itself.
         """
-        assert not self.process.poll(), self.said()
+        assert not self.process.poll(), self.output()
         if not self._handled.exists():
             return Counter()
         return Counter(self._handled.read_text().split("\n")[:-1])
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of the output."""
         return self._log.read_text(errors="replace")[-20000:]
 
@@ -265,7 +265,7 @@ def test_container_starts_works_and_stops_without_loss(
     app.stop(by)
     took = time.monotonic() - begun
 
-    assert "container has run" in app.said()
+    assert "container has run" in app.output()
     assert took < 10
     before = app.handled()
     assert before.total() < len(total), "the process stopped only after all its work"
@@ -298,7 +298,7 @@ def test_container_without_a_broker_reports_it_and_exits(start_app: Callable[...
     begun = time.monotonic()
     app = start_app(True, SERVERS="127.0.0.1:1", PORT="1", CONNECT_TIMEOUT="500")
 
-    assert app.process.wait(WAIT_S) == 1, app.said()
+    assert app.process.wait(WAIT_S) == 1, app.output()
     assert time.monotonic() - begun < 20
-    assert "Connection to Kafka failed" in app.said()
-    assert "Press Control-C" not in app.said()
+    assert "Connection to Kafka failed" in app.output()
+    assert "Press Control-C" not in app.output()

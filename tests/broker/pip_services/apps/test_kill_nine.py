@@ -108,7 +108,7 @@ def test_killed_processes_skip_no_message(
         deadline = time.monotonic() + WAIT_S
         while not wanted():
             assert time.monotonic() < deadline, (
-                f"{what}; CYKAFKA_TEST_SEED={seed}; the workers said: {nursery.said()}"
+                f"{what}; CYKAFKA_TEST_SEED={seed}; the workers said: {nursery.output()}"
             )
             time.sleep(0.005)
 

@@ -330,12 +330,12 @@ def test_unreadable_messages_are_committed_logged_and_counted_once(
         commits.append(offsets)
         commit(self, offsets)
 
-    def told(self: Any, count: int = 1) -> None:
+    def callback(self: Any, count: int = 1) -> None:
         calls.append(count)
         failed(self, count)
 
     monkeypatch.setattr(Reader, "commit", counted)
-    monkeypatch.setattr(Measures, "failed", told)
+    monkeypatch.setattr(Measures, "failed", callback)
     producer = make_producer()
     for _ in range(300):
         producer.produce(topic, b"{no json", partition=1)

@@ -39,9 +39,9 @@ def test_json_time_is_independent_of_the_time_zone(monkeypatch: pytest.MonkeyPat
     envelope = KafkaMessageEnvelope("123", "order", b"x")
     envelope.sent_time = datetime.datetime(2026, 1, 2, 3, 4, 5)
     found = envelope.to_json()
-    told = datetime.datetime.fromisoformat(found["sent_time"])
-    assert told.tzinfo is not None
-    assert told == envelope.sent_time.astimezone()
+    values = datetime.datetime.fromisoformat(found["sent_time"])
+    assert values.tzinfo is not None
+    assert values == envelope.sent_time.astimezone()
 
     again = KafkaMessageEnvelope.from_json(json.dumps(found))
     assert again is not None

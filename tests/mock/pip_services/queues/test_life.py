@@ -252,9 +252,9 @@ def test_invalid_numbers_log_a_warning_and_use_the_default(
     queue = make_queue(
         read_partitions=1_000_000, options__max_pending="many", options__max_attempts=-1
     )
-    told = [text for _, text, _ in logger.lines if "is no number" in text]
+    found = [text for _, text, _ in logger.lines if "is no number" in text]
     name = queue.get_name()
-    assert told == [
+    assert found == [
         f'Queue {name}: read_partitions: "1000000" is no number from 1 to 1000, 1 is used',
         f'Queue {name}: options.max_pending: "many" is no number from 1 on, 10000 is used',
         f'Queue {name}: options.max_attempts: "-1" is no number from 0 on, 0 is used',

@@ -103,19 +103,19 @@ def test_messages_in_on_message_during_close_are_redelivered(
     received: Callable[..., Any],
     eventually: Callable[..., Any],
 ) -> None:
-    heard, go_on = threading.Event(), threading.Event()
+    called, go_on = threading.Event(), threading.Event()
 
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             if message.value() == b"1":
-                heard.set()
+                called.set()
                 assert go_on.wait(30)
             super().on_message(topic, partition, message)
 
     queue = make_queue(Hearing, **ONE)
     queue.send_batch(None, bodies(3))
     assert received(queue, 1) == ["0"]
-    assert heard.wait(30)
+    assert called.wait(30)
     closing = in_thread(lambda: queue.close(None))
     eventually(lambda: queue._inbox._connection is None)
     go_on.set()

@@ -210,9 +210,9 @@ def test_invalid_argument_raises_bad_request(
     for nothing in (None, envelope(), 5):
         with pytest.raises(
             BadRequestException, match=f"queue {queue.get_name()}.*sequence"
-        ) as told:
+        ) as caught:
             queue.send_batch(None, nothing)
-        assert told.value.code == "INVALID_MESSAGE"
+        assert caught.value.code == "INVALID_MESSAGE"
 
 
 @pytest.mark.parametrize("given", [None, "a str"])
@@ -226,8 +226,8 @@ def test_subclass_that_makes_no_message_is_named_and_sends_nothing(
     queue = make_queue(Silent)
     with pytest.raises(BadRequestException) as raised:
         queue.send_batch("123", bodies(2))
-    told = f"queue {queue.get_name()}, message 1: Silent._from_message returned"
-    assert told in str(raised.value)
+    expected = f"queue {queue.get_name()}, message 1: Silent._from_message returned"
+    assert expected in str(raised.value)
     assert (raised.value.code, raised.value.trace_id) == ("INVALID_MESSAGE", "123")
     assert queue.receive(None, 50) is None
 

@@ -58,7 +58,7 @@ def test_keys_without_effect_on_a_shared_connection_log_warnings(
         client_id="me",
         **{"options.kafka.compression.type": "zstd"},
     )
-    told = logger.all()
+    text = logger.all()
     for key, words in (
         ("autocomit", 'did you mean "autocommit"'),
         ("options.max_attemps", 'did you mean "options.max_attempts"'),
@@ -66,8 +66,8 @@ def test_keys_without_effect_on_a_shared_connection_log_warnings(
         ("options.kafka.compression.type", "belongs to the shared connection"),
         ("client_id", "belongs to the shared connection"),
     ):
-        assert any(f'"{key}"' in line and words in line for line in told.splitlines()), key
-    assert '"options.acks"' not in told
+        assert any(f'"{key}"' in line and words in line for line in text.splitlines()), key
+    assert '"options.acks"' not in text
 
 
 def test_misspelled_property_on_a_shared_connection_is_named(

@@ -42,11 +42,11 @@ def test_on_message_of_a_subclass_is_called(
     topic: str,
     group: str,
 ) -> None:
-    heard = []
+    calls = []
 
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
-            heard.append((topic, partition, message.value()))
+            calls.append((topic, partition, message.value()))
             if message.value() == b"1":
                 raise ValueError("hard of hearing")
             if message.value() != b"2":
@@ -55,7 +55,7 @@ def test_on_message_of_a_subclass_is_called(
     queue = make_queue(Hearing, **ONE)
     queue.send_batch(None, bodies(4))
     assert received(queue, 2) == ["0", "3"]
-    assert heard == [(topic, 1, str(n).encode()) for n in range(4)]
+    assert calls == [(topic, 1, str(n).encode()) for n in range(4)]
     queue.close(None)
     assert committed(topic, group) == {1: 4}
 
