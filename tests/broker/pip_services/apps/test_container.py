@@ -182,7 +182,7 @@ class App:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
             self.process.wait()
-            pytest.fail(f"the process does not stop:  {self.output()}")
+            pytest.fail(f"the process does not stop: {self.output()}")
         assert status == 0, self.output()
 
     def handled(self) -> Counter[str]:
