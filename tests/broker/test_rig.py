@@ -319,7 +319,7 @@ def test_forked_child_leaves_the_cluster_alone(
     ), done.stderr
 
 
-def test_node_started_by_several_threads_is_one_process(one: KafkaCluster) -> None:
+def test_several_threads_that_start_a_node_start_one_process(one: KafkaCluster) -> None:
     (node,) = one.nodes
     node.kill()
     together = threading.Barrier(3)

@@ -71,7 +71,7 @@ def refusal(
 
 
 @pytest.mark.parametrize("listener", NAMED)
-def test_user_is_known_by_name(
+def test_user_is_authorized_by_name(
     secured: KafkaCluster, alice_only: str, write: Callable[..., Any], listener: str, kafka: Any
 ) -> None:
     assert write(secured.client_config(listener), alice_only) is None

@@ -173,7 +173,7 @@ def test_every_row_has_a_status_and_a_reason() -> None:
     assert [row for row in ROWS if row.ours != "same" and not row.remark] == []
 
 
-def test_configuration_keys_in_the_table_are_known() -> None:
+def test_configuration_keys_in_the_table_exist() -> None:
     from cykafka import (
         Consumer,
         DeserializingConsumer,

@@ -284,7 +284,7 @@ def test_batch_of_a_closed_consumer_is_still_readable(
     assert pa.table(batch[::-1].select(ALL)).to_pylist() == rows[::-1]
 
 
-def test_arrays_come_one_by_one_when_a_column_would_be_too_large(batch: Any) -> None:
+def test_too_large_columns_are_split_into_several_arrays(batch: Any) -> None:
     rows = rows_of(batch, headers=True)
     largest = max(len(row["value"] or b"") for row in rows)
     try:

@@ -241,7 +241,7 @@ class Name(str):
         return False
 
 
-def test_subclass_of_str_is_taken_as_its_text(
+def test_subclass_of_str_keeps_its_text(
     kafka: ModuleType,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],

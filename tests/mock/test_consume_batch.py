@@ -189,7 +189,7 @@ def test_row_owns_its_data(batch: Any) -> None:
     assert [row.headers() for row in rows] == HEADERS
 
 
-def test_batch_is_not_pickled_and_not_made_by_hand(kafka: Any, batch: Any) -> None:
+def test_batch_cannot_be_pickled_or_constructed(kafka: Any, batch: Any) -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(batch)
     with pytest.raises(TypeError, match="consume_batch"):

@@ -308,7 +308,7 @@ def test_batch_resurrected_by_a_finalizer_works(source: Any) -> None:
 @pytest.mark.parametrize(
     "what", ["values", "keys", "headers", "header", "views", "topics", "offsets", "row", "slice"]
 )
-def test_collection_that_closes_the_consumer_meanwhile(
+def test_garbage_collection_may_close_the_consumer_during_a_call(
     source: Any, what: str, wait_until: Callable[..., None]
 ) -> None:
     """A collection may run in any allocation. Its close() must not wait for its own thread."""

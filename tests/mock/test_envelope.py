@@ -297,7 +297,7 @@ def test_the_trace_id_is_found_in_older_and_foreign_headers(wire: Wire) -> None:
     assert [e.trace_id for e in traced.decode(batch)] == ["t", "c", TRACE_ID.lower(), None]
 
 
-def test_text_that_is_not_utf8_is_replaced_and_bodies_stay(wire: Wire) -> None:
+def test_text_that_is_not_utf8_is_replaced_and_bodies_are_kept(wire: Wire) -> None:
     headers = [("message_type", b"\xfft"), ("trace_id", b"\xc3")]
     wire.producer.produce(wire.topic, b"\xff", key=b"k\xff", partition=0, headers=headers)
     (envelope,) = EnvelopeCodec(MessageEnvelope).decode(wire.batch(1))

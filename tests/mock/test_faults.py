@@ -60,7 +60,7 @@ def test_message_waits_for_the_broker_to_come_back(
     assert errors == [None, None]
 
 
-def test_consumer_reads_on_after_the_broker_came_back(
+def test_consumer_continues_after_the_broker_came_back(
     mock_cluster: Any,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],

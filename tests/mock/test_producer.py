@@ -139,7 +139,7 @@ def test_produce_without_partition_sends_a_key_to_one_partition(
     assert partitions == {key.encode(): {kafka.murmur2(key.encode(), 4)} for key in keys}
 
 
-def test_produce_batch_counts_what_it_queued(
+def test_produce_batch_returns_the_number_of_queued_messages(
     producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
 ) -> None:
     seen = []

@@ -64,7 +64,7 @@ def test_report_carries_the_headers(producer: Any, topic: str) -> None:
     assert reports[0][1].headers() == [("h", b"x"), ("n", None)]
 
 
-def test_report_goes_to_callback_and_to_on_delivery_alike(producer: Any, topic: str) -> None:
+def test_report_goes_to_callback_or_on_delivery(producer: Any, topic: str) -> None:
     old, new = Reports(), Reports()
 
     producer.produce(topic, b"1", callback=old)

@@ -152,7 +152,9 @@ def test_reading_only_the_first_rows_ends_the_task(batch: Load, topic: str, fill
     assert batch(subscribe=topic).count() == 1000
 
 
-def test_large_records_come_in_several_batches(batch: Load, topic: str, producer: Any) -> None:
+def test_large_records_are_split_into_several_batches(
+    batch: Load, topic: str, producer: Any
+) -> None:
     for number in range(30):
         producer.produce(topic, bytes([number]) * 900_000, partition=0)
     producer.flush()
@@ -161,7 +163,7 @@ def test_large_records_come_in_several_batches(batch: Load, topic: str, producer
     assert [row.size for row in frame.collect()] == [900_000] * 30
 
 
-def test_source_is_known_to_sql_for_views(spark: Any, cluster: Any, topic: str, fill: Any) -> None:
+def test_source_can_be_used_for_sql_views(spark: Any, cluster: Any, topic: str, fill: Any) -> None:
     fill(topic, 5, 2)
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW records USING cykafka OPTIONS ("

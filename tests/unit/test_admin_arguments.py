@@ -568,7 +568,7 @@ def test_elect_leaders_of_a_wrong_type_raises_the_error_of_confluent_kafka(
 
 
 @pytest.mark.parametrize("replicas", [[[0]], [[0], [1]], [], "x", [0], [["x"]], [[]]])
-def test_replica_assignment_beside_a_replication_factor_is_refused(
+def test_replica_assignment_with_a_replication_factor_is_refused(
     api: ModuleType, admin: Any, replicas: Any
 ) -> None:
     topic = api.NewTopic("t", 1, replication_factor=1, replica_assignment=replicas)

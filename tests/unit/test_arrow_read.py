@@ -292,7 +292,7 @@ def test_capsules_of_other_names_are_refused() -> None:
     assert ArrowData(Gives((schema, array))).read_column() == [b"a"]
 
 
-def test_data_is_taken_once() -> None:
+def test_data_can_be_consumed_only_once() -> None:
     array = Gives(pa.array(["a"]).__arrow_c_array__())
     stream = Streams(pa.table({"x": ["a"]}).__arrow_c_stream__())
 

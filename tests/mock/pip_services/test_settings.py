@@ -324,7 +324,7 @@ def test_user_without_a_password_is_an_error(
     assert "credential.password" in str(caught.value)
 
 
-def test_unknown_mechanism_is_an_error_that_names_the_known() -> None:
+def test_unknown_mechanism_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(ConfigException, match="scram-sha-256"):
         security(mechanism="sha1", username="u", password="p")
 

@@ -259,7 +259,7 @@ def test_reader_continues_as_soon_as_there_is_room() -> None:
     assert found == [[]]
 
 
-def test_partitions_share_the_room() -> None:
+def test_partitions_share_max_pending() -> None:
     buffer = Buffer(10, True)
     buffer.assign(None, [0, 1])
     buffer.add(None, 0, range(5), [None] * 5)

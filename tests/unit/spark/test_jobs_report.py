@@ -329,7 +329,7 @@ def partition(number: int, records: int, value_bytes: int = 0) -> dict[str, Any]
     }  # fmt: skip
 
 
-def test_empty_partitions_count_for_the_skew() -> None:
+def test_empty_partitions_count_in_the_skew() -> None:
     read = [partition(2, 90), partition(3, 30)]
 
     rows = profile._with_empty(read, [("t", number) for number in range(12)] + [("empty", 0)])

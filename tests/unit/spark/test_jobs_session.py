@@ -225,7 +225,7 @@ def test_failed_cleanup_is_a_warning(run: Run) -> None:
     assert run.summary.warnings == ["not all could be put away: the JVM is gone"]
 
 
-def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_paced_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     from cykafka.spark.jobs import pace
 

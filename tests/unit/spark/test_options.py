@@ -140,7 +140,7 @@ def test_invalid_pattern_is_refused() -> None:
         ReadOptions.of(options, "batch")
 
 
-def test_secrets_survive_pickling_and_stay_unprinted() -> None:
+def test_secrets_survive_pickling_and_are_not_printed() -> None:
     made: Any = batch(kafka_sasl_password="do-not-tell", kafka_sasl_mechanism="PLAIN")
 
     assert "do-not-tell" not in repr(made)

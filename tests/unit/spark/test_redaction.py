@@ -40,7 +40,7 @@ from cykafka.spark.redaction import REDACTED, is_secret
         "credentials",
     ],
 )
-def test_secrets_are_known_by_their_names(name: str) -> None:
+def test_secrets_are_recognized_by_name(name: str) -> None:
     assert is_secret(name)
 
 

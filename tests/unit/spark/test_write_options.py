@@ -129,7 +129,7 @@ def test_header_values_may_be_text() -> None:
 # -- topics
 
 
-def test_a_topic_comes_from_the_option_or_the_column() -> None:
+def test_topic_is_set_by_the_option_or_the_column() -> None:
     assert "no topic: give the option topic, or a column" in refusal(topic=None)
     assert made(schema(value=STRING, topic=STRING), topic=None).topic is None
     assert made(schema(value=STRING, topic=STRING)).topic == "t"

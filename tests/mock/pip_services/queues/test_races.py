@@ -40,7 +40,7 @@ def test_abandoned_message_is_redelivered_after_a_restart_despite_a_commit(
     assert received(queue, 1) == ["0"]
 
 
-def test_a_subclass_that_subscribes_itself_gets_messages(
+def test_subclass_with_its_own_subscribe_gets_messages(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
