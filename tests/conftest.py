@@ -1,7 +1,7 @@
-"""What all tests share: the module under test, scripts that run in a process of their own, and
-clients that are closed after each test.
+"""Fixtures of all tests: the module under test, scripts in their own processes, and clients.
 
-The clients are those of the fixture `cluster`, which each folder that has a broker defines.
+Clients are closed after each test. They use the fixture `cluster`, which each folder with a broker
+defines.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ import pytest
 from machine import WAIT_S
 from repeated import examples
 
-# No test is timed: on a busy machine any example may take long.
+# Examples have no deadline, because on a busy machine any example may take long.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
 
 pytest_plugins = ["run_order"]
 
 
-# Tests of behavior shared with confluent_kafka can run against it too, so that the reference, and
-# not only our idea of it, confirms what they expect.
+# Tests of behavior shared with confluent_kafka can run against it too. So the reference itself
+# confirms their expectations.
 PEER = os.environ.get("CYKAFKA_TEST_PEER")
 MODULE = PEER or "cykafka"
 
@@ -51,13 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: throws dice, in `make soak` more often")
 
 
-@pytest.hookimpl(tryfirst=True)  # before marks are selected
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.soak)
     if PEER:
-        skip = pytest.mark.skip(reason=f"not behavior of {PEER}")
+        skip = pytest.mark.skip(reason=f"{PEER} does not behave so")
         for item in items:
             if item.get_closest_marker("ours"):
                 item.add_marker(skip)
@@ -67,13 +67,13 @@ def pytest_report_header() -> str:
     return f"module under test: {MODULE}"
 
 
-def _heed_interrupts() -> None:
-    # A background job of a shell ignores SIGINT, and so would the children that test Ctrl-C.
+def _enable_interrupts() -> None:
+    # A background job of a shell ignores SIGINT. Children that test Ctrl-C would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_heed_interrupts()
+_enable_interrupts()
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +84,7 @@ def kafka() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def script_command() -> Callable[..., list[str]]:
-    """Make the command line that runs a script with `kafka` imported and a traceback on a crash.
+    """Make a command that runs a script with `kafka` imported and a traceback on a crash.
 
     The arguments after the source arrive as `sys.argv[1:]`.
     """
@@ -100,7 +100,7 @@ def script_command() -> Callable[..., list[str]]:
 def run_script(
     script_command: Callable[..., list[str]],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a script to its end and return the finished process; a hang fails after `timeout` s."""
+    """Run a script and return the finished process; a hang fails after `timeout` s."""
 
     def run(source: str, *args: str, timeout: float = WAIT_S) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -154,7 +154,7 @@ def own_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
-    """The one cluster for all tests of logins, certificates and rights; creates no topic on use.
+    """The one cluster for tests of logins, certificates and rights; topics are not auto-created.
 
     Its tests run one after another. A test that grants a cluster-wide right revokes it.
     """
@@ -174,7 +174,7 @@ def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
         users=("alice", "bob", "mallory", "wanda"),
         properties={
             "auto.create.topics.enable": False,
-            # How often brokers look for transactions that take too long, ms.
+            # The interval at which brokers look for late transactions, ms.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
         },
     )
@@ -186,7 +186,7 @@ def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tidy(own_cluster: Callable[..., Any]) -> Any:
-    """A broker that often deletes and compacts, and creates no topic on use."""
+    """A broker that often deletes and compacts, and does not auto-create topics."""
     return own_cluster(
         properties={
             "log.initial.task.delay.ms": 100,
@@ -207,7 +207,7 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[Callable[..., Any]]:
-    """Make producers for the cluster that do not linger; they are purged and closed at the end."""
+    """Make producers for the cluster without linger, and purge and close them at the end."""
     made = []
 
     def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Any:
@@ -218,7 +218,7 @@ def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[Callable[..., Any
 
     yield make
     for producer in made:
-        # What is still queued must not hold up the next test; a closed one has nothing queued.
+        # Queued messages must not delay the next test. A closed producer has none.
         with contextlib.suppress(RuntimeError):
             producer.purge()
         producer.close()
@@ -228,7 +228,7 @@ def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[Callable[..., Any
 def make_transactional(
     make_producer: Callable[..., Any], unique: Callable[[str], str]
 ) -> Callable[..., Any]:
-    """Make producers with a ``transactional.id`` of their own."""
+    """Make producers that each have their own ``transactional.id``."""
 
     def make(**config: Any) -> Any:
         return make_producer({"transactional.id": unique("transaction"), **config})
@@ -240,7 +240,7 @@ def make_transactional(
 def make_consumer(
     kafka: ModuleType, cluster: Any, unique: Callable[[str], str]
 ) -> Iterator[Callable[..., Any]]:
-    """Make consumers of a group of their own that read from the start and commit nothing."""
+    """Make consumers, each in its own group, that read from the start and commit nothing."""
     made = []
 
     def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Any:
@@ -249,7 +249,7 @@ def make_consumer(
             "group.id": unique("group"),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            # An idle fetch would hold up seeks and watermark queries for half a second.
+            # An idle fetch would delay seeks and watermark queries for half a second.
             "fetch.wait.max.ms": 20,
         }
         consumer = kafka.Consumer({**base, **(config or {})}, **kwargs)
@@ -273,7 +273,7 @@ def consumer(make_consumer: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def fill(make_producer: Callable[..., Any]) -> Callable[..., None]:
-    """Produce the values `b"0"`, `b"1"`, ... to one partition and wait until they are there."""
+    """Produce the values `b"0"`, `b"1"`, ... to one partition and wait for their delivery."""
 
     def fill(topic: str, count: int = 10, partition: int = 0) -> None:
         producer = make_producer()
@@ -294,7 +294,7 @@ def fill(make_producer: Callable[..., Any]) -> Callable[..., None]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """Serve a client until something has happened; fail when it has not within the time.
+    """Serve a client until a condition is true; fail after the timeout.
 
     Without a client to serve, look again every 0.05 s.
     """
@@ -306,7 +306,7 @@ def wait_until() -> Callable[..., None]:
     ) -> None:
         deadline = time.monotonic() + timeout
         while not happened():
-            assert time.monotonic() < deadline, f"nothing happened within {timeout} s"
+            assert time.monotonic() < deadline, f"the condition is still false after {timeout} s"
             serve()
 
     return wait
@@ -314,7 +314,7 @@ def wait_until() -> Callable[..., None]:
 
 @pytest.fixture
 def read(wait_until: Callable[..., None]) -> Callable[..., list[Any]]:
-    """Read that many messages, failing on an error message or when they do not arrive."""
+    """Read that many messages; fail on an error message or if they do not arrive."""
 
     def read(consumer: Any, count: int) -> list[Any]:
         messages: list[Any] = []

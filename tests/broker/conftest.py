@@ -1,4 +1,4 @@
-"""Real brokers for the whole run; the clients of tests/conftest.py are theirs here."""
+"""Real brokers for the whole run. In this folder the clients of tests/conftest.py use them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from machine import WAIT_S
 
 @pytest.fixture(scope="session")
 def cluster(kafka_cluster: Any) -> Any:
-    """Real brokers, kept for the whole run: tests take topics of their own."""
+    """Real brokers, kept for the whole run. Each test uses its own topics."""
     _make_coordinators(kafka_cluster.bootstrap_servers)
     return kafka_cluster
 
 
 def _make_coordinators(servers: str) -> None:
-    """Have the topics of groups and transactions made, and wait until the brokers serve them.
+    """Make brokers create the topics of groups and transactions, and wait until they serve them.
 
-    Until then the first who asks for a group's offsets is told so by an error.
+    Until then a request for the offsets of a group fails.
     """
     import cykafka
 
@@ -44,7 +44,7 @@ def _make_coordinators(servers: str) -> None:
 
 @pytest.fixture
 def three(kafka_cluster_3: Any, wait_until: Callable[..., None]) -> Iterator[Any]:
-    """Three nodes. After the test they run, and all replicas are in sync.
+    """Three nodes. After the test all nodes run and all replicas are in sync.
 
     If a test killed the only node in sync, many partitions would have no leader.
     """
@@ -70,7 +70,7 @@ def _in_sync(metadata: Any) -> bool:
 
 @pytest.fixture(scope="session")
 def own_brokers() -> None:
-    """Brokers can be started here, by tests that do so in processes of their own."""
+    """Skip if this machine cannot start brokers; for tests that start them in other processes."""
     from cykafka.testing import NoBrokerError
     from cykafka.testing._artifacts import classpath, java
     from cykafka.testing.plugin import no_broker
@@ -84,7 +84,7 @@ def own_brokers() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def handles_are_freed(no_handle_left: None) -> None:
-    """The clients of a module are gone at its end."""
+    """Fail a module that leaves clients alive."""
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +127,7 @@ def alice_alone_administers(secured: Any) -> Iterator[None]:
 
 @pytest.fixture
 def make_admin(api: ModuleType, cluster: Any) -> Iterator[Callable[..., Any]]:
-    """Make administrative clients of the cluster, which are closed after the test."""
+    """Make administrative clients of the cluster, and close them after the test."""
     with contextlib.ExitStack() as clients:
 
         def make(**config: Any) -> Any:
@@ -144,7 +144,7 @@ def admin(make_admin: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def result_of() -> Callable[[Any], Any]:
-    """What the only future of an answer gives; the answer is a dict, or the future itself."""
+    """Return the result of the only future of an answer, which is a dict or the future itself."""
 
     def result(answer: Any) -> Any:
         if isinstance(answer, dict):
@@ -156,7 +156,7 @@ def result_of() -> Callable[[Any], Any]:
 
 @pytest.fixture
 def code_of(kafka: ModuleType) -> Callable[[Any], int]:
-    """The code of the error a future fails with."""
+    """Return the code of the error that a future fails with."""
 
     def code(future: Any) -> int:
         failure = future.exception(WAIT_S)
@@ -176,7 +176,7 @@ def delete_topic(admin: Any) -> Callable[[str], None]:
 
 @pytest.fixture
 def add_partitions(admin: Any, api: ModuleType) -> Callable[[str, int], None]:
-    """Give a topic that many partitions in all."""
+    """Increase the partitions of a topic to a total."""
 
     def add_partitions(name: str, total: int) -> None:
         admin.create_partitions([api.NewPartitions(name, total)])[name].result()
@@ -186,7 +186,7 @@ def add_partitions(admin: Any, api: ModuleType) -> Callable[[str, int], None]:
 
 @pytest.fixture
 def delete_records(admin: Any, kafka: ModuleType) -> Callable[[Any, int], None]:
-    """Delete what a partition holds before an offset."""
+    """Delete the records of a partition before an offset."""
 
     def delete_records(partition: Any, before: int) -> None:
         asked = kafka.TopicPartition(partition.topic, partition.partition, before)

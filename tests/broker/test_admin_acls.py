@@ -1,4 +1,4 @@
-"""Access rules, administered: made, listed and deleted."""
+"""AdminClient and ACLs: create, list and delete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def lists(admin: Any, wait_until: Any) -> Any:
-    """Wait until the broker asked has heard of the rules that match a filter."""
+    """Wait until the queried broker lists exactly these ACLs for a filter."""
 
     def wait(acl_filter: Any, *expected: Any) -> None:
         def listed() -> set[Any]:
@@ -24,7 +24,7 @@ def lists(admin: Any, wait_until: Any) -> Any:
 
 @pytest.fixture
 def rule(api: ModuleType) -> Any:
-    """Make a rule on a topic."""
+    """Make an ACL of a topic."""
 
     def make(topic: str, principal: str = "User:alice", operation: str = "READ") -> Any:
         return api.AclBinding("topic", topic, "literal", principal, "*", operation, "allow")
@@ -34,7 +34,7 @@ def rule(api: ModuleType) -> Any:
 
 @pytest.fixture
 def on(api: ModuleType) -> Any:
-    """Make a filter for all rules on a topic."""
+    """Make a filter for all ACLs of a topic."""
 
     def make(topic: str | None, operation: str = "ANY", pattern: str = "ANY") -> Any:
         return api.AclBindingFilter("topic", topic, pattern, None, None, operation, "any")
@@ -42,7 +42,7 @@ def on(api: ModuleType) -> Any:
     return make
 
 
-def test_rules_are_made_and_listed(
+def test_acls_are_created_and_listed(
     api: ModuleType, admin: Any, topic: str, rule: Any, on: Any, lists: Any
 ) -> None:
     rules = [rule(topic), rule(topic, "User:bob", "WRITE")]
@@ -51,7 +51,7 @@ def test_rules_are_made_and_listed(
 
     assert list(futures) == rules
     assert [future.result(WAIT_S) for future in futures.values()] == [None, None]
-    # Made already: no error.
+    # It exists already: no error.
     assert admin.create_acls(rules[:1])[rules[0]].result(WAIT_S) is None
     lists(on(topic), *rules)
     listed = admin.describe_acls(on(topic), request_timeout=WAIT_S).result(WAIT_S)
@@ -73,11 +73,11 @@ def test_filter_matches_by_pattern(
     lists(on(topic[:-1], pattern="PREFIXED"), prefixed)
 
 
-def test_filter_that_matches_nothing_gives_nothing(admin: Any, topic: str, on: Any) -> None:
+def test_filter_without_matches_returns_no_acls(admin: Any, topic: str, on: Any) -> None:
     assert admin.describe_acls(on(topic)).result(WAIT_S) == []
 
 
-def test_rules_are_deleted_filter_by_filter(
+def test_acls_are_deleted_filter_by_filter(
     admin: Any, topic: str, unique: Any, rule: Any, on: Any, lists: Any
 ) -> None:
     read, write = rule(topic), rule(topic, "User:bob", "WRITE")
@@ -94,11 +94,11 @@ def test_rules_are_deleted_filter_by_filter(
     lists(on(topic), write)
 
 
-def test_rules_fail_one_by_one(
+def test_acls_fail_one_by_one(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, rule: Any, code_of: Any
 ) -> None:
     good = rule(topic)
-    # The broker wants principals to have a type.
+    # The broker requires a type in the principal.
     bad = api.AclBinding("topic", topic, "literal", "nobody", "*", "read", "allow")
 
     futures = admin.create_acls([good, bad])
@@ -107,7 +107,7 @@ def test_rules_fail_one_by_one(
     assert code_of(futures[bad]) == kafka.KafkaError.INVALID_REQUEST
 
 
-def test_rules_for_groups_and_the_cluster(
+def test_acls_apply_to_groups_and_the_cluster(
     api: ModuleType, admin: Any, unique: Any, lists: Any
 ) -> None:
     group = api.AclBinding("group", unique("g"), "literal", "User:a", "1.2.3.4", "read", "deny")

@@ -1,4 +1,4 @@
-"""The cluster and its users, administered; and what is synchronous."""
+"""AdminClient: the cluster, its users, and synchronous calls."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_cluster_is_described(kafka: ModuleType, api: ModuleType, admin: Any) ->
     assert all(node.port > 0 and node.host for node in result.nodes)
 
 
-def test_cluster_is_described_with_what_we_may_do(api: ModuleType, admin: Any) -> None:
+def test_cluster_is_described_with_authorized_operations(api: ModuleType, admin: Any) -> None:
     result = admin.describe_cluster(include_authorized_operations=True).result(WAIT_S)
 
     assert api.AclOperation.ALTER in result.authorized_operations
 
 
-def test_credentials_are_given_described_and_taken_away(
+def test_scram_credentials_are_set_described_and_deleted(
     kafka: ModuleType,
     api: ModuleType,
     admin: Any,
@@ -110,7 +110,7 @@ def test_error_has_no_control_characters(admin: Any, unique: Any) -> None:
 
 @pytest.mark.ours
 @pytest.mark.usefixtures("alice_alone_administers")
-def test_credentials_refused_to_who_may_not_see_them(
+def test_refused_credentials_have_the_broker_s_error(
     kafka: ModuleType, api: ModuleType, secured: Any, code_of: Any
 ) -> None:
     with api.AdminClient(secured.client_config("sasl_plain", "bob")) as client:
@@ -124,14 +124,16 @@ def test_credentials_refused_to_who_may_not_see_them(
 
 @pytest.mark.ours
 @pytest.mark.usefixtures("alice_alone_administers")
-def test_refusal_that_arrives_while_the_client_closes(api: ModuleType, secured: Any) -> None:
+def test_authorization_error_that_arrives_during_close_is_safe(
+    api: ModuleType, secured: Any
+) -> None:
     for _ in range(50):
         with api.AdminClient(secured.client_config("sasl_plain", "bob")) as client:
             client.describe_user_scram_credentials(["zoe"])["zoe"].exception(WAIT_S)
             client.describe_user_scram_credentials()
 
 
-def test_credentials_of_nobody_are_nothing(admin: Any) -> None:
+def test_credentials_of_an_empty_user_list_are_empty(admin: Any) -> None:
     assert admin.describe_user_scram_credentials([]) == {}
 
 
@@ -166,7 +168,7 @@ def test_poll_serves_callbacks(
     assert stats[0].startswith("{")
 
 
-def test_poll_tells_how_many_it_served(admin: Any) -> None:
+def test_poll_returns_the_number_of_callbacks_served(admin: Any) -> None:
     assert admin.poll(0) == 0
     assert len(admin) == 0
 

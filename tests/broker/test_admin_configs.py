@@ -1,4 +1,4 @@
-"""Configurations, administered: described, replaced, and changed property by property."""
+"""AdminClient and configurations: describe, replace, and change single properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def config_of(api: ModuleType, admin: Any) -> Callable[[str], dict[str, str]]:
-    """What was set for a topic itself."""
+    """Return the properties that were set for the topic itself."""
 
     def config(topic: str) -> dict[str, str]:
         resource = api.ConfigResource("topic", topic)
@@ -25,7 +25,7 @@ def config_of(api: ModuleType, admin: Any) -> Callable[[str], dict[str, str]]:
 
 @pytest.fixture
 def settles(config_of: Any, wait_until: Any) -> Callable[[str, dict[str, str]], None]:
-    """Wait until the broker asked has heard of a topic's configuration."""
+    """Wait until the queried broker has a topic's new configuration."""
 
     def wait(topic: str, expected: dict[str, str]) -> None:
         wait_until(lambda: config_of(topic) == expected, lambda: None)
@@ -72,7 +72,7 @@ def test_configurations_fail_one_by_one(
     assert code_of(futures[missing]) == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_brokers_are_asked_one_at_a_time(
+def test_request_for_two_broker_configurations_conflicts(
     kafka: ModuleType, api: ModuleType, admin: Any, code_of: Any
 ) -> None:
     one, two = (api.ConfigResource("broker", name) for name in ("1", "2"))
@@ -82,7 +82,7 @@ def test_brokers_are_asked_one_at_a_time(
     assert [code_of(future) for future in futures.values()] == [kafka.KafkaError._CONFLICT] * 2
 
 
-def test_broker_to_ask_can_be_chosen(
+def test_caller_can_choose_the_broker_that_answers(
     api: ModuleType, admin: Any, topic: str, result_of: Any
 ) -> None:
     broker = result_of(admin.describe_cluster()).nodes[0].id
@@ -91,7 +91,7 @@ def test_broker_to_ask_can_be_chosen(
     assert result_of(admin.describe_configs([resource], broker=broker))
 
 
-def test_broker_that_is_not_there_times_out(
+def test_request_to_an_unknown_broker_times_out(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: Any
 ) -> None:
     resource = api.ConfigResource("topic", topic)
@@ -191,7 +191,7 @@ def test_changes_fail_one_by_one(
     assert code_of(futures[bad]) == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_value_that_does_not_fit_is_refused(
+def test_invalid_configuration_value_is_refused(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: Any
 ) -> None:
     resource = api.ConfigResource(

@@ -1,4 +1,4 @@
-"""Groups, administered: listed, described and deleted, and their offsets read and written."""
+"""AdminClient and groups: list, describe and delete; read and write their offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture(params=["classic", "consumer"])
 def protocol(request: pytest.FixtureRequest) -> str:
-    """The older protocol of groups, and KIP-848's."""
+    """The classic group protocol, and that of KIP-848."""
     return str(request.param)
 
 
@@ -51,7 +51,7 @@ def committed(
 
 @pytest.fixture
 def with_offsets(kafka: ModuleType, admin: Any, topic: str, group: str) -> str:
-    """The group, without members, and with the offsets 7 and 8 for partitions 0 and 1."""
+    """The group without members, with the offsets 7 and 8 for partitions 0 and 1."""
     offsets = [kafka.TopicPartition(topic, 0, 7), kafka.TopicPartition(topic, 1, 8)]
     request = kafka.ConsumerGroupTopicPartitions(group, offsets)
     admin.alter_consumer_group_offsets([request])[group].result(WAIT_S)
@@ -125,9 +125,7 @@ def test_group_is_described(
         assert member.target_assignment is None
 
 
-def test_group_that_is_not_there_is_described_as_dead(
-    kafka: ModuleType, admin: Any, group: str
-) -> None:
+def test_missing_group_is_described_as_dead(kafka: ModuleType, admin: Any, group: str) -> None:
     description = admin.describe_consumer_groups([group])[group].result(WAIT_S)
 
     assert description.state == kafka.ConsumerGroupState.DEAD
@@ -152,7 +150,7 @@ def test_groups_are_deleted_one_by_one(
     altered = admin.alter_consumer_group_offsets(
         [kafka.ConsumerGroupTopicPartitions(empty, offsets)]
     )
-    # The topic is not there, but the group is made.
+    # The topic does not exist, but the group is created.
     (partition,) = altered[empty].result(WAIT_S).topic_partitions
     assert partition.error == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
 
@@ -190,7 +188,7 @@ def test_offsets_of_a_group_are_listed(
     assert offsets == {1: (8, None), 2: (kafka.OFFSET_INVALID, None)}
 
 
-def test_offsets_of_a_group_that_is_not_there_are_none(committed: Any) -> None:
+def test_missing_group_has_no_offsets(committed: Any) -> None:
     assert committed() == {}
 
 
@@ -264,7 +262,7 @@ def test_deleting_offsets_fails_partition_by_partition(
 
 
 @pytest.mark.ours
-def test_deleting_offsets_of_a_group_that_is_not_there_fails(
+def test_deleting_offsets_of_a_missing_group_fails(
     kafka: ModuleType, admin: Any, topic: str, group: str, code_of: Any
 ) -> None:
     request = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(topic, 0)])

@@ -1,4 +1,4 @@
-"""The Python of the page on administration does what the page says."""
+"""The Python of the guide to administration does what the guide says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cykafka import TopicPartition
 pytestmark = pytest.mark.ours
 
 
-def test_page_on_administration(
+def test_admin_guide_examples_run(
     cluster: Any,
     unique: Callable[[str], str],
     make_consumer: Callable[..., Any],
@@ -39,7 +39,7 @@ def test_page_on_administration(
         exec(compile(block, "docs/administration.md", "exec"), names)
 
     assert capsys.readouterr().out.splitlines()[-1] == f"{topic} 0 7"
-    # The broker may have answered the page before it had heard of the changes.
+    # The broker may have answered the guide's code before it knew of the changes.
     with names["AdminClient"]({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         resource, rule = names["resource"], names["rule"]
 

@@ -1,4 +1,4 @@
-"""The life of AdminClient and its futures: every future gets one outcome, whatever happens."""
+"""The life of AdminClient and its futures: every future gets exactly one outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of something that accepts connections and never answers."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -48,7 +48,9 @@ def code(kafka: ModuleType, future: Any) -> int:
     return int(failure.args[0].code())
 
 
-def test_closing_fails_what_is_in_flight(kafka: ModuleType, api: ModuleType, waiting: Any) -> None:
+def test_close_fails_the_requests_in_flight(
+    kafka: ModuleType, api: ModuleType, waiting: Any
+) -> None:
     client = waiting()
     futures = [client.describe_cluster() for _ in range(5)]
     futures += client.create_topics([api.NewTopic("a"), api.NewTopic("b")]).values()
@@ -81,7 +83,7 @@ def test_with_block_closes(kafka: ModuleType, api: ModuleType, silent: str) -> N
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_closed_client_refuses(kafka: ModuleType, waiting: Any, ask: Any) -> None:
+def test_closed_client_refuses_requests(kafka: ModuleType, waiting: Any, ask: Any) -> None:
     client = waiting()
     client.close()
 
@@ -90,7 +92,7 @@ def test_closed_client_refuses(kafka: ModuleType, waiting: Any, ask: Any) -> Non
     assert len(client) == 0
 
 
-def test_client_that_was_not_initialized_refuses(api: ModuleType) -> None:
+def test_uninitialized_client_refuses_requests(api: ModuleType) -> None:
     client = api.AdminClient.__new__(api.AdminClient)
 
     with pytest.raises(RuntimeError, match="__init__"):
@@ -98,7 +100,9 @@ def test_client_that_was_not_initialized_refuses(api: ModuleType) -> None:
     client.close()
 
 
-def test_dropped_client_lives_until_its_answers_are_there(api: ModuleType, cluster: Any) -> None:
+def test_dropped_client_lives_until_its_requests_are_answered(
+    api: ModuleType, cluster: Any
+) -> None:
     future = api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).describe_cluster()
 
     def end_of_the_client() -> None:
@@ -106,7 +110,7 @@ def test_dropped_client_lives_until_its_answers_are_there(api: ModuleType, clust
             if thread.name == "AdminClient results":
                 thread.join(WAIT_S)
 
-    # The last reference is the thread's that serves the client: there it is freed.
+    # The thread that serves the client has the last reference, so the client is freed there.
     with pytest.warns(ResourceWarning, match="never closed"):
         end_of_the_client()
     assert future.result(WAIT_S).nodes
@@ -151,7 +155,7 @@ def test_new_controller_is_found_after_a_request_that_timed_out(
         known = client.list_topics(timeout=WAIT_S).controller_id
         node = next(node for node in three.nodes if node.id == known)
         node.kill()
-        # The others may first name it still, while its session with the controllers lasts.
+        # The other brokers may still name the dead node until its controller session ends.
         timed_out = any(ask() is not None for _ in range(3))
         failure = ask() if timed_out else None
 
@@ -167,7 +171,7 @@ def test_callback_of_a_closed_client_s_future_closes_again(
     future.add_done_callback(lambda _: closed.append(client.close()))
 
     assert client.close() is False
-    assert closed == [False]  # the same result
+    assert closed == [False]  # the result of the outer close()
     assert code(kafka, future) == kafka.KafkaError._DESTROY
 
 
@@ -179,7 +183,7 @@ def test_client_is_closed_when_its_futures_fail(waiting: Any) -> None:
     seen: list[Any] = []
 
     def look(_: Any) -> None:
-        # A callback may wait for a thread that closes, too.
+        # A callback may also wait for a thread that closes.
         thread = threading.Thread(target=lambda: seen.append(client.close(0)))
         thread.start()
         thread.join(WAIT_S)
@@ -192,7 +196,7 @@ def test_client_is_closed_when_its_futures_fail(waiting: Any) -> None:
     assert seen == [False, "closed>", True]
 
 
-def test_callback_asks_again(admin: Any) -> None:
+def test_callback_may_send_another_request(admin: Any) -> None:
     answers: list[Any] = []
     enough = threading.Event()
 
@@ -208,7 +212,7 @@ def test_callback_asks_again(admin: Any) -> None:
     assert enough.wait(WAIT_S)
 
 
-def test_callback_may_ask_synchronously(admin: Any) -> None:
+def test_callback_may_make_a_synchronous_request(admin: Any) -> None:
     answers: list[Any] = []
     done = threading.Event()
 
@@ -223,7 +227,7 @@ def test_callback_may_ask_synchronously(admin: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_callback_that_raises_keeps_nothing_from_the_others(
+def test_callback_that_raises_does_not_stop_the_others(
     kafka: ModuleType, admin: Any, topic: str, unique: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[Any] = []
@@ -244,7 +248,7 @@ def test_callback_that_raises_keeps_nothing_from_the_others(
     assert set(printed) == {SystemExit}
 
 
-def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -> None:
+def test_future_that_the_caller_resolved_keeps_its_result(admin: Any, waiting: Any) -> None:
     future = admin.describe_cluster()
     with contextlib.suppress(concurrent.futures.InvalidStateError):
         future.set_result("mine")
@@ -252,7 +256,7 @@ def test_future_that_somebody_else_set_is_left_alone(admin: Any, waiting: Any) -
     assert admin.describe_cluster().result(WAIT_S).nodes
 
 
-def test_key_that_cannot_be_compared_any_more_fails_its_future(
+def test_future_of_a_key_whose_hash_raises_still_completes(
     api: ModuleType, admin: Any, topic: str
 ) -> None:
     class Odd(api.ConfigResource):  # type: ignore[name-defined, misc]
@@ -273,7 +277,7 @@ def test_key_that_cannot_be_compared_any_more_fails_its_future(
     assert failure is None or isinstance(failure, ArithmeticError)
 
 
-def test_many_threads_ask_at_once(admin: Any) -> None:
+def test_many_threads_send_requests_at_once(admin: Any) -> None:
     def ask(_: int) -> int:
         return len(admin.describe_cluster().result(WAIT_S).nodes)
 
@@ -281,7 +285,7 @@ def test_many_threads_ask_at_once(admin: Any) -> None:
         assert min(threads.map(ask, range(200))) > 0
 
 
-def test_closing_while_threads_ask(kafka: ModuleType, make_admin: Any) -> None:
+def test_client_closes_while_threads_send_requests(kafka: ModuleType, make_admin: Any) -> None:
     for _ in range(10):
         client = make_admin()
         started = threading.Event()
@@ -322,7 +326,7 @@ def test_collector_frees_a_client_in_a_cycle(api: ModuleType, cluster: Any) -> N
         gc.collect()
 
 
-def test_broker_that_does_not_answer_times_out(
+def test_request_to_a_silent_broker_times_out(
     kafka: ModuleType, api: ModuleType, waiting: Any
 ) -> None:
     client = waiting()
@@ -430,7 +434,7 @@ PRELUDE = """
             future = client.describe_cluster()
             client.describe_cluster(request_timeout=0.1).add_done_callback(fork)
             forked.wait()
-            print("child", os.waitpid(child, 0)[1])  # has nothing to do, and says nothing
+            print("child", os.waitpid(child, 0)[1])  # the child does nothing and prints nothing
             client.close()
             print(future.exception().args[0].name())
             """,
@@ -467,11 +471,11 @@ PRELUDE = """
             print(future.exception().args[0].name())
             """,
             "refused\n_DESTROY",
-            id="no thread to be had",
+            id="no thread can start",
         ),
     ],
 )
-def test_process_ends_well(
+def test_process_exits_cleanly_with_requests_in_flight(
     run_script: Callable[..., Any], silent: str, script: str, output: str
 ) -> None:
     source = textwrap.dedent(PRELUDE) + textwrap.dedent(script)
@@ -485,7 +489,7 @@ def test_process_ends_well(
 
 
 def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[str, Any]:
-    """A request of each kind, and what is not worth an error."""
+    """The arguments of one request of each kind. Some of the requests fail."""
     partition = kafka.TopicPartition(topic, 0)
     offsets = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(topic, 0, 1)])
     change = api.ConfigEntry("retention.ms", "1", incremental_operation=api.AlterConfigOpType.SET)
@@ -540,7 +544,7 @@ def test_requests_do_not_grow_the_process(
 
     def in_memory() -> int:
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what is free may be anywhere in the heap
+        ctypes.CDLL(None).malloc_trim(0)  # free memory may be anywhere in the heap
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * resource.getpagesize()
 
@@ -551,8 +555,8 @@ def test_requests_do_not_grow_the_process(
 
     ask(100)
     handles, objects = live_handles(), len(gc.get_objects())
-    # 4400 requests: a leak of 500 bytes each would be 2.2 MB, each time. The process may grow by
-    # as much once, for a test before this one.
+    # A leak of 500 bytes in each of 4400 requests would be 2.2 MB every time. The process may
+    # grow by as much once, because of an earlier test.
     assert any(growth() < 2_000_000 for _ in range(3))
 
     assert live_handles() == handles

@@ -1,4 +1,4 @@
-"""Partitions, administered: their offsets looked up, records deleted, leaders elected."""
+"""AdminClient and partitions: look up offsets, delete records, elect leaders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture
 def timed(make_producer: Callable[..., Any], topic: str) -> str:
-    """A topic with ten records in partition 0, a second apart; the last but one is the newest."""
+    """A topic with ten records in partition 0, a second apart; the ninth has the latest time."""
     producer = make_producer()
     seconds = [0, 1, 2, 3, 4, 5, 6, 7, 9, 8]
     for second in seconds:
@@ -65,7 +65,7 @@ def test_offsets_of_partitions_fail_one_by_one(
     assert code_of(futures[other]) == kafka.KafkaError._UNKNOWN_PARTITION
 
 
-def test_offsets_of_a_topic_that_is_not_there_fail(
+def test_offsets_of_a_missing_topic_fail(
     kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
 ) -> None:
     partition = kafka.TopicPartition(unique("missing"), 0)
@@ -98,7 +98,7 @@ def test_committed_offset_ends_before_an_open_transaction(
     producer.abort_transaction(WAIT_S)
 
 
-def test_looking_up_nothing_gives_nothing(admin: Any) -> None:
+def test_list_offsets_of_no_partitions_is_empty(admin: Any) -> None:
     assert admin.list_offsets({}) == {}
 
 
@@ -138,7 +138,7 @@ def test_deleting_records_fails_partition_by_partition(
     )
 
 
-def test_deleting_records_of_nothing_gives_nothing(admin: Any) -> None:
+def test_delete_records_of_no_partitions_is_empty(admin: Any) -> None:
     assert admin.delete_records([]) == {}
 
 
@@ -152,7 +152,7 @@ def test_deleting_records_twice_in_a_request_fails(
     assert code_of(futures[partition]) == kafka.KafkaError._INVALID_ARG
 
 
-def test_leader_that_is_the_right_one_needs_no_election(
+def test_election_of_the_current_preferred_leader_is_not_needed(
     kafka: ModuleType, admin: Any, topic: str, unique: Any, result_of: Any
 ) -> None:
     there, missing = kafka.TopicPartition(topic, 0), kafka.TopicPartition(unique("missing"), 0)
@@ -173,13 +173,13 @@ def test_leader_that_is_the_right_one_needs_no_election(
 def test_leaders_of_the_whole_cluster_are_elected(
     kafka: ModuleType, admin: Any, topic: str, result_of: Any
 ) -> None:
-    # Those that need no election are left out.
+    # Partitions that need no election are omitted.
     result = result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED))
 
     assert kafka.TopicPartition(topic, 0) not in result
 
 
-def test_electing_for_no_partition_gives_nothing(
+def test_election_for_no_partitions_is_empty(
     kafka: ModuleType, admin: Any, result_of: Any
 ) -> None:
     assert result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions=[])) == {}
@@ -196,7 +196,7 @@ def test_preferred_leader_is_elected_again_after_it_was_down(
         admin.create_topics([new])[name].result(WAIT_S)
 
         def info() -> Any:
-            # Asks any broker, and so finds a new controller when the one known is down.
+            # This asks any broker, and so finds a new controller if the known one is down.
             with contextlib.suppress(kafka.KafkaException):
                 return admin.list_topics(name, timeout=5).topics[name].partitions.get(0)
             return None
@@ -219,7 +219,7 @@ def test_preferred_leader_is_elected_again_after_it_was_down(
         def elect() -> None:
             future = admin.elect_leaders(kafka.ElectionType.PREFERRED, [partition])
             outcome = future.result(WAIT_S)[partition]
-            # The controller may have thought of it first.
+            # The controller may already have elected it.
             if outcome is None or outcome == kafka.KafkaError.ELECTION_NOT_NEEDED:
                 elected.append(outcome)
 

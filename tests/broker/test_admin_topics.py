@@ -1,4 +1,4 @@
-"""Topics, administered: created, extended, described and deleted."""
+"""AdminClient and topics: create, extend, describe and delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Unique = Callable[[str], str]
 
 @pytest.fixture
 def described(kafka: ModuleType, admin: Any, wait_until: Callable[..., None]) -> Any:
-    """Describe a topic, once the broker asked has heard of as many partitions."""
+    """Describe a topic once the queried broker knows of as many partitions."""
 
     def describe(name: str, partitions: int) -> Any:
         found: list[Any] = []
@@ -127,7 +127,7 @@ def test_topics_named_twice_fail(
     assert code_of(futures[name]) == kafka.KafkaError.INVALID_REQUEST
 
 
-def test_validation_makes_no_topic(
+def test_validate_only_creates_no_topic(
     kafka: ModuleType, api: ModuleType, admin: Any, unique: Unique, result_of: Any, code_of: Any
 ) -> None:
     name = unique("topic")
@@ -219,7 +219,7 @@ def test_topic_is_described(kafka: ModuleType, admin: Any, topic: str, described
     assert [node.id for node in info.isr] == [node.id for node in info.replicas]
 
 
-def test_topic_is_described_with_what_we_may_do(
+def test_topic_is_described_with_authorized_operations(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Unique, code_of: Any
 ) -> None:
     missing = unique("missing")
@@ -233,11 +233,11 @@ def test_topic_is_described_with_what_we_may_do(
     assert code_of(futures[missing]) == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_describing_no_topic_gives_nothing(kafka: ModuleType, admin: Any) -> None:
+def test_describe_of_no_topics_is_empty(kafka: ModuleType, admin: Any) -> None:
     assert admin.describe_topics(kafka.TopicCollection([])) == {}
 
 
-def test_many_topics_in_one_request(
+def test_one_request_creates_many_topics(
     api: ModuleType, admin: Any, unique: Unique, code_of: Any
 ) -> None:
     names = [unique("topic") for _ in range(200)]

@@ -1,4 +1,4 @@
-"""What a client without permission is told, call by call (ACLs, KIP-11)."""
+"""The error that each call returns without permission (ACLs, KIP-11)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.ours
 
 
 def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
-    """Make rules, and wait until the broker goes by them."""
+    """Create ACLs, and wait until the broker applies them."""
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         for future in admin.create_acls(rules).values():
             future.result(WAIT_S)
@@ -36,12 +36,12 @@ def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
                 rule.operation, rule.permission_type,
             )  # fmt: skip
             while not admin.describe_acls(wanted).result(WAIT_S):
-                assert time.monotonic() < deadline, f"{rule} is not there"
+                assert time.monotonic() < deadline, f"{rule} was not created"
 
 
 @pytest.fixture
 def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
-    """The name of a topic, a group and a transactional id, all of them alice's."""
+    """A name that only alice may use, as a topic, a group and a transactional id."""
     name = unique("own")
     secured.create_topic(name, 1)
     rules = [
@@ -64,7 +64,7 @@ def config_of(secured: KafkaCluster) -> Callable[[str], dict[str, Any]]:
 
 
 def write(producer: Any, topic: str) -> Any:
-    """The error of a record's report, or None."""
+    """Write a record, and return the error of its report, or None."""
     outcomes: list[Any] = []
     producer.produce(topic, b"x", on_delivery=lambda error, message: outcomes.append(error))
     assert producer.flush(WAIT_S) == 0
@@ -72,7 +72,7 @@ def write(producer: Any, topic: str) -> Any:
     return outcome
 
 
-def test_who_may_not_write_is_told_in_the_report(
+def test_missing_write_permission_fails_the_delivery_report(
     kafka: Any, make_producer: Any, own: str, config_of: Any
 ) -> None:
     assert write(make_producer(config_of("alice")), own) is None
@@ -83,7 +83,7 @@ def test_who_may_not_write_is_told_in_the_report(
     assert "authorization failed" in error.str().lower()
 
 
-def test_who_may_not_read_is_told_by_a_message(
+def test_missing_read_permission_is_an_error_message(
     kafka: Any, make_producer: Any, make_consumer: Any, own: str, config_of: Any
 ) -> None:
     assert write(make_producer(config_of("alice")), own) is None
@@ -99,7 +99,7 @@ def test_who_may_not_read_is_told_by_a_message(
     assert own in error.str()
 
 
-def test_who_may_not_join_a_group_is_told_by_a_message(
+def test_missing_group_permission_is_an_error_message(
     kafka: Any, make_consumer: Any, own: str, config_of: Any
 ) -> None:
     refused = make_consumer({**config_of("mallory"), "group.id": own})
@@ -111,7 +111,7 @@ def test_who_may_not_join_a_group_is_told_by_a_message(
     )
 
 
-def test_transactional_id_of_somebody_else_is_refused(
+def test_transactional_id_of_another_user_is_refused(
     kafka: Any, make_producer: Any, own: str, config_of: Any
 ) -> None:
     make_producer({**config_of("alice"), "transactional.id": own}).init_transactions(WAIT_S)

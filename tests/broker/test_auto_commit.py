@@ -1,4 +1,4 @@
-"""Auto commit covers what the application was handed, and no more: nothing is lost."""
+"""Auto commit covers exactly the messages that the application got, so none is lost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# Reads `take` messages of a topic as a member of a group and dies without a word, as soon as what
-# it was handed is committed.
+# Reads `take` messages of a topic as a member of a group. It exits without leaving the group as
+# soon as these messages are committed.
 CRASH = """
 import os, sys, time
 servers, group, topic, way, take = sys.argv[1:]
@@ -37,7 +37,7 @@ while len(handed) < take:
     for message in messages:
         assert message.error() is None, message.error()
         handed.append(message.value().decode())
-# Nothing more is taken: the topic's partitions are paused, and the commits told of go on.
+# It reads no more: the partitions are paused, and reports of commits still arrive.
 consumer.pause(consumer.assignment())
 deadline = time.monotonic() + 10
 while sum(committed.values()) < take:
@@ -50,7 +50,7 @@ os._exit(9)
 
 
 @pytest.mark.parametrize("way", ["poll", "consume"])
-def test_next_member_reads_what_a_crashed_one_was_not_handed(
+def test_next_member_reads_the_messages_a_crashed_member_did_not_get(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
     make_consumer: Callable[..., Any],
     cluster: Any,
@@ -71,7 +71,7 @@ def test_next_member_reads_what_a_crashed_one_was_not_handed(
     *handed, last = crashed.stdout.splitlines()
     assert last == "committed 70"
     assert len(handed) == 70
-    # The group's offsets are what counts; a member would first wait for the dead one's session.
+    # Only the group's offsets count. A new member would first wait for the dead one's session.
     consumer = make_consumer({"group.id": group})
     consumer.assign([kafka.TopicPartition(topic, partition) for partition in range(4)])
     rest = [message.value().decode() for message in read(consumer, 130)]
@@ -79,7 +79,7 @@ def test_next_member_reads_what_a_crashed_one_was_not_handed(
     assert consumer.poll(0.2) is None
 
 
-def test_close_commits_what_was_handed_over(
+def test_close_commits_the_returned_messages(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],
@@ -99,7 +99,7 @@ def test_close_commits_what_was_handed_over(
     assert [m.offset() for m in read(second, 30)] == list(range(20, 50))
 
 
-def test_unsubscribe_commits_what_was_handed_over(
+def test_unsubscribe_commits_the_returned_messages(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -121,7 +121,7 @@ def test_unsubscribe_commits_what_was_handed_over(
     )
 
 
-def test_offsets_stored_by_hand_are_all_that_is_committed(
+def test_only_manually_stored_offsets_are_committed(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],

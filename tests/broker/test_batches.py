@@ -1,4 +1,4 @@
-"""Batches of a real broker: what it compresses, stamps, hides and moves away."""
+"""Batches from a real broker: compression, timestamps, aborted records, rebalances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(producer: Any, topic: str, values: list[bytes], commit: bool) -> None:
     producer.begin_transaction()
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % 2)
-    # On their way to the broker before the end: an abort would purge what is still queued.
+    # The records leave the queue before the end, because an abort purges queued ones.
     assert producer.flush(WAIT_S) == 0
     if commit:
         producer.commit_transaction(WAIT_S)
@@ -27,7 +27,7 @@ def write(producer: Any, topic: str, values: list[bytes], commit: bool) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_whatever_they_were_packed_in(
+def test_records_round_trip_with_every_codec(
     kafka: Any, cluster: Any, make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any], unique: Callable[[str], str], codec: str,
 ) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ def test_aborted_records_are_in_no_batch(
 
     assert sorted(batch.values()) == sorted(wanted)
     assert not consumer.consume_batch(1000, 1.0)
-    # A transaction has 25 records and a marker in each partition; the position is behind all.
+    # Each transaction has 25 records and a marker per partition. The position is after them all.
     positions = consumer.position(consumer.assignment())
     assert [position.offset for position in positions] == [6 * 26] * 2
     batch.detach()
@@ -93,7 +93,7 @@ def test_aborted_records_are_in_no_batch(
     assert [result.offset for result in results] == [5 * 26 - 1] * 2
 
 
-def test_commit_of_a_batch_read_before_its_partition_went_away_harms_nobody(
+def test_commit_of_a_batch_from_a_revoked_partition_does_no_harm(
     kafka: Any, cluster: Any, make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any], unique: Callable[[str], str],
     wait_until: Callable[..., None],
@@ -125,7 +125,7 @@ def test_commit_of_a_batch_read_before_its_partition_went_away_harms_nobody(
     try:
         wait_until(lambda: revoked and joined.is_set(), lambda: first.consume_batch(10, 0.1),
                    WAIT_S)  # fmt: skip
-        # What is still ours is stored; the other partition is passed over.
+        # The offset of the kept partition is stored. The revoked partition is skipped.
         first.store_offsets(batch)
         results = first.commit(asynchronous=False)
         assert {(r.partition, r.offset) for r in results} == {(1 - revoked[0], 100)}

@@ -1,4 +1,4 @@
-"""What clients say of the cluster and of themselves: metadata, cluster id, statistics."""
+"""What clients report about the cluster and themselves: metadata, cluster id, statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from machine import WAIT_S
 
 
 class Statistics(list[dict[str, Any]]):
-    """A statistics callback that keeps what it was told."""
+    """A statistics callback that keeps the statistics it got."""
 
     def __call__(self, text: str) -> None:
         self.append(json.loads(text))
@@ -24,7 +24,9 @@ def addresses(cluster: Any) -> set[str]:
     return set(cluster.bootstrap_servers.split(","))
 
 
-def test_list_topics_tells_brokers_and_partitions(producer: Any, cluster: Any, topic: str) -> None:
+def test_list_topics_returns_brokers_and_partitions(
+    producer: Any, cluster: Any, topic: str
+) -> None:
     metadata = producer.list_topics(timeout=WAIT_S)
 
     assert {f"{b.host}:{b.port}" for b in metadata.brokers.values()} == addresses(cluster)
@@ -52,7 +54,7 @@ def test_list_topics_of_a_missing_topic_names_the_error(
 ) -> None:
     name = unique("missing")
 
-    for _ in range(2):  # asking creates nothing
+    for _ in range(2):  # the request creates no topic
         described = consumer.list_topics(name, WAIT_S).topics[name]
         assert described.error == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
         assert described.partitions == {}
@@ -91,21 +93,21 @@ def test_statistics_of_a_producer_count_its_messages(
 
     wait_until(lambda: statistics, lambda: producer.poll(0.1))
 
-    told = statistics[-1]
-    assert (told["type"], told["client_id"]) == ("producer", "counted")
-    assert (told["txmsgs"], told["txmsg_bytes"]) == (300, 300 * len("keyvalue"))
-    assert (told["msg_cnt"], told["msg_size"]) == (0, 0)
-    partitions = told["topics"][topic]["partitions"]
+    found = statistics[-1]
+    assert (found["type"], found["client_id"]) == ("producer", "counted")
+    assert (found["txmsgs"], found["txmsg_bytes"]) == (300, 300 * len("keyvalue"))
+    assert (found["msg_cnt"], found["msg_size"]) == (0, 0)
+    partitions = found["topics"][topic]["partitions"]
     sent = {number: partitions[number]["txmsgs"] for number in partitions if int(number) >= 0}
     assert sent == {"0": 100, "1": 100, "2": 100, "3": 0}
-    assert told["topics"][topic]["batchcnt"]["max"] <= 100
+    assert found["topics"][topic]["batchcnt"]["max"] <= 100
     leaders = {partition["leader"] for partition in partitions.values()} - {-1}
-    names = {broker["nodename"]: broker for broker in told["brokers"].values()}
+    names = {broker["nodename"]: broker for broker in found["brokers"].values()}
     assert all(broker["nodeid"] in leaders for broker in names.values() if broker["tx"] > 100)
     assert addresses(cluster) <= set(names)
 
 
-def test_statistics_of_a_producer_count_what_waits(
+def test_statistics_of_a_producer_count_the_queued_messages(
     make_producer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
 ) -> None:
     statistics = Statistics()
@@ -119,7 +121,7 @@ def test_statistics_of_a_producer_count_what_waits(
     assert statistics[-1]["txmsgs"] == 0
 
 
-def test_statistics_of_a_consumer_tell_offsets_and_lag(
+def test_statistics_of_a_consumer_have_offsets_and_lag(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -148,14 +150,14 @@ def test_statistics_of_a_consumer_tell_offsets_and_lag(
         lambda: consumer.poll(0.05),
     )
 
-    told = partition()
-    assert (told["hi_offset"], told["ls_offset"]) == (10, 10)
-    assert (told["stored_offset"], told["rxmsgs"]) == (4, 10)
-    assert told["fetch_state"] == "active"
+    values = partition()
+    assert (values["hi_offset"], values["ls_offset"]) == (10, 10)
+    assert (values["stored_offset"], values["rxmsgs"]) == (4, 10)
+    assert values["fetch_state"] == "active"
     assert statistics[-1]["type"] == "consumer"
 
 
-def test_statistics_of_a_member_tell_its_group(
+def test_statistics_of_a_member_have_its_group_state(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],

@@ -1,4 +1,4 @@
-"""Compression: every codec comes back, and is what the broker stores."""
+"""Compression: records of every codec round-trip, and the broker stores that codec."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from machine import WAIT_S
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]  # a batch names its codec by this position
 VALUES = [b'{"sensor": "temperature", "unit": "celsius", "value": %d}' % n for n in range(1000)]
 
-# flush() sends the gathered records. A batch of few records may not get smaller by compression.
-# It is then stored as it is.
+# flush() sends the gathered records. If compression makes a small batch no smaller, librdkafka
+# sends the batch uncompressed.
 LINGER_MS = 60_000
 
 FETCH = 1
@@ -30,10 +30,10 @@ class Batch(NamedTuple):
 
 
 def stored_batches(address: str, topic: str) -> list[Batch]:
-    """Fetch the batches of a topic's partition 0 as they are, by a request of our own."""
+    """Fetch the stored batches of a topic's partition 0 with a handwritten request."""
     name = topic.encode()
-    # Fetch, version 4: replica, wait in ms, bytes at least and at most, isolation; then the
-    # topics, and for each its partitions with offset and bytes at most.
+    # Fetch, version 4: replica, wait in ms, minimum and maximum bytes, isolation level. Then
+    # the topics, each with its partitions, and for each partition offset and maximum bytes.
     request = struct.pack("!hhihiiiibi", FETCH, 4, 1, -1, -1, 1000, 1, 1 << 24, 0, 1)
     request += struct.pack(f"!h{len(name)}siiqi", len(name), name, 1, 0, 0, 1 << 24)
     host, port = address.split(",")[0].rsplit(":", 1)
@@ -74,7 +74,7 @@ def write(
 
     def write(config: dict[str, Any], name: str = topic) -> list[Batch]:
         producer = make_producer({"linger.ms": LINGER_MS, **config})
-        producer.list_topics(name, WAIT_S)  # or the partition would get the records one by one
+        producer.list_topics(name, WAIT_S)  # else the partition gets the records one by one
         for value in VALUES:
             producer.produce(name, value, partition=0)
         assert producer.flush(WAIT_S) == 0
@@ -105,7 +105,7 @@ def values_of(
         ("zstd", 12),
     ],
 )
-def test_codec_is_stored_and_comes_back(
+def test_codec_is_stored_and_records_round_trip(
     write: Callable[..., list[Batch]],
     consumer: Any,
     kafka: Any,
@@ -136,7 +136,7 @@ def test_higher_level_compresses_more(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_batches_the_broker_compressed_itself_come_back(
+def test_batches_compressed_by_the_broker_are_read(
     write: Callable[..., list[Batch]],
     consumer: Any,
     kafka: Any,

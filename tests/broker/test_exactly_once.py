@@ -1,4 +1,4 @@
-"""Consume, transform, produce: every record once in the output, although the worker is killed."""
+"""Consume, transform, produce: the output has every record once despite killed workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from machine import WAIT_S
 RECORDS = 2_000
 PARTITIONS = 4
 
-# Tells its way through a transaction on standard output, so that it can be killed anywhere.
+# It prints each step of a transaction, so that the test can kill it at any step.
 WORKER = """
 import json, sys
 servers, source, sink, group, protocol, config = sys.argv[1:]
@@ -71,11 +71,11 @@ def test_every_record_is_transformed_once_across_crashes(
     for number in range(RECORDS):
         producer.produce(source, str(number), partition=number % PARTITIONS)
     assert producer.flush(WAIT_S) == 0
-    # A static member's place is taken over at once by the next worker of that name; of a KIP-848
-    # group only when the broker misses its heartbeats.
+    # In a classic group the next worker takes over the place of a static member at once. In a
+    # KIP-848 group it waits until the broker misses the heartbeats of the dead one.
     config = {"group.instance.id": "worker"} if protocol == "classic" else {}
     chance = random.Random(protocol)
-    # Offsets sent with a transaction still open would hold up one that reads committed ones.
+    # An open transaction with offsets would block a consumer that reads committed offsets.
     watcher = make_consumer({"group.id": group, "isolation.level": "read_uncommitted"})
     kills: Counter[str] = Counter()
     deadline = time.monotonic() + 100
@@ -108,7 +108,7 @@ def test_every_record_is_transformed_once_across_crashes(
             worker.kill()
             worker.communicate()
 
-    assert len(kills) > 1, "killed at one point only"
+    assert len(kills) > 1, "all kills came at the same step"
     result = make_consumer({"isolation.level": "read_committed"})
     result.assign([kafka.TopicPartition(sink, p, 0) for p in range(PARTITIONS)])
     values = Counter(int(message.value()) for message in read(result, RECORDS))

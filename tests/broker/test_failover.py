@@ -1,4 +1,4 @@
-"""Leaders that die and brokers that stall: what is delivered, what is read, what is said."""
+"""Leaders that die and brokers that stall: deliveries, reads and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from replaced_brokers import (
 def make_client(
     make_producer: Callable[..., Any], make_consumer: Callable[..., Any], three: Any
 ) -> dict[str, Callable[..., Any]]:
-    """Makers of clients for the three nodes that soon look again when one is gone."""
+    """Factories of clients of the three nodes that refresh metadata soon after a failure."""
     base = {
         "bootstrap.servers": three.bootstrap_servers,
         "reconnect.backoff.ms": 20,
@@ -89,7 +89,7 @@ def test_leader_epoch_grows_and_no_record_is_lost_when_the_leader_dies(
     assert epochs == sorted(epochs)
 
 
-def test_too_few_replicas_in_sync_refuse_the_message(
+def test_message_fails_with_too_few_in_sync_replicas(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
@@ -103,7 +103,7 @@ def test_too_few_replicas_in_sync_refuse_the_message(
 
     def produce() -> None:
         producer.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
-        # librdkafka notices a message's time-out late while it reconnects.
+        # librdkafka notices the timeout of a message late while it reconnects.
         assert producer.flush(2 * WAIT_S) == 0
 
     produce()
@@ -119,14 +119,14 @@ def test_too_few_replicas_in_sync_refuse_the_message(
     )
     assert errors[-1].str() == "Broker: Not enough in-sync replicas"
 
-    # Who does not ask for all replicas is served.
+    # A producer that does not require all replicas succeeds.
     lax = make_client["producer"](acks=1)
     lax.produce(name, b"y", on_delivery=lambda error, _: errors.append(error))
     assert lax.flush(WAIT_S) == 0
     assert errors[-1] is None
 
 
-def test_purge_takes_back_what_is_in_flight(
+def test_purge_fails_messages_in_flight(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
@@ -143,7 +143,7 @@ def test_purge_takes_back_what_is_in_flight(
     leader.pause()
     try:
         producer.produce(name, b"2", on_delivery=lambda error, _: errors.append(error))
-        # Sent at once, for it does not linger; flush() cannot end before there is an answer.
+        # The message is sent at once, without lingering. flush() cannot end before the answer.
         assert producer.flush(0.5) == 1
 
         producer.purge(in_queue=True, in_flight=True)
@@ -179,7 +179,7 @@ def test_message_times_out_while_the_broker_stalls(
     assert errors == [None, kafka.KafkaError._MSG_TIMED_OUT]
 
 
-def test_batches_published_while_leaders_are_killed_are_there_once_and_in_order(
+def test_batches_published_while_leaders_are_killed_arrive_once_in_order(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
@@ -219,14 +219,14 @@ def test_batches_published_while_leaders_are_killed_are_there_once_and_in_order(
     assert read == sent
 
 
-def test_clients_go_on_when_all_brokers_are_replaced(
+def test_clients_reconnect_when_all_brokers_are_replaced(
     kafka_cluster: Any,
     three: Any,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     unique: Callable[[str], str],
 ) -> None:
-    """The address in `bootstrap.servers` stays, but now leads to another cluster's brokers."""
+    """The address in `bootstrap.servers` stays, but leads to another cluster's brokers."""
     topic = unique("replaced")
     have_same_records((three, kafka_cluster), topic, make_producer)
     with switch_to(three.bootstrap_servers.split(",")[0]) as switch:

@@ -1,4 +1,4 @@
-"""Consumer groups on a real broker: members that come and go, in each protocol."""
+"""Consumer groups on a real broker: members join and leave, in each protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from machine import WAIT_S
 PARTITIONS = 8
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    # Members of a classic group hear of a rebalance with their heartbeats.
+    # Members of a classic group learn of a rebalance from their heartbeats.
     "eager": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 200},
     "cooperative": {
         "partition.assignment.strategy": "cooperative-sticky",
@@ -30,7 +30,7 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 class Ledger:
-    """What the members of a group have handled and committed, seen from outside of them."""
+    """The records that the members of a group have handled and committed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Ledger:
 
 
 class Worker(threading.Thread):
-    """A member that handles what it is given and commits it before its partitions go."""
+    """A member that handles its records and commits them before its partitions are revoked."""
 
     def __init__(self, name: str, consumer: Any, kafka: Any, topic: str, ledger: Ledger) -> None:
         super().__init__(name=name)
@@ -101,8 +101,8 @@ class Worker(threading.Thread):
                 results = self.commit_handled()
                 break
             except self.kafka.KafkaException as exception:
-                # The group has gone on to its next generation (KIP-848: epoch) while the request
-                # was on its way; so will this member have in a moment, and may then commit.
+                # The group moved on to its next generation (KIP-848: epoch) during the request.
+                # This member will follow in a moment, and may then commit.
                 error = self.kafka.KafkaError
                 passing = (
                     error.ILLEGAL_GENERATION,
@@ -123,7 +123,7 @@ class Worker(threading.Thread):
 
 
 class BatchWorker(Worker):
-    """The same by batches, each of which is committed as it is."""
+    """The same with batches: it commits each batch as a whole."""
 
     batch: Any = None
 
@@ -143,7 +143,7 @@ class BatchWorker(Worker):
 @pytest.mark.parametrize(
     "worker_class", [Worker, pytest.param(BatchWorker, marks=pytest.mark.ours)]
 )
-def test_members_coming_and_going_share_every_record_once(
+def test_members_that_join_and_leave_read_every_record_once(
     kafka: Any,
     cluster: Any,
     make_producer: Callable[..., Any],
@@ -190,7 +190,7 @@ def test_members_coming_and_going_share_every_record_once(
     for name in ("second", "third"):
         members.append(join(name))
         write_until(members[-1].assigned.is_set)
-    # The oldest goes, a new one comes, twice.
+    # Twice, the oldest member leaves and a new one joins.
     for name in ("fourth", "fifth"):
         leave(members.pop(0))
         members.append(join(name))
@@ -199,7 +199,7 @@ def test_members_coming_and_going_share_every_record_once(
     for worker in members:
         leave(worker)
 
-    last = join("last")  # what the others have left over
+    last = join("last")  # reads the records that the others left
     write_until(last.assigned.is_set)
     deadline = time.monotonic() + WAIT_S
     while len(ledger.handled) < written:
@@ -210,14 +210,14 @@ def test_members_coming_and_going_share_every_record_once(
     assert set(ledger.handled.values()) == {1}, "records were handled twice"
 
 
-def test_member_without_time_to_leave_leaves_later(
+def test_member_closed_without_time_to_leave_leaves_the_group_later(
     make_consumer: Callable[..., Any],
     cluster: Any,
     unique: Callable[[str], str],
     wait_until: Callable[..., None],
     protocol: dict[str, Any],
 ) -> None:
-    """Its partitions go to the others long before its session would time out (45 s)."""
+    """The other member gets its partitions long before its session times out (45 s)."""
     topic, group = unique("topic"), unique("group")
     cluster.create_topic(topic, PARTITIONS)
     first, second = (make_consumer({"group.id": group, **protocol}) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Watermarks and lag where records are deleted, compacted and in transactions."""
+"""Watermarks and lag with deleted, compacted and transactional records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def by_number(found: dict[TopicPartition, Any]) -> dict[int, Any]:
     return {key.partition: value for key, value in found.items()}
 
 
-def test_watermarks_of_many_partitions_are_those_of_each(
+def test_watermarks_of_many_partitions_match_each_partition(
     cluster: Any, unique: Callable[[str], str], consumer: Any, fill: Callable[..., None]
 ) -> None:
     topic = unique("many")
@@ -39,7 +39,7 @@ def test_watermarks_of_many_partitions_are_those_of_each(
     assert sum(consumer.lag(partitions, WAIT_S).values()) == sum(range(0, MANY, 7))
 
 
-def test_deleted_records_are_neither_there_nor_behind(
+def test_deleted_records_count_in_neither_watermarks_nor_lag(
     topic: str,
     consumer: Any,
     fill: Callable[..., None],
@@ -57,7 +57,7 @@ def test_deleted_records_are_neither_there_nor_behind(
 
 
 @pytest.mark.parametrize(("level", "high"), [("read_committed", 5), ("read_uncommitted", 8)])
-def test_open_transaction_is_behind_the_end_of_those_that_read_committed(
+def test_read_committed_high_watermark_ends_before_an_open_transaction(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     unique: Callable[[str], str],
@@ -88,7 +88,7 @@ def test_open_transaction_is_behind_the_end_of_those_that_read_committed(
     )
 
 
-def test_lag_falls_to_nothing_behind_a_transactions_marker(
+def test_lag_is_zero_after_a_transaction_marker(
     make_producer: Callable[..., Any],
     consumer: Any,
     unique: Callable[[str], str],
@@ -108,7 +108,7 @@ def test_lag_falls_to_nothing_behind_a_transactions_marker(
     )
 
 
-def test_lag_of_a_group_by_a_consumer_that_is_no_member(
+def test_consumer_outside_the_group_gets_its_lag(
     make_consumer: Callable[..., Any],
     unique: Callable[[str], str],
     topic: str,
@@ -130,7 +130,7 @@ def test_lag_of_a_group_by_a_consumer_that_is_no_member(
     assert sum(by_number(lag).values()) == own == 8
 
 
-def test_partition_that_is_not_there_is_told_and_the_others_too(
+def test_watermarks_report_the_missing_partitions_and_return_the_others(
     consumer: Any, topic: str, unique: Callable[[str], str], fill: Callable[..., None]
 ) -> None:
     fill(topic, 3)
@@ -145,7 +145,7 @@ def test_partition_that_is_not_there_is_told_and_the_others_too(
     assert codes[1] in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
-def test_only_partitions_that_are_not_there(consumer: Any, topic: str) -> None:
+def test_watermarks_of_only_missing_partitions_report_the_error(consumer: Any, topic: str) -> None:
     (key,) = consumer.watermarks([TopicPartition(topic, 77)], WAIT_S)
 
     assert key.error is not None

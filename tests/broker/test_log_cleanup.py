@@ -1,4 +1,4 @@
-"""What retention and compaction leave of a log is read with its offsets right."""
+"""A log after retention or compaction is read with the right offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def consumer(make_consumer: Callable[..., Any], tidy: Any) -> Any:
 
 @pytest.fixture
 def make_partition(tidy: Any, kafka: Any, unique: Callable[[str], str]) -> Callable[..., Any]:
-    """Make a topic of one partition with settings; return the partition from its first offset."""
+    """Make a topic of one partition with settings; return the partition with offset 0."""
 
     def make_partition(**config: object) -> Any:
         name = unique("log")
@@ -96,7 +96,7 @@ def test_retention_by_time_empties_the_log(
     assert end.offset() == 2
 
 
-def test_retention_under_a_paused_reader_resumes_at_what_is_left(
+def test_reader_paused_during_retention_resumes_at_the_first_remaining_record(
     producer: Any,
     consumer: Any,
     kafka: Any,
@@ -160,8 +160,8 @@ def compacted(
         *messages, _ = read_all(consumer, kafka, partition)
         return [message.offset() for message in messages if message.key() == key]
 
-    # Only closed segments are compacted, and a segment is closed by the next record; a tombstone
-    # goes with the second cleaning after it.
+    # Only closed segments are compacted, and the next record closes a segment. The second
+    # cleaning after a tombstone removes it.
     wait_until(
         lambda: (offsets_of(b"a"), offsets_of(b"b"), offsets_of(b"c")) == ([27], [28], []),
         lambda: produce("x", "filler"),
@@ -171,7 +171,9 @@ def compacted(
     return partition
 
 
-def test_compacted_log_is_read_over_its_gaps(consumer: Any, kafka: Any, compacted: Any) -> None:
+def test_reader_skips_the_gaps_of_a_compacted_log(
+    consumer: Any, kafka: Any, compacted: Any
+) -> None:
     *messages, end = read_all(consumer, kafka, compacted)
 
     kept = {message.key(): (message.offset(), message.value()) for message in messages}
@@ -182,7 +184,7 @@ def test_compacted_log_is_read_over_its_gaps(consumer: Any, kafka: Any, compacte
     assert offsets[:2] == [27, 28]
     assert offsets == sorted(set(offsets))
     first, last = consumer.get_watermark_offsets(compacted, timeout=WAIT_S)
-    # Compaction moves neither end, so a lag counts records that are gone.
+    # Compaction moves neither end of the log, so the lag counts removed records.
     assert (first, last) == (0, end.offset())
     assert consumer.position([compacted])[0].offset == last
 

@@ -1,4 +1,4 @@
-"""Where reading starts when the group's offset is missing, or the log no longer has it."""
+"""The start of reading if the group has no offset, or the log no longer has that offset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at_offset(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., An
 def cut(
     kafka: Any, topic: str, fill: Callable[..., None], delete_records: Callable[..., None]
 ) -> Any:
-    """A partition of the offsets 0 to 9 of which the first six were deleted."""
+    """A partition with the offsets 0 to 9, the first six of which are deleted."""
     fill(topic, 10)
     partition = kafka.TopicPartition(topic, 0)
     delete_records(partition, 6)
@@ -52,7 +52,7 @@ def test_missing_offset_resets_to_the_end(
     assert consumer.poll(WAIT_S).offset() == 10
 
 
-def test_missing_offset_is_an_error_where_none_may_be_missing(
+def test_missing_offset_is_an_error_if_the_reset_policy_is_error(
     at_offset: Callable[..., Any], kafka: Any, cut: Any
 ) -> None:
     message = at_offset(cut, kafka.OFFSET_STORED, "error").poll(WAIT_S)
@@ -85,7 +85,7 @@ def test_offset_beyond_the_log_resets_to_the_first_message(
 
 
 @pytest.mark.parametrize("offset", [2, 5000])
-def test_offset_out_of_range_is_an_error_where_none_may_be(
+def test_offset_out_of_range_is_an_error_if_the_reset_policy_is_error(
     at_offset: Callable[..., Any], kafka: Any, cut: Any, offset: int
 ) -> None:
     message = at_offset(cut, offset, "error").poll(WAIT_S)

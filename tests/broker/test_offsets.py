@@ -1,4 +1,4 @@
-"""Offsets on a real broker: watermarks, look-up by time, positions, commits."""
+"""Offsets on a real broker: watermarks, lookup by time, positions, commits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_watermarks_follow_the_log(
     assert consumer.get_watermark_offsets(partition, timeout=WAIT_S) == (4, 15)
 
 
-def test_watermarks_cached_are_those_of_the_last_fetch(
+def test_cached_watermarks_are_those_of_the_last_fetch(
     consumer: Any, kafka: Any, partition: Any, wait_until: Callable[..., None], producer: Any
 ) -> None:
     unknown = (kafka.OFFSET_INVALID, kafka.OFFSET_INVALID)
@@ -83,7 +83,7 @@ def test_watermarks_of_a_missing_topic_are_an_error(
 
 @pytest.fixture
 def timed(kafka: Any, cluster: Any, unique: Callable[[str], str], producer: Any) -> str:
-    """A topic whose partition 0 holds messages of the times 1000, 2000 and 3000 ms."""
+    """A topic whose partition 0 has messages with the timestamps 1000, 2000 and 3000 ms."""
     name = unique("timed")
     cluster.create_topic(name, 2, config={"retention.ms": "-1"})
     for when in (1000, 2000, 3000):
@@ -95,7 +95,7 @@ def timed(kafka: Any, cluster: Any, unique: Callable[[str], str], producer: Any)
 @pytest.mark.parametrize(
     ("when", "offset"), [(0, 0), (1000, 0), (1001, 1), (2000, 1), (2999, 2), (3000, 2)]
 )
-def test_offset_for_a_time_is_that_of_the_first_message_not_before_it(
+def test_offset_for_a_time_is_the_first_message_at_or_after_it(
     consumer: Any, kafka: Any, timed: str, when: int, offset: int
 ) -> None:
     (found,) = consumer.offsets_for_times([kafka.TopicPartition(timed, 0, when)], timeout=WAIT_S)
@@ -123,7 +123,7 @@ def test_offsets_for_times_answers_for_each_partition(
     assert [p.offset for p in asked] == [1500, 1500]
 
 
-def test_offset_for_a_time_goes_by_the_brokers_clock_where_the_topic_wants_it(
+def test_offset_for_a_time_uses_log_append_time_if_the_topic_does(
     consumer: Any, kafka: Any, cluster: Any, unique: Callable[[str], str], producer: Any
 ) -> None:
     name = unique("log-append-time")
@@ -134,7 +134,7 @@ def test_offset_for_a_time_goes_by_the_brokers_clock_where_the_topic_wants_it(
             name, timestamp=1000, on_delivery=lambda _, m: appended.append(m.timestamp()[1])
         )
         producer.flush(WAIT_S)
-        while time.time() * 1000 <= appended[-1] + 1:  # the next one gets a time of its own
+        while time.time() * 1000 <= appended[-1] + 1:  # so the next one gets another time
             producer.poll(0.002)
 
     def offset(when: int) -> int:
@@ -166,7 +166,7 @@ def test_seek_moves_back_and_forth(consumer: Any, kafka: Any, partition: Any) ->
     assert seen == [7, 2, 9, 0]
 
 
-def test_seek_to_an_offset_of_a_time_reads_from_there(
+def test_seek_to_the_offset_for_a_time_reads_from_it(
     consumer: Any, kafka: Any, timed: str
 ) -> None:
     consumer.assign([kafka.TopicPartition(timed, 0, 0)])
@@ -178,7 +178,7 @@ def test_seek_to_an_offset_of_a_time_reads_from_there(
     assert consumer.poll(WAIT_S).value() == b"2000"
 
 
-def test_seek_drops_what_was_fetched_ahead(consumer: Any, kafka: Any, partition: Any) -> None:
+def test_seek_drops_prefetched_messages(consumer: Any, kafka: Any, partition: Any) -> None:
     consumer.assign([partition])
     assert len(consumer.consume(5, WAIT_S)) == 5
 
@@ -219,7 +219,7 @@ def test_pause_of_one_partition_leaves_the_others(
     ]
 
 
-def test_position_and_committed_are_two_things(
+def test_position_and_committed_offset_are_independent(
     consumer: Any, kafka: Any, partition: Any, committed: Callable[..., int]
 ) -> None:
     consumer.assign([partition])
@@ -271,7 +271,7 @@ def test_commit_keeps_the_metadata(consumer: Any, kafka: Any, topic: str, metada
     assert (found.offset, found.metadata or "") == (5, metadata)
 
 
-def test_commit_of_too_much_metadata_is_the_partitions_error(
+def test_commit_with_too_much_metadata_is_an_error_of_the_partition(
     consumer: Any, kafka: Any, topic: str, committed: Callable[..., int]
 ) -> None:
     offset = kafka.TopicPartition(topic, 0, 5, "x" * 5000)  # the broker's default limit is 4096
@@ -293,7 +293,7 @@ def test_commit_keeps_the_leader_epoch(consumer: Any, kafka: Any, partition: Any
     assert found.leader_epoch == message.leader_epoch() == 0
 
 
-def test_commit_asynchronous_reports_what_the_broker_stored(
+def test_asynchronous_commit_reports_the_stored_offsets(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -311,7 +311,7 @@ def test_commit_asynchronous_reports_what_the_broker_stored(
     assert committed(consumer, done) == 6
 
 
-def test_commit_of_nothing_commits_the_stored_offsets(
+def test_commit_without_arguments_commits_the_stored_offsets(
     make_consumer: Callable[..., Any],
     kafka: Any,
     partition: Any,
@@ -327,7 +327,7 @@ def test_commit_of_nothing_commits_the_stored_offsets(
     assert committed(consumer, partition) == 5
 
 
-def test_groups_commit_each_for_itself(
+def test_groups_commit_independently(
     make_consumer: Callable[..., Any], kafka: Any, topic: str, committed: Callable[..., int]
 ) -> None:
     one, other = make_consumer(), make_consumer()

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 class Reports(list[tuple[Any, Any]]):
-    """A delivery callback that keeps what it was called with."""
+    """A delivery callback that keeps its arguments."""
 
     def __call__(self, error: Any, message: Any) -> None:
         self.append((error, message))
@@ -32,7 +32,7 @@ class Reports(list[tuple[Any, Any]]):
 
 
 def cut_connections(cluster: Any) -> int:
-    """Shut this process's connections to the cluster; answers on their way are lost."""
+    """Shut this process's connections to the cluster; answers in flight are lost."""
     ports = {int(port) for port in re.findall(r":(\d+)", cluster.bootstrap_servers)}
     cut = 0
     for name in os.listdir("/proc/self/fd"):
@@ -65,9 +65,9 @@ def test_acks_of_each_kind_deliver(
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     assert [m.value() for m in read(consumer, 10)] == [str(n).encode() for n in range(10)]
     assert reports.errors == [None] * 10
-    # Who asks for no acknowledgement is not told where its messages went.
-    told = [None] * 10 if acks == 0 else list(range(10))
-    assert [message.offset() for message in reports.messages] == told
+    # Without acknowledgement the broker does not report the offset.
+    expected = [None] * 10 if acks == 0 else list(range(10))
+    assert [message.offset() for message in reports.messages] == expected
 
 
 def produce_through_cuts(producer: Any, cluster: Any, topic: str, count: int) -> Reports:
@@ -78,7 +78,7 @@ def produce_through_cuts(producer: Any, cluster: Any, topic: str, count: int) ->
         producer.produce(topic, str(number), partition=0, on_delivery=reports)
         if number % 100 == 99:
             before = len(reports)
-            while len(reports) == before:  # some progress, with more on its way
+            while len(reports) == before:  # some progress, while more records are in flight
                 producer.poll(0.05)
             cut += cut_connections(cluster)
     assert producer.flush(30) == 0
@@ -96,7 +96,7 @@ def read_to_the_end(
     return [int(message.value()) for message in read(consumer, end)]
 
 
-def test_idempotent_producer_keeps_order_and_repeats_nothing_over_lost_connections(
+def test_idempotent_producer_keeps_order_without_duplicates_over_lost_connections(
     make_producer: Callable[..., Any],
     consumer: Any,
     kafka: Any,
@@ -140,12 +140,12 @@ def test_one_request_in_flight_keeps_order_over_lost_connections(
 
     produce_through_cuts(producer, cluster, topic, 1000)
 
-    # A batch whose answer was lost is there twice, but nothing else moved.
+    # A batch whose answer was lost is stored twice, but the order is unchanged.
     stored = read_to_the_end(consumer, kafka, topic, read)
     assert list(dict.fromkeys(stored)) == list(range(1000))
 
 
-def test_report_tells_where_and_when(producer: Any, topic: str) -> None:
+def test_report_has_partition_offset_and_timestamp(producer: Any, topic: str) -> None:
     reports = Reports()
     before = int(time.time() * 1000)
     for value in ("1", "2"):
@@ -162,7 +162,7 @@ def test_report_tells_where_and_when(producer: Any, topic: str) -> None:
 
 
 @pytest.mark.ours
-def test_report_keeps_the_headers_as_they_were_given(producer: Any, topic: str) -> None:
+def test_report_keeps_the_headers(producer: Any, topic: str) -> None:
     reports = Reports()
 
     producer.produce(topic, headers=[("a", "1"), ("a", None), ("", b"")], on_delivery=reports)
@@ -171,7 +171,7 @@ def test_report_keeps_the_headers_as_they_were_given(producer: Any, topic: str) 
     assert reports.messages[0].headers() == [("a", b"1"), ("a", None), ("", b"")]
 
 
-def test_report_has_the_brokers_time_where_the_topic_wants_it(
+def test_report_has_the_log_append_time_if_the_topic_uses_it(
     producer: Any, kafka: Any, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     name = unique("log-append-time")
@@ -187,7 +187,7 @@ def test_report_has_the_brokers_time_where_the_topic_wants_it(
     assert before - 1000 <= when <= time.time() * 1000 + 1000
 
 
-def test_timestamp_too_far_ahead_is_refused_in_the_brokers_words(
+def test_timestamp_too_far_ahead_fails_with_the_brokers_message(
     producer: Any, kafka: Any, topic: str
 ) -> None:
     reports = Reports()
@@ -203,7 +203,7 @@ def test_timestamp_too_far_ahead_is_refused_in_the_brokers_words(
     assert message.offset() is None
 
 
-def test_compacted_topic_refuses_what_has_no_key(
+def test_compacted_topic_refuses_messages_without_a_key(
     producer: Any, kafka: Any, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     name = unique("compacted")
@@ -219,20 +219,18 @@ def test_compacted_topic_refuses_what_has_no_key(
     assert reports.errors[0].str() == "Broker: Broker failed to validate record"
 
 
-def test_partition_that_is_not_there_is_the_messages_error(
-    producer: Any, kafka: Any, topic: str
-) -> None:
+def test_missing_partition_fails_the_message(producer: Any, kafka: Any, topic: str) -> None:
     reports = Reports()
     producer.list_topics(topic, WAIT_S)
 
-    with contextlib.suppress(kafka.KafkaException):  # at once, if the topic is known already
+    with contextlib.suppress(kafka.KafkaException):  # raised at once if the topic is already known
         producer.produce(topic, b"x", partition=99, on_delivery=reports)
         assert producer.flush(WAIT_S) == 0
         assert reports.errors == [kafka.KafkaError._UNKNOWN_PARTITION]
         assert reports.messages[0].partition() == 99
 
 
-def test_topic_that_is_not_there_is_the_messages_error(
+def test_missing_topic_fails_the_message(
     make_producer: Callable[..., Any], kafka: Any, unique: Callable[[str], str]
 ) -> None:
     reports = Reports()
@@ -259,7 +257,7 @@ def test_topic_is_created_by_the_first_message(
     assert consumer.poll(WAIT_S).value() == b"first"
 
 
-def test_purge_takes_back_what_was_not_sent(
+def test_purge_fails_unsent_messages(
     make_producer: Callable[..., Any], consumer: Any, kafka: Any, topic: str
 ) -> None:
     reports = Reports()
@@ -302,7 +300,7 @@ def test_produce_with_timeout_waits_for_room_in_the_queue(
 
 
 @pytest.mark.ours
-def test_produce_with_timeout_gives_up_when_nothing_leaves_the_queue(
+def test_produce_with_timeout_fails_if_the_queue_stays_full(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 60_000, "queue.buffering.max.messages": 1})

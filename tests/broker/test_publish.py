@@ -1,4 +1,4 @@
-"""Batches on real Kafka: large ones, in transactions, fenced, refused by the broker."""
+"""Batches on real Kafka: large, transactional, fenced, and refused by the broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_large_batch_arrives_in_order(
         assert message.key() == str(number % 100).encode()
         assert message.headers() == [("same", b"1"), ("own", values[number].encode())]
         assert message.timestamp()[1] == number + 1
-    # The records of a key went to one partition, in their order.
+    # The records of a key went to one partition, in order.
     last: dict[bytes, tuple[int, int]] = {}
     for message in messages:
         partition, stamp = last.get(message.key(), (message.partition(), 0))
@@ -127,7 +127,7 @@ def test_records_too_large_for_the_topic_fail_with_the_brokers_error(
     }
 
 
-def test_awaits_and_threads_share_a_producer(
+def test_coroutines_and_threads_share_a_producer(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer()

@@ -1,4 +1,4 @@
-"""Quotas: who goes over one is told how long the broker holds it back."""
+"""Quotas: a client over its quota gets the time for which the broker throttles it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# The broker measures over ten seconds, so this much a second is exceeded by what comes to ten
-# times as much at once, and by as little as that for about a second.
+# The broker averages over ten seconds. So a client exceeds this rate per second if it sends ten
+# times as much at once. The broker then throttles it for about a second.
 BYTES_PER_S = 10_000
 VALUE = bytes(55_000)
 
@@ -33,7 +33,7 @@ def check(event: Any, client: Any) -> None:
     assert 0 < event.throttle_time < 60
 
 
-def test_producer_over_its_quota_is_told(
+def test_producer_over_its_quota_gets_throttle_events(
     make_producer: Callable[..., Any], topic: str, limited: str, wait_until: Callable[..., None]
 ) -> None:
     events: list[Any] = []
@@ -44,11 +44,11 @@ def test_producer_over_its_quota_is_told(
     wait_until(lambda: events, lambda: producer.poll(0.1))
 
     check(events[0], producer)
-    # Held back, not refused.
+    # Throttled, not refused.
     assert producer.flush(30) == 0
 
 
-def test_consumer_over_its_quota_is_told(
+def test_consumer_over_its_quota_gets_throttle_events(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -62,7 +62,7 @@ def test_consumer_over_its_quota_is_told(
         producer.produce(topic, VALUE, partition=0)
         assert producer.flush(WAIT_S) == 0
     events: list[Any] = []
-    # One message a fetch: the first two are within the quota.
+    # Each fetch returns one message, and the first two are within the quota.
     consumer = make_consumer(
         {
             "client.id": limited,
@@ -78,7 +78,7 @@ def test_consumer_over_its_quota_is_told(
     check(events[0], consumer)
 
 
-def test_client_without_quota_is_not_held_back(
+def test_client_without_quota_is_not_throttled(
     make_producer: Callable[..., Any], topic: str, limited: str
 ) -> None:
     events: list[Any] = []

@@ -1,4 +1,4 @@
-"""What a record carries comes back as it was: key, value, headers, timestamps, epoch."""
+"""The parts of a record round-trip: key, value, headers, timestamps, epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def topic(cluster: Any, unique: Callable[[str], str]) -> str:
-    """A topic of four partitions that keeps what is older than any retention."""
+    """A topic of four partitions that keeps records of any age."""
     name = unique("topic")
     cluster.create_topic(name, 4, config={"retention.ms": "-1"})
     return name
@@ -26,12 +26,12 @@ def round_trip(
     topic: str,
     read: Callable[..., list[Any]],
 ) -> Callable[..., Any]:
-    """Produce one record and return the message it is read as."""
+    """Produce one record and return it as a consumed message."""
 
     def round_trip(**record: Any) -> Any:
         producer.produce(topic, partition=0, **record)
         assert producer.flush(WAIT_S) == 0
-        # A consumer that is connected already looks for an unknown topic once a second only.
+        # A consumer that is already connected looks for an unknown topic only once a second.
         consumer = make_consumer()
         consumer.assign([kafka.TopicPartition(topic, 0, 0)])
         (message,) = read(consumer, 1)
@@ -54,7 +54,7 @@ def round_trip(
     ],
     ids=["null", "empty", "no name", "repeated", "bytes", "unicode", "many", "large"],
 )
-def test_headers_come_back_as_they_were(
+def test_headers_round_trip(
     round_trip: Callable[..., Any], headers: list[tuple[str, bytes | None]]
 ) -> None:
     assert round_trip(value=b"x", headers=headers).headers() == headers
@@ -64,7 +64,7 @@ def test_record_without_headers_has_none(round_trip: Callable[..., Any]) -> None
     assert round_trip(value=b"x").headers() is None
 
 
-def test_headers_of_a_record_without_value_come_back(round_trip: Callable[..., Any]) -> None:
+def test_headers_of_a_record_without_value_round_trip(round_trip: Callable[..., Any]) -> None:
     message = round_trip(value=None, headers=[("only", b"this")])
 
     assert (message.value(), message.key()) == (None, None)
@@ -73,7 +73,7 @@ def test_headers_of_a_record_without_value_come_back(round_trip: Callable[..., A
 
 @pytest.mark.parametrize("value", [None, b"", b"\x00", b"\xff\x00\xfe"], ids=repr)
 @pytest.mark.parametrize("key", [None, b"", b"\x00"], ids=repr)
-def test_null_and_empty_stay_apart(
+def test_null_and_empty_values_stay_distinct(
     round_trip: Callable[..., Any], key: bytes | None, value: bytes | None
 ) -> None:
     message = round_trip(key=key, value=value)
@@ -83,13 +83,13 @@ def test_null_and_empty_stay_apart(
 
 
 @pytest.mark.parametrize("when", [1, 1234, 1_500_000_000_123], ids=str)
-def test_timestamp_given_is_the_records(
+def test_record_keeps_its_explicit_timestamp(
     round_trip: Callable[..., Any], kafka: Any, when: int
 ) -> None:
     assert round_trip(timestamp=when).timestamp() == (kafka.TIMESTAMP_CREATE_TIME, when)
 
 
-def test_timestamp_not_given_is_the_time_of_the_call(
+def test_default_timestamp_is_the_time_of_the_call(
     round_trip: Callable[..., Any], kafka: Any
 ) -> None:
     before = int(time.time() * 1000)
@@ -101,7 +101,7 @@ def test_timestamp_not_given_is_the_time_of_the_call(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_timestamps_of_a_batch_are_each_records_own(
+def test_each_record_of_a_batch_keeps_its_timestamp(
     make_producer: Callable[..., Any],
     consumer: Any,
     kafka: Any,
@@ -121,7 +121,7 @@ def test_timestamps_of_a_batch_are_each_records_own(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_timestamp_is_the_brokers_where_the_topic_wants_it(
+def test_timestamp_is_the_log_append_time_if_the_topic_uses_it(
     make_producer: Callable[..., Any],
     consumer: Any,
     kafka: Any,
@@ -149,11 +149,11 @@ def test_leader_epoch_of_a_fresh_topic_is_zero(round_trip: Callable[..., Any]) -
     assert round_trip(value=b"x").leader_epoch() == 0
 
 
-def test_message_read_has_no_latency(round_trip: Callable[..., Any]) -> None:
+def test_consumed_message_has_no_latency(round_trip: Callable[..., Any]) -> None:
     assert round_trip(value=b"x").latency() is None
 
 
-def test_records_of_all_partitions_come_back_each_in_order(
+def test_records_of_all_partitions_are_read_in_order(
     producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
 ) -> None:
     for number in range(2000):

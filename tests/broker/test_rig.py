@@ -1,4 +1,4 @@
-"""The rig itself: real brokers start, can be failed in every way, and leave nothing behind."""
+"""The rig itself: real brokers start, fail on demand, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDS = 3_000
 
 @pytest.fixture(scope="module")
 def one(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
-    """A cluster of this module's own: its only node is stopped and killed."""
+    """A cluster for this module alone, because tests stop and kill its only node."""
     return kafka_cluster_factory()
 
 
@@ -67,7 +67,7 @@ def test_records_round_trip(
     assert values(read(consumer, 10)) == sorted(str(n).encode() for n in range(10))
 
 
-def test_topic_that_exists_is_refused_in_the_broker_s_words(cluster: Any, topic: str) -> None:
+def test_existing_topic_is_refused_with_the_broker_s_message(cluster: Any, topic: str) -> None:
     with pytest.raises(KafkaClusterError, match="already exists"):
         cluster.create_topic(topic)
 
@@ -82,7 +82,7 @@ def test_topic_settings_reach_the_broker(cluster: Any, unique: Callable[[str], s
     assert "cleanup.policy=compact" in described
 
 
-def test_tool_of_no_such_name_is_refused(cluster: Any) -> None:
+def test_unknown_tool_is_refused(cluster: Any) -> None:
     with pytest.raises(ValueError, match="kafka-topics"):
         cluster.tool("kafka-topic")
 
@@ -96,7 +96,7 @@ def test_killing_one_of_three_loses_no_acknowledged_record(
 ) -> None:
     topic = unique("killed")
     three.create_topic(topic, 1)
-    # Idempotent, so that what is sent again does not arrive twice.
+    # Idempotent, so that a resent record does not arrive twice.
     config = {**servers_of(three), "acks": "all", "enable.idempotence": True}
     producer = make_producer(config)
     failed = []
@@ -168,7 +168,7 @@ def test_restarted_node_keeps_its_address_and_records(
     assert values(read(consumer, 1)) == [b"kept"]
 
 
-def test_node_that_is_down_is_not_paused(one: KafkaCluster) -> None:
+def test_stopped_node_cannot_be_paused(one: KafkaCluster) -> None:
     node = one.nodes[0]
     node.kill()
     try:
@@ -178,7 +178,9 @@ def test_node_that_is_down_is_not_paused(one: KafkaCluster) -> None:
         node.start()
 
 
-def test_close_leaves_nothing(kafka_cluster_factory: Callable[..., KafkaCluster]) -> None:
+def test_close_leaves_no_processes_or_files(
+    kafka_cluster_factory: Callable[..., KafkaCluster],
+) -> None:
     cluster = kafka_cluster_factory()
     node = cluster.nodes[0]
     pid, address, folder = node.pid, node.bootstrap_servers, node.log_path.parent
@@ -192,7 +194,7 @@ def test_close_leaves_nothing(kafka_cluster_factory: Callable[..., KafkaCluster]
     assert not alive(pid)
     assert not folder.exists()
     assert not connects(address)
-    with socket.socket() as again:  # the port is free for others
+    with socket.socket() as again:  # the port is free again
         host, _, port = address.rpartition(":")
         again.bind((host, int(port)))
     with pytest.raises(RuntimeError, match="closed"):
@@ -208,7 +210,7 @@ def test_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_node_that_does_not_start_says_why_and_keeps_its_log(
+def test_node_that_does_not_start_reports_the_cause_and_keeps_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -224,7 +226,7 @@ def test_node_that_does_not_start_says_why_and_keeps_its_log(
     assert "no.such.Reporter" in (folder / "node-1.log").read_text()
 
 
-def test_port_that_is_taken_is_named() -> None:
+def test_error_names_the_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"port {port} "):
@@ -241,7 +243,7 @@ time.sleep(600)
 """
 
 
-def test_killed_python_leaves_nothing(
+def test_killed_python_leaves_no_processes_or_files(
     script_command: Callable[..., list[str]], wait_until: Callable[..., None]
 ) -> None:
     with subprocess.Popen(script_command(ABANDON), stdout=subprocess.PIPE, text=True) as process:
@@ -257,7 +259,7 @@ def test_killed_python_leaves_nothing(
 
 
 def formatting(folder: Path) -> int | None:
-    """The process that formats the storage of a cluster below a folder."""
+    """The process that formats the storage of a cluster in a folder."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (process / "cmdline").read_bytes()
@@ -266,7 +268,7 @@ def formatting(folder: Path) -> int | None:
     return None
 
 
-def test_python_killed_while_the_storage_is_formatted_leaves_nothing(
+def test_python_killed_during_formatting_leaves_no_processes_or_files(
     script_command: Callable[..., list[str]], wait_until: Callable[..., None], tmp_path: Path
 ) -> None:
     pause = threading.Event()
@@ -277,11 +279,11 @@ def test_python_killed_while_the_storage_is_formatted_leaves_nothing(
         wait_until(lambda: formatting(tmp_path), lambda: pause.wait(0.02), timeout=WAIT_S)
         tool = formatting(tmp_path)
         assert tool is not None
-        os.kill(tool, signal.SIGSTOP)  # or it might be done
+        os.kill(tool, signal.SIGSTOP)  # else it might finish
         process.kill()
 
     try:
-        # Alive, it would go on and make the folder again.
+        # If it were alive, it would create the folder again.
         wait_until(lambda: not alive(tool), lambda: pause.wait(0.02))
         wait_until(lambda: not list(tmp_path.iterdir()), lambda: pause.wait(0.02))
     finally:
@@ -304,7 +306,7 @@ def test_forked_child_leaves_the_cluster_alone(
                     cluster.bootstrap_servers
                 except RuntimeError as error:
                     print(error, flush=True)
-                raise SystemExit(0)  # runs what is registered for the exit
+                raise SystemExit(0)  # runs the exit handlers
             os.waitpid(child, 0)
             cluster.create_topic("still-there")
             print("created")
@@ -317,7 +319,7 @@ def test_forked_child_leaves_the_cluster_alone(
     ), done.stderr
 
 
-def test_node_started_by_several_threads_is_one_process(one: KafkaCluster) -> None:
+def test_several_threads_that_start_a_node_start_one_process(one: KafkaCluster) -> None:
     (node,) = one.nodes
     node.kill()
     together = threading.Barrier(3)

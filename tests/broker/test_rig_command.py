@@ -39,7 +39,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     [(signal.SIGINT, True), (signal.SIGTERM, False)],
     ids=["ctrl-c", "sigterm"],
 )
-def test_broker_serves_until_a_signal_and_leaves_nothing(
+def test_broker_serves_until_a_signal_and_cleans_up(
     number: signal.Signals,
     group: bool,
     tmp_path: Path,
@@ -60,7 +60,7 @@ def test_broker_serves_until_a_signal_and_leaves_nothing(
         producer = make_producer({"bootstrap.servers": address})
         producer.produce(unique("served"), b"x")
         assert producer.flush(WAIT_S) == 0
-        if group:  # as a terminal does
+        if group:  # as a terminal does it
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
@@ -77,7 +77,7 @@ def test_broker_serves_until_a_signal_and_leaves_nothing(
         socket.create_connection((host, int(port)))
 
 
-def test_broker_help_tells_what_it_needs() -> None:
+def test_broker_help_lists_its_requirements() -> None:
     done = run("--help")
 
     assert done.returncode == 0
@@ -86,7 +86,7 @@ def test_broker_help_tells_what_it_needs() -> None:
 
 
 @pytest.mark.usefixtures("own_brokers")
-def test_broker_port_that_is_taken_is_named() -> None:
+def test_broker_error_names_the_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("--port", port)
@@ -113,7 +113,7 @@ def test_broker_bad_number_of_nodes_is_refused() -> None:
     assert "nodes must be from 1 to 9, not 0" in done.stderr
 
 
-def test_broker_without_java_says_how_to_get_it(tmp_path: Path) -> None:
+def test_broker_without_java_explains_how_to_install_it(tmp_path: Path) -> None:
     done = run(PATH=str(tmp_path), JAVA_HOME="")
 
     assert done.returncode == 1
@@ -122,7 +122,7 @@ def test_broker_without_java_says_how_to_get_it(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_broker_without_maven_and_jars_says_how_to_get_it(tmp_path: Path) -> None:
+def test_broker_without_maven_and_jars_explains_how_to_install_it(tmp_path: Path) -> None:
     script = tmp_path / "java"
     script.write_text(f"#!{sys.executable}\nprint('openjdk version \"21.0.1\" 2023-10-17')\n")
     script.chmod(0o755)
@@ -135,7 +135,7 @@ def test_broker_without_maven_and_jars_says_how_to_get_it(tmp_path: Path) -> Non
     assert "apt-get install" in done.stderr
 
 
-def test_broker_with_old_java_names_it(tmp_path: Path) -> None:
+def test_broker_error_names_the_old_java(tmp_path: Path) -> None:
     script = tmp_path / "java"
     script.write_text(f"#!{sys.executable}\nprint('openjdk version \"1.8.0_392\"')\n")
     script.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The pytest fixtures, as a user's own tests meet them: with brokers and without."""
+"""The pytest fixtures as a user's tests get them, with and without brokers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_given_address_is_used_and_not_controlled(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_brokers")
-def test_failed_test_keeps_the_logs_and_says_where(tmp_path: Path) -> None:
+def test_failed_test_keeps_the_logs_and_prints_their_path(tmp_path: Path) -> None:
     kept = tmp_path / "tmp"
     kept.mkdir()
     done = run(tmp_path, FAILING, TMPDIR=str(kept))

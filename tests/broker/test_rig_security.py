@@ -1,4 +1,4 @@
-"""Secured listeners: right credentials are let in as who they are, wrong ones are told why."""
+"""Secured listeners: right credentials get in under their user, wrong ones get the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def alice_only(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def write(make_producer: Callable[..., Any]) -> Callable[..., Any]:
-    """Write a record with a configuration; returns the error of its report, or None."""
+    """Write a record with a configuration; return the error of its report, or None."""
 
     def write(config: dict[str, str], topic: str) -> Any:
         outcomes: list[Any] = []
@@ -59,7 +59,7 @@ def write(make_producer: Callable[..., Any]) -> Callable[..., Any]:
 def refusal(
     make_producer: Callable[..., Any], wait_until: Callable[..., None]
 ) -> Callable[..., str]:
-    """What a client that is refused is told by its error callback."""
+    """Return the text that the error callback of a refused client gets."""
 
     def refusal(config: dict[str, Any], **kwargs: Any) -> str:
         errors: list[Any] = []
@@ -71,7 +71,7 @@ def refusal(
 
 
 @pytest.mark.parametrize("listener", NAMED)
-def test_user_is_known_by_name(
+def test_user_is_authorized_by_name(
     secured: KafkaCluster, alice_only: str, write: Callable[..., Any], listener: str, kafka: Any
 ) -> None:
     assert write(secured.client_config(listener), alice_only) is None
@@ -80,7 +80,7 @@ def test_user_is_known_by_name(
     assert refused.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_tls_alone_asks_for_no_name(
+def test_tls_without_a_client_certificate_needs_no_user(
     secured: KafkaCluster, write: Callable[..., Any], unique: Callable[[str], str]
 ) -> None:
     topic = unique("tls")
@@ -106,7 +106,7 @@ def test_missing_certificate_is_refused(
 
 
 @pytest.mark.parametrize("listener", PASSWORDS)
-def test_wrong_password_is_refused_in_the_broker_s_words_without_it(
+def test_wrong_password_fails_with_the_broker_s_message_without_the_password(
     secured: KafkaCluster,
     refusal: Callable[..., str],
     listener: str,
@@ -115,29 +115,29 @@ def test_wrong_password_is_refused_in_the_broker_s_words_without_it(
     wrong = "wrong-4711"
     config = {**secured.client_config(listener), "sasl.password": wrong}
 
-    told = refusal(config)
+    error_text = refusal(config)
 
-    assert "_AUTHENTICATION" in told
-    assert "nvalid" in told  # Invalid username or password; ... due to invalid credentials
-    for text in (told, *capfd.readouterr(), log_of(secured)):
+    assert "_AUTHENTICATION" in error_text
+    assert "nvalid" in error_text  # Invalid username or password; ... due to invalid credentials
+    for text in (error_text, *capfd.readouterr(), log_of(secured)):
         assert wrong not in text
 
 
-def test_wrong_token_is_refused_in_the_broker_s_words_without_it(
+def test_wrong_token_fails_with_the_broker_s_message_without_the_token(
     secured: KafkaCluster, refusal: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     config: dict[str, Any] = secured.client_config("sasl_oauthbearer")
     del config["enable.sasl.oauthbearer.unsecure.jwt"], config["sasl.oauthbearer.config"]
     config["oauth_cb"] = lambda _: ("no.real.token", time.time() + 3600)
 
-    told = refusal(config)
+    error_text = refusal(config)
 
-    assert "invalid_token" in told
-    for text in (told, *capfd.readouterr(), log_of(secured)):
+    assert "invalid_token" in error_text
+    for text in (error_text, *capfd.readouterr(), log_of(secured)):
         assert "no.real.token" not in text
 
 
-def test_unknown_service_is_refused_in_kerberos_words(
+def test_unknown_service_fails_with_the_message_of_kerberos(
     secured: KafkaCluster, refusal: Callable[..., str]
 ) -> None:
     config = secured.client_config("sasl_gssapi")
@@ -146,7 +146,7 @@ def test_unknown_service_is_refused_in_kerberos_words(
     assert "not found in Kerberos database" in refusal(config)
 
 
-def test_unknown_principal_is_refused_in_kerberos_words(
+def test_unknown_principal_fails_with_the_message_of_kerberos(
     secured: KafkaCluster,
     make_producer: Callable[..., Any],
     wait_until: Callable[..., None],
@@ -156,7 +156,7 @@ def test_unknown_principal_is_refused_in_kerberos_words(
     config["sasl.kerberos.principal"] = "mallory@CYKAFKA.TEST"
     said = ""
 
-    def listen() -> None:  # librdkafka tells nobody but its log
+    def listen() -> None:  # librdkafka writes this only to its log
         nonlocal said
         producer.poll(0.1)
         said += capfd.readouterr().err
@@ -176,7 +176,7 @@ def test_no_credential_is_logged(secured: KafkaCluster, alice_only: str) -> None
     assert "PRIVATE KEY" not in log
 
 
-def test_files_with_credentials_are_the_owner_s(secured: KafkaCluster) -> None:
+def test_only_the_owner_can_read_credential_files(secured: KafkaCluster) -> None:
     folder = secured.nodes[0].log_path.parent
 
     assert folder.stat().st_mode & 0o077 == 0
@@ -193,7 +193,7 @@ def test_unknown_listener_is_refused(secured: KafkaCluster) -> None:
         secured.client_config("sasl_plain", "carol")
 
 
-def test_plain_listener_needs_nothing(secured: KafkaCluster) -> None:
+def test_plain_listener_needs_no_credentials(secured: KafkaCluster) -> None:
     assert secured.client_config() == {"bootstrap.servers": secured.bootstrap_servers}
 
 
@@ -212,12 +212,12 @@ def log_of(cluster: KafkaCluster) -> str:
 
 
 def working_in(folder: str) -> list[str]:
-    """The command lines of the processes whose working folder it is."""
+    """The command lines of the processes that have this working folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(process / "cwd").startswith(folder):
                 found.append((process / "cmdline").read_bytes().decode(errors="replace"))
-        except OSError:  # it has ended, or is not ours
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return found

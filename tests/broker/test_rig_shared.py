@@ -1,4 +1,4 @@
-"""Brokers shared by processes: started once, and stopped when the last process has left."""
+"""Brokers that processes share: started once, and stopped when the last process leaves."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def start(
 
 
 def processes_of(folder: Path) -> list[Path]:
-    """The processes with the folder's name on their command line: the keeper."""
+    """The keeper: processes with the folder's name on their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         if b"cykafka.testing._shared" in words and str(folder).encode() in words:
             found.append(process)
@@ -77,9 +77,7 @@ def answers(servers: str) -> bool:
         return client.describe_cluster(request_timeout=2).exception(WAIT_S) is None
 
 
-def test_brokers_are_there_until_the_last_user_has_left(
-    start: Callable[[], User], tmp_path: Path
-) -> None:
+def test_brokers_run_until_the_last_user_leaves(start: Callable[[], User], tmp_path: Path) -> None:
     first, second = start(), start()
     servers = first.servers()
     assert servers
@@ -95,12 +93,12 @@ def test_brokers_are_there_until_the_last_user_has_left(
 
     deadline = time.monotonic() + WAIT_S
     while processes_of(tmp_path / "kafka"):
-        assert time.monotonic() < deadline, "the keeper goes on"
+        assert time.monotonic() < deadline, "the keeper still runs"
         time.sleep(0.05)
     assert not answers(servers)
 
 
-def test_who_comes_after_the_last_has_brokers_anew(start: Callable[[], User]) -> None:
+def test_user_after_the_last_one_gets_new_brokers(start: Callable[[], User]) -> None:
     first = start()
     before = first.servers()
     first.leave()
@@ -112,7 +110,7 @@ def test_who_comes_after_the_last_has_brokers_anew(start: Callable[[], User]) ->
     assert answers(servers)
 
 
-def test_brokers_that_do_not_start_are_told_to_each_user(
+def test_each_user_gets_the_error_of_brokers_that_do_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CYKAFKA_TEST_BOOTSTRAP", raising=False)

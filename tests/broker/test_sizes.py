@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# What a batch of one record takes beside its value, when that has between 8 KiB and 1 MiB: the
-# batch's header; then the record's attributes, timestamp delta, offset delta, absent key and
-# header count at a byte each, and three bytes for each of its own and the value's length.
+# The size of a batch of one record without the value, if the value has 8 KiB to 1 MiB. It has the
+# batch header, and one byte each for the record's attributes, timestamp delta, offset delta,
+# absent key and header count. The lengths of the record and of the value have three bytes each.
 BATCH_OVERHEAD = 61 + 5 + 3 + 3
 
-# What librdkafka adds to key and value before it compares them with message.max.bytes: a record's
-# fields at their longest.
+# librdkafka adds this to key and value before it compares them with message.max.bytes. It is the
+# longest form of a record's fields.
 RECORD_OVERHEAD = 36
 
 
 def outcome(producer: Any, topic: str, value: bytes) -> Any:
-    """Produce one message and return the error it was reported with."""
+    """Produce one message and return the error of its report."""
     reports: list[Any] = []
     producer.produce(topic, value, partition=0, on_delivery=lambda error, _: reports.append(error))
     assert producer.flush(WAIT_S) == 0
@@ -30,7 +30,7 @@ def outcome(producer: Any, topic: str, value: bytes) -> Any:
 
 @pytest.fixture
 def small_topic(cluster: Any, unique: Callable[[str], str]) -> str:
-    """A topic that takes batches of up to 20,000 bytes."""
+    """A topic that accepts batches of up to 20,000 bytes."""
     name = unique("small")
     cluster.create_topic(name, 1, config={"max.message.bytes": "20000"})
     return name
@@ -64,7 +64,7 @@ def test_message_above_the_clients_limit_is_refused_at_once(
     assert len(producer) == 0
 
 
-def test_message_counts_with_key_against_the_clients_limit(
+def test_key_counts_toward_the_clients_message_limit(
     make_producer: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.max.bytes": 100_000})
@@ -88,7 +88,7 @@ def test_batch_of_exactly_the_topics_limit_is_stored(
     assert read(consumer, 1)[0].value() == value
 
 
-def test_batch_above_the_topics_limit_is_the_messages_error(
+def test_batch_above_the_topics_limit_fails_its_messages(
     producer: Any, kafka: Any, small_topic: str
 ) -> None:
     error = outcome(producer, small_topic, bytes(20_000 - BATCH_OVERHEAD + 1))
@@ -98,7 +98,7 @@ def test_batch_above_the_topics_limit_is_the_messages_error(
     assert not error.retriable()
 
 
-def test_messages_after_one_too_large_are_delivered(producer: Any, small_topic: str) -> None:
+def test_messages_after_an_oversized_one_are_delivered(producer: Any, small_topic: str) -> None:
     errors: list[Any] = []
     for size in (10, 30_000, 10):
         producer.produce(
@@ -118,7 +118,7 @@ def test_compression_brings_a_message_under_the_topics_limit(
 
 
 @pytest.mark.parametrize("limit", ["fetch.max.bytes", "max.partition.fetch.bytes"])
-def test_message_above_the_fetch_limit_is_read_all_the_same(
+def test_message_above_the_fetch_limit_is_still_read(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -131,7 +131,7 @@ def test_message_above_the_fetch_limit_is_read_all_the_same(
     for value in values:
         producer.produce(topic, value, partition=0)
         assert producer.flush(WAIT_S) == 0
-    # fetch.max.bytes is raised to message.max.bytes, so both have to be small.
+    # librdkafka raises fetch.max.bytes to message.max.bytes, so both have to be small.
     consumer = make_consumer({"message.max.bytes": 1000, "fetch.max.bytes": 2000, limit: 2000})
 
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
@@ -139,7 +139,7 @@ def test_message_above_the_fetch_limit_is_read_all_the_same(
     assert [message.value() for message in read(consumer, 4)] == values
 
 
-def test_messages_of_several_megabytes_pass_where_both_sides_allow_them(
+def test_messages_of_several_megabytes_pass_if_client_and_topic_allow_them(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
     kafka: Any,

@@ -1,4 +1,4 @@
-"""Static membership (KIP-345): a member of a name keeps its partitions while it is away."""
+"""Static membership (KIP-345): a named member keeps its partitions while it is away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 class Member:
-    """A static member, with what it was told of its assignment."""
+    """A static member that records its rebalance callbacks."""
 
     def __init__(self, consumer: Any, topic: str) -> None:
         self.consumer = consumer
@@ -43,7 +43,7 @@ def join(
     make_consumer: Callable[..., Any],
     unique: Callable[[str], str],
 ) -> Callable[[str], Member]:
-    """Join a group as the static member of a name."""
+    """Join a group as the static member with this name."""
     topic, group = unique("topic"), unique("group")
     cluster.create_topic(topic, PARTITIONS)
 
@@ -78,23 +78,23 @@ def settle(wait_until: Callable[..., None]) -> Callable[..., None]:
     return settle
 
 
-def test_member_that_comes_back_has_its_partitions_and_disturbs_nobody(
+def test_returning_static_member_keeps_its_partitions_without_a_rebalance(
     join: Callable[[str], Member], settle: Callable[..., None]
 ) -> None:
     one, two = join("one"), join("two")
     settle(one, two)
     had = two.owned
-    told = len(one.assigned), len(one.revoked)
+    before = len(one.assigned), len(one.revoked)
 
     two.consumer.close()
     two = join("two")
     settle(one, two)
 
     assert two.owned == had
-    assert (len(one.assigned), len(one.revoked)) == told
+    assert (len(one.assigned), len(one.revoked)) == before
 
 
-def test_second_member_of_a_name_is_told_and_only_one_goes_on(
+def test_second_member_with_the_same_instance_id_fences_one_of_them(
     kafka: Any,
     join: Callable[[str], Member],
     settle: Callable[..., None],
@@ -111,7 +111,7 @@ def test_second_member_of_a_name_is_told_and_only_one_goes_on(
             if message is not None and message.error() is not None:
                 fenced.append(message.error())
 
-    # A classic group fences the older member, a KIP-848 group refuses the newer one.
+    # A classic group fences the older member. A KIP-848 group refuses the newer one.
     wait_until(lambda: fenced, poll, WAIT_S)
 
     assert fenced[0].code() == kafka.KafkaError._FATAL
@@ -120,7 +120,7 @@ def test_second_member_of_a_name_is_told_and_only_one_goes_on(
 
 
 @pytest.mark.ours
-def test_fenced_member_closes_quietly_and_leaves_the_other_alone(
+def test_fenced_member_closes_without_an_error_or_a_rebalance(
     kafka: Any,
     join: Callable[[str], Member],
     settle: Callable[..., None],

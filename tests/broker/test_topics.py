@@ -1,4 +1,4 @@
-"""Topics that appear, grow, vanish and come again while they are used."""
+"""Topics that are created, grow, are deleted and recreated while clients use them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from machine import WAIT_S
 
-# How often clients look for news of the topics, instead of every five minutes.
+# How often clients refresh their metadata. The default is every five minutes.
 REFRESH = {"topic.metadata.refresh.interval.ms": 100, "metadata.max.age.ms": 1000}
 
 
@@ -15,7 +15,7 @@ def partitions_of(consumer: Any) -> set[tuple[str, int]]:
     return {(partition.topic, partition.partition) for partition in consumer.assignment()}
 
 
-def test_topic_deleted_while_it_is_read_is_told_to_error_cb(
+def test_error_cb_gets_the_deletion_of_a_topic_being_read(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -24,7 +24,7 @@ def test_topic_deleted_while_it_is_read_is_told_to_error_cb(
     wait_until: Callable[..., None],
 ) -> None:
     fill(topic, 3)
-    # A topic may be missing for a while when it is new: this long before it is an error.
+    # A new topic may be missing from metadata for a while: this long until that is an error.
     errors: list[Any] = []
     consumer = make_consumer(
         {**REFRESH, "topic.metadata.propagation.max.ms": 200, "error_cb": errors.append}
@@ -79,7 +79,7 @@ def test_subscribed_topic_is_read_once_it_appears(
     assert values == [b"0"]
 
 
-def test_topic_made_anew_under_its_name_is_read_from_its_start(
+def test_recreated_topic_is_read_from_its_start(
     make_consumer: Callable[..., Any],
     make_producer: Callable[..., Any],
     kafka: Any,
@@ -102,7 +102,7 @@ def test_topic_made_anew_under_its_name_is_read_from_its_start(
         producer.produce(topic, f"new-{number}", partition=0)
     assert producer.flush(WAIT_S) == 0
 
-    # The deletion may be heard of (an error), or only that the offset is no longer there.
+    # The error may name the deletion, or only an offset out of range.
     values: list[Any] = []
     wait_until(
         lambda: b"new-2" in values,
@@ -112,7 +112,7 @@ def test_topic_made_anew_under_its_name_is_read_from_its_start(
     assert values == [b"new-0", b"new-1", b"new-2"]
 
 
-def test_producer_goes_on_after_its_topic_was_made_anew(
+def test_producer_continues_after_its_topic_was_recreated(
     make_producer: Callable[..., Any],
     kafka: Any,
     cluster: Any,
@@ -121,7 +121,7 @@ def test_producer_goes_on_after_its_topic_was_made_anew(
     wait_until: Callable[..., None],
 ) -> None:
     reports: list[Any] = []
-    # Its refresh would itself make the topic anew.
+    # Otherwise a metadata refresh of the producer would recreate the topic.
     producer = make_producer({**REFRESH, "allow.auto.create.topics": False})
     producer.produce(topic, b"old", partition=0)
     assert producer.flush(WAIT_S) == 0
@@ -189,8 +189,8 @@ def test_no_record_is_lost_when_partitions_are_added_meanwhile(
     wait_until: Callable[..., None],
     read: Callable[..., list[Any]],
 ) -> None:
-    # What a new partition held before it was assigned is read too: the group has no offset there,
-    # and the reset is to the earliest.
+    # The consumer also reads records from before the assignment of a new partition. The group has
+    # no offset there, and the reset is to the earliest.
     consumer = make_consumer({**REFRESH, "enable.auto.commit": True})
     consumer.subscribe([topic])
     producer = make_producer({**REFRESH, "partitioner": "random"})
@@ -215,7 +215,7 @@ def test_no_record_is_lost_when_partitions_are_added_meanwhile(
     assert sorted(m.value() for m in messages) == sorted(sent)
 
 
-def test_pattern_subscription_takes_in_topics_that_appear(
+def test_pattern_subscription_adds_new_topics(
     make_consumer: Callable[..., Any],
     cluster: Any,
     unique: Callable[[str], str],
@@ -242,7 +242,7 @@ def test_pattern_subscription_takes_in_topics_that_appear(
     assert {(m.topic(), m.value()) for m in read(consumer, 2)} == {(second, b"0"), (second, b"1")}
 
 
-def test_pattern_subscription_gives_up_topics_that_vanish(
+def test_pattern_subscription_drops_deleted_topics(
     make_consumer: Callable[..., Any],
     cluster: Any,
     unique: Callable[[str], str],

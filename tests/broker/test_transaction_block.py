@@ -1,4 +1,4 @@
-"""`with producer.transaction(consumer):` on a real broker: none skipped, none committed twice."""
+"""`with producer.transaction(consumer):` on a real broker skips and repeats no record."""
 # ruff: noqa: PT012 -- the end of the block raises, not a statement in it
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_exception_hides_the_records(
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_failed_blocks_skip_nothing_and_repeat_nothing(
+def test_failed_blocks_neither_skip_nor_repeat_records(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -70,7 +70,7 @@ def test_failed_blocks_skip_nothing_and_repeat_nothing(
     protocol: str,
     reset: str,
 ) -> None:
-    """Blocks fail at any point, messages are read in the block or before it."""
+    """Blocks fail at any point. They read messages in the block or before it."""
     chance = random.Random(f"{protocol} {reset}")
     consumer = make_consumer({"group.protocol": protocol, "auto.offset.reset": reset})
     if reset == "latest":  # all partitions have committed offsets, so the reset does not apply
@@ -117,7 +117,7 @@ def test_failed_blocks_skip_nothing_and_repeat_nothing(
     assert Counter(values_of(topic, 200)) == Counter(range(200))
 
 
-def test_partition_that_was_never_committed_begins_anew_at_its_first_message(
+def test_partition_without_a_commit_restarts_at_its_first_message(
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
     source: str,
@@ -137,7 +137,7 @@ def test_partition_that_was_never_committed_begins_anew_at_its_first_message(
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("inside", [True, False], ids=["in the block", "before it"])
-def test_rebalance_gives_the_records_to_the_other_member_alone(
+def test_rebalance_moves_the_records_to_the_other_member_only(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -192,7 +192,7 @@ def test_rebalance_gives_the_records_to_the_other_member_alone(
     assert Counter(values_of(topic, 200)) == Counter(range(200))
 
 
-def test_fenced_producer_raises_and_its_consumer_goes_back(
+def test_fenced_producer_raises_and_its_consumer_seeks_back(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""Transactions on a real broker: what readers see of them, fencing, and the offsets within."""
+"""Transactions on a real broker: visibility to readers, fencing, and offsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from machine import WAIT_S
 
 @pytest.fixture
 def make_ready(make_transactional: Callable[..., Any]) -> Callable[..., Any]:
-    """Make producers that may begin a transaction."""
+    """Make producers that can begin a transaction."""
 
     def make(**config: Any) -> Any:
         producer = make_transactional(**config)
@@ -26,7 +26,7 @@ def write(producer: Any, topic: str, *values: bytes, commit: bool, partition: in
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=partition)
-    # On their way to the broker before the end: an abort would purge what is still queued.
+    # The records leave the queue before the end, because an abort purges queued ones.
     assert producer.flush(WAIT_S) == 0
     if commit:
         producer.commit_transaction(WAIT_S)
@@ -36,7 +36,7 @@ def write(producer: Any, topic: str, *values: bytes, commit: bool, partition: in
 
 @pytest.fixture
 def read_to_end(kafka: Any, make_consumer: Callable[..., Any]) -> Callable[..., list[bytes]]:
-    """All values of partition 0 that a consumer of the isolation level gets."""
+    """Return all values of partition 0 that a consumer with this isolation level gets."""
 
     def read_to_end(topic: str, isolation_level: str) -> list[bytes]:
         consumer = make_consumer(
@@ -46,7 +46,7 @@ def read_to_end(kafka: Any, make_consumer: Callable[..., Any]) -> Callable[..., 
         values = []
         while True:
             message = consumer.poll(WAIT_S)
-            assert message is not None, "no end of the partition in time"
+            assert message is not None, "the reader did not reach the end of the partition in time"
             if message.error() is None:
                 values.append(message.value())
                 continue
@@ -73,11 +73,11 @@ def test_read_committed_skips_aborted_records(
 
 
 @pytest.mark.ours
-def test_abort_right_after_a_commit_is_no_fault(
+def test_abort_right_after_a_commit_succeeds(
     make_ready: Callable[..., Any], read_to_end: Callable[..., list[bytes]], topic: str
 ) -> None:
-    # The coordinator still completes the last transaction. Librdkafka without our patch fails for
-    # good within a dozen rounds.
+    # The coordinator is still completing the last transaction. Without our patch librdkafka raises
+    # a fatal error within a dozen rounds.
     producer = make_ready()
     committed = [b"%d" % number for number in range(50)]
 
@@ -92,7 +92,7 @@ def test_abort_right_after_a_commit_is_no_fault(
     assert read_to_end(topic, "read_committed") == committed
 
 
-def test_interleaved_transactions_are_told_apart(
+def test_interleaved_transactions_are_distinguished(
     make_ready: Any, topic: str, read_to_end: Callable[..., list[bytes]]
 ) -> None:
     one, other = make_ready(), make_ready()
@@ -108,7 +108,7 @@ def test_interleaved_transactions_are_told_apart(
     assert read_to_end(topic, "read_committed") == [b"kept-%d" % number for number in range(5)]
 
 
-def test_open_transaction_holds_back_what_is_behind_it(
+def test_open_transaction_hides_the_records_after_it(
     kafka: Any,
     make_ready: Any,
     make_consumer: Any,
@@ -146,7 +146,7 @@ def test_open_transaction_holds_back_what_is_behind_it(
     "method", ["poll", "consume", pytest.param("consume_batch", marks=pytest.mark.ours)]
 )
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
-def test_commit_covers_the_marker_behind_the_last_record(
+def test_commit_covers_the_marker_after_the_last_record(
     kafka: Any,
     make_ready: Any,
     make_consumer: Any,
@@ -171,7 +171,7 @@ def test_commit_covers_the_marker_behind_the_last_record(
         messages = [consumer.poll(0.2)] if method == "poll" else getattr(consumer, method)(10, 0.2)
         seen.extend(message.value() for message in messages if message)
 
-    # Three records and two markers. Only then is the reader's lag zero.
+    # The log has three records and two markers. The reader's lag is zero only after all of them.
     wait_until(lambda: consumer.position([partition])[0].offset == 5, serve)
     consumer.close()
 
@@ -181,7 +181,7 @@ def test_commit_covers_the_marker_behind_the_last_record(
 
 
 @pytest.mark.ours
-def test_position_behind_a_marker_is_stored_while_reading(
+def test_position_after_a_marker_is_stored_while_reading(
     kafka: Any, make_ready: Any, make_consumer: Any, topic: str,
     wait_until: Callable[..., None],
 ) -> None:  # fmt: skip
@@ -237,8 +237,8 @@ def test_transaction_left_open_too_long_is_aborted_by_the_broker(
     assert producer.flush(WAIT_S) == 0
 
     partition = kafka.TopicPartition(topic, 0)
-    # By default the end of the last transaction that is over: the consumer reads committed ones.
-    # The broker looks for such transactions every 10 s, unless it was told otherwise.
+    # The consumer reads committed records, so its watermark is the last stable offset. By default
+    # the broker looks for late transactions every 10 s.
     wait_until(
         lambda: consumer.get_watermark_offsets(partition, WAIT_S) == (0, 2),
         lambda: consumer.poll(0.1),
@@ -296,7 +296,7 @@ def test_a_group_without_members_keeps_offsets_and_their_metadata(
     for number, commit in enumerate((False, True, True)):
         producer.begin_transaction()
         note = kafka.TopicPartition(topic, 0, number, metadata=f"note {number}")
-        # The last one of a transaction counts.
+        # The last offset of a transaction counts.
         producer.send_offsets_to_transaction([kafka.TopicPartition(topic, 0, 99)], group, WAIT_S)
         producer.send_offsets_to_transaction([note], group, WAIT_S)
         if commit:
@@ -308,7 +308,7 @@ def test_a_group_without_members_keeps_offsets_and_their_metadata(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_offsets_of_a_member_that_was_replaced_are_refused(
+def test_offsets_of_a_replaced_member_are_refused(
     kafka: Any, make_ready: Any, make_consumer: Any, fill: Callable[..., None],
     topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]], protocol: str,
 ) -> None:  # fmt: skip

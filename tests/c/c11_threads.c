@@ -1,11 +1,11 @@
 /*
  * C11 threads on top of POSIX threads, for ThreadSanitizer.
  *
- * librdkafka calls mtx_lock() and the like, which the sanitizer does not intercept: it
- * would see no happens-before order through librdkafka's queues. Linked into a test,
- * these functions replace the C library's, and the sanitizer sees every lock that
- * librdkafka takes. In glibc mtx_t and cnd_t have the size and alignment of the types
- * used here, and librdkafka makes them with mtx_init() and cnd_init() only.
+ * librdkafka calls mtx_lock() and the like, which the sanitizer does not intercept. So
+ * it sees no happens-before order through librdkafka's queues. A test links these
+ * functions, which replace the C library's. The sanitizer then sees every lock of
+ * librdkafka. In glibc mtx_t and cnd_t have the size and alignment of the types used
+ * here, and librdkafka creates them only with mtx_init() and cnd_init().
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Shared by the C tests: a check that prints what failed, and a mock cluster with a
+/* Shared by the C tests: a check that prints its failure, and a mock cluster with a
  * consumer. */
 #ifndef CHECK_H
 #define CHECK_H

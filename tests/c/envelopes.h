@@ -1,4 +1,4 @@
-/* What the tests of envelopes and of what they are written with share. */
+/* Shared by the tests of envelopes and of their encodings. */
 #ifndef ENVELOPES_H
 #define ENVELOPES_H
 
@@ -23,7 +23,7 @@ static inline bool is(ck_bytes_t bytes, const char *text) {
                !memcmp(bytes.ptr, text, bytes.len);
 }
 
-/* The text in memory of its own, no byte longer: a sanitizer sees who reads beyond. */
+/* Copies the text to memory of its exact size, so a sanitizer detects reads beyond. */
 static inline ck_bytes_t copy_of(ck_bytes_t text) {
         char *copy = malloc(text.len ? text.len : 1);
 

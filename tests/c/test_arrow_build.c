@@ -248,7 +248,7 @@ static void test_a_stream_splits_what_an_array_cannot_hold(source_t *source) {
                 check_rows(&schema, &array, rows, 1);
                 rows += (int)array.length;
                 array.release(&array);
-                /* The last one goes with the stream. */
+                /* The stream frees the last one. */
                 if (++arrays == 1)
                         CHECK(rows == 600);
         }
@@ -258,7 +258,7 @@ static void test_a_stream_splits_what_an_array_cannot_hold(source_t *source) {
         stream.release(&stream);
         CHECK(!stream.release);
         CHECK(ck_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3000, &stream) == 0);
-        stream.release(&stream); /* with arrays in it */
+        stream.release(&stream); /* with arrays left in it */
         CHECK(ck_arrow_stream(source->batch, 0, 1, TOTAL, all, 8, 3, &stream) ==
               EOVERFLOW);
         CHECK(!stream.release);
@@ -267,7 +267,7 @@ static void test_a_stream_splits_what_an_array_cannot_hold(source_t *source) {
         stream.release(&stream);
 }
 
-/* Under a sanitizer this finds what is not freed, too. */
+/* Under a sanitizer this also finds leaks. */
 static void test_no_memory_at_any_place_leaves_nothing(source_t *source) {
         struct ArrowArrayStream stream;
         struct ArrowSchema schema;
@@ -303,8 +303,8 @@ static void test_no_memory_at_any_place_leaves_nothing(source_t *source) {
         stream.release(&stream);
 }
 
-/* Rows that no mock cluster sends: a copied batch has its rows in memory of its own. */
-static void test_what_is_not_known_is_null(void) {
+/* A mock cluster cannot send these rows, but a copied batch has its own rows. */
+static void test_unknown_values_are_null(void) {
         ck_row_t rows[] = {
             {.topic = "a",
              .timestamp = -1,
@@ -342,8 +342,8 @@ static void test_what_is_not_known_is_null(void) {
         array.release(&array);
 }
 
-/* The bitmap of what is in lists grows after its last null, too. */
-static void test_values_behind_the_last_null_are_there(void) {
+/* The bitmap of list items also grows after the last null. */
+static void test_values_after_the_last_null_are_kept(void) {
         enum { ROWS = 2000 };
         static ck_row_t rows[ROWS];
         static rd_kafka_headers_t *headers[ROWS];
@@ -380,7 +380,7 @@ int main(void) {
         test_no_memory_at_any_place_leaves_nothing(&source);
         destroy_source(&source);
         CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
-        test_what_is_not_known_is_null();
-        test_values_behind_the_last_null_are_there();
+        test_unknown_values_are_null();
+        test_values_after_the_last_null_are_kept();
         return 0;
 }

@@ -1,4 +1,4 @@
-/* Arrays made by hand, as the reading half of ck_arrow sees them. */
+/* Handmade arrays for the reading half of ck_arrow. */
 #include "check.h"
 #include "ck_arrow.h"
 
@@ -54,7 +54,7 @@ static void test_a_slice_counts_from_its_offset(void) {
         CHECK(is(ck_column_get(&column, 2), "cc"));
         CHECK(is(ck_column_get(&column, 3), ""));
         CHECK(ck_arrow_first_null(&view) == 1);
-        array.null_count = 0; /* says the producer, so the bitmap is not looked at */
+        array.null_count = 0; /* the producer says so, and the bitmap is ignored */
         CHECK(!ck_arrow_column(&view, &column, &problem));
         CHECK(is(ck_column_get(&column, 1), "bbb"));
 }
@@ -103,11 +103,11 @@ static void test_the_fields_of_a_slice_are_sliced(void) {
         CHECK(is(ck_column_get(&column, 1), "ee"));
         child.length = 3;
         CHECK(ck_arrow_field(&view, 0, &field, &problem) == CK_ARROW_BROKEN);
-        child_schemas[0] = NULL; /* has no name, not an empty one */
+        child_schemas[0] = NULL; /* no name, which differs from an empty one */
         CHECK(ck_arrow_find(&schema, "", 0) == -1);
 }
 
-static void test_what_breaks_the_rules_is_refused(void) {
+static void test_invalid_data_is_refused(void) {
         const int32_t offsets[] = {0, 1, 2}, wrong[] = {2, 1, 0};
         const void *buffers[] = {NULL, offsets, "ab"};
         struct ArrowSchema schema = schema_of("z", "");
@@ -148,7 +148,7 @@ static void test_what_breaks_the_rules_is_refused(void) {
         CHECK(ck_arrow_column(&view, &column, &problem) == CK_ARROW_BROKEN);
         buffers[2] = "ab";
         CHECK(!ck_arrow_column(&view, &column, &problem));
-        /* Nothing is in it, so nothing need be there. */
+        /* An empty array needs no buffers. */
         view.length = 0;
         buffers[1] = buffers[2] = NULL;
         CHECK(!ck_arrow_column(&view, &column, &problem));
@@ -160,7 +160,7 @@ static void test_what_breaks_the_rules_is_refused(void) {
         CHECK(ck_arrow_column(&view, &column, &problem) == CK_ARROW_TYPE);
 }
 
-static void test_numbers_keep_their_value_or_say_so(void) {
+static void test_numbers_keep_their_value_or_fail(void) {
         const uint8_t small[] = {1, 200}, validity[] = {0x01};
         const uint64_t large[] = {1, (uint64_t)1 << 63};
         const int64_t times[] = {-1, 1999};
@@ -177,7 +177,7 @@ static void test_numbers_keep_their_value_or_say_so(void) {
         CHECK(numbers.missing == -7);
         ck_arrow_widen(&view, -7, wide);
         CHECK(wide[0] == 1 && wide[1] == 200);
-        /* What is null need not fit. */
+        /* Null values need not fit. */
         array.null_count = -1;
         buffers[0] = validity;
         CHECK(!ck_arrow_numbers(&view, false, &numbers, &problem));
@@ -200,11 +200,11 @@ static void test_numbers_keep_their_value_or_say_so(void) {
         CHECK(ck_numbers_get(&numbers, 0) == -1000);
 }
 
-static void test_headers_count_from_the_lists_first_pair(void) {
+static void test_headers_start_at_the_first_pair_of_the_list(void) {
         const int32_t starts[] = {0, 1, 3, 3, 4}, key_ends[] = {0, 0, 1, 2, 3, 4};
-        const uint8_t lists_valid[] = {0x0e}; /* list 0 is null, whatever lies under it */
+        const uint8_t lists_valid[] = {0x0e}; /* list 0 is null despite its pairs */
         const uint8_t pairs_valid[] = {
-            0x1d}; /* as is pair 1, which is pair 0 of the slice */
+            0x1d}; /* pair 1 is null too; it is pair 0 of the slice */
         const void *list_buffers[] = {lists_valid, starts},
                    *pair_buffers[] = {pairs_valid};
         const void *key_buffers[] = {NULL, key_ends, "abcd"},
@@ -238,7 +238,7 @@ static void test_headers_count_from_the_lists_first_pair(void) {
         CHECK(is(ck_column_get(&headers.values, 1), "x"));
         CHECK(is(ck_column_get(&headers.keys, 3), "d"));
         CHECK(is(ck_column_get(&headers.values, 3), "z"));
-        /* The null pair comes into sight with its list. */
+        /* The null pair counts only with its list. */
         list_array.null_count = 0;
         CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_ROW &&
               problem.row == 0);
@@ -259,8 +259,8 @@ int main(void) {
         test_a_slice_counts_from_its_offset();
         test_views_lie_in_place_or_in_any_buffer();
         test_the_fields_of_a_slice_are_sliced();
-        test_what_breaks_the_rules_is_refused();
-        test_numbers_keep_their_value_or_say_so();
-        test_headers_count_from_the_lists_first_pair();
+        test_invalid_data_is_refused();
+        test_numbers_keep_their_value_or_fail();
+        test_headers_start_at_the_first_pair_of_the_list();
         return 0;
 }

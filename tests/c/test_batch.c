@@ -4,7 +4,7 @@
 #include "check.h"
 #include "ck_batch.h"
 
-/* So many headers that threads meet while they are parsed. */
+/* Enough headers that threads parse them at the same time. */
 enum {
         PARTITIONS = 3,
         PER_PARTITION = 10,
@@ -19,7 +19,7 @@ typedef struct source_s {
         rd_kafka_queue_t *queue;
 } source_t;
 
-/* A consumer that is assigned every partition of a filled topic. */
+/* A consumer with every partition of a filled topic assigned. */
 static source_t new_source(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         rd_kafka_topic_partition_list_t *partitions;
@@ -37,7 +37,7 @@ static source_t new_source(void) {
         rkt = rd_kafka_topic_new(source.producer, "topic", NULL);
         for (i = 0; i < TOTAL; i++) {
                 snprintf(value, sizeof(value), "%d", i);
-                /* Some with headers, without a value, with an empty one, with a key. */
+                /* Some have headers, no value, an empty value, or a key. */
                 rd_kafka_headers_t *headers = i % 3 ? NULL : rd_kafka_headers_new(2);
                 size_t len = i % 7 ? strlen(value) : 0;
 
@@ -108,7 +108,7 @@ static int64_t stored_offset(source_t *source, int32_t partition) {
         return offset;
 }
 
-static void test_drop_takes_the_partitions_named_and_no_others(void) {
+static void test_drop_removes_only_the_named_partitions(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         rd_kafka_topic_partition_list_t *revoked = rd_kafka_topic_partition_list_new(1);
@@ -130,13 +130,13 @@ static void test_drop_takes_the_partitions_named_and_no_others(void) {
         destroy_source(&source);
 }
 
-static void test_move_keeps_the_order_and_what_was_there(void) {
+static void test_move_keeps_the_order_and_skips_returned_messages(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         ck_batch_t *into = ck_batch_new(1);
         rd_kafka_message_t *second = batch->rkmessages[1];
 
-        /* The first is handed over: it must not move. */
+        /* The first message has been returned, so it must not move. */
         ck_batch_release(batch->rkmessages, 1);
         batch->head = 1;
         CHECK(ck_batch_move(batch, into) == 0);
@@ -149,7 +149,7 @@ static void test_move_keeps_the_order_and_what_was_there(void) {
         destroy_source(&source);
 }
 
-static void test_only_what_is_handed_over_counts_as_read(void) {
+static void test_only_returned_messages_count_as_read(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         int64_t expected[PARTITIONS] = {RD_KAFKA_OFFSET_INVALID, RD_KAFKA_OFFSET_INVALID,
@@ -167,7 +167,7 @@ static void test_only_what_is_handed_over_counts_as_read(void) {
         destroy_source(&source);
 }
 
-static void test_skip_destroys_what_comes(void) {
+static void test_skip_destroys_messages(void) {
         source_t source = new_source();
         size_t skipped = 0;
 
@@ -179,7 +179,7 @@ static void test_skip_destroys_what_comes(void) {
         destroy_source(&source);
 }
 
-/* Two batches have the same rows. */
+/* Checks that two batches have the same rows. */
 static void check_same(const ck_batch_t *batch, const ck_batch_t *other) {
         size_t i;
 
@@ -280,7 +280,7 @@ static void *unpin(void *arg) {
         return NULL;
 }
 
-static void test_loans_are_waited_for(void) {
+static void test_settle_waits_for_loans(void) {
         source_t source = new_source();
         ck_loans_t *loans = ck_loans_new();
         ck_batch_t *gathered = filled_batch(&source);
@@ -303,7 +303,7 @@ static void test_loans_are_waited_for(void) {
         destroy_source(&source);
 }
 
-/* All threads must be given the same headers, whoever has them parsed. */
+/* All threads must get the same headers, whichever thread parses them. */
 static pthread_barrier_t start;
 
 static void *read_headers(void *arg) {
@@ -343,7 +343,7 @@ static void test_headers_are_parsed_once_by_many_threads(void) {
         destroy_source(&source);
 }
 
-static void test_held_messages_keep_their_order_and_come_back(void) {
+static void test_held_messages_return_in_order(void) {
         source_t source = new_source();
         ck_batch_t *batch = filled_batch(&source);
         ck_batch_t *held = ck_batch_new(1);
@@ -379,12 +379,12 @@ static void test_held_messages_keep_their_order_and_come_back(void) {
 int main(void) {
         test_copy_has_the_same_rows_and_outlives_the_consumer();
         test_take_leaves_the_rest();
-        test_loans_are_waited_for();
+        test_settle_waits_for_loans();
         test_headers_are_parsed_once_by_many_threads();
-        test_drop_takes_the_partitions_named_and_no_others();
-        test_held_messages_keep_their_order_and_come_back();
-        test_move_keeps_the_order_and_what_was_there();
-        test_only_what_is_handed_over_counts_as_read();
-        test_skip_destroys_what_comes();
+        test_drop_removes_only_the_named_partitions();
+        test_held_messages_return_in_order();
+        test_move_keeps_the_order_and_skips_returned_messages();
+        test_only_returned_messages_count_as_read();
+        test_skip_destroys_messages();
         return 0;
 }

@@ -24,7 +24,7 @@ static void await(ck_call_t *call) {
         CHECK(ck_call_wait(call, 0));
 }
 
-static void test_answer_comes(void) {
+static void test_call_returns_its_answer(void) {
         ck_loans_t *loans = ck_loans_new();
         rd_kafka_t *rk = new_client();
         ck_call_t *call = ck_call_new(CK_CALL_METADATA);
@@ -46,7 +46,7 @@ static void test_answer_comes(void) {
         CHECK(ck_runtime_alive(CK_KIND_CALL) == 0);
 }
 
-static void test_time_is_over(void) {
+static void test_call_times_out(void) {
         ck_loans_t *loans = ck_loans_new();
         rd_kafka_t *rk = check_client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
         ck_call_t *call = ck_call_new(CK_CALL_METADATA);
@@ -62,7 +62,7 @@ static void has_ended(void *ended) {
         *(_Atomic bool *)ended = true;
 }
 
-static void test_handle_is_destroyed_when_nobody_asks_any_more(void) {
+static void test_handle_is_destroyed_after_its_last_call(void) {
         ck_loans_t *loans = ck_loans_new();
         rd_kafka_t *rk = new_client();
         ck_call_t *call = ck_call_new(CK_CALL_METADATA);
@@ -90,9 +90,9 @@ int main(void) {
         owner = check_client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
         mock = rd_kafka_mock_cluster_new(owner, 1);
         CHECK(rd_kafka_mock_topic_create(mock, "topic", 1, 1) == 0);
-        test_answer_comes();
-        test_time_is_over();
-        test_handle_is_destroyed_when_nobody_asks_any_more();
+        test_call_returns_its_answer();
+        test_call_times_out();
+        test_handle_is_destroyed_after_its_last_call();
         rd_kafka_mock_cluster_destroy(mock);
         rd_kafka_destroy(owner);
         return 0;

@@ -14,7 +14,7 @@ static rd_kafka_t *new_producer(ck_queue_t *queue, const char *key, const char *
         return check_client(RD_KAFKA_PRODUCER, conf);
 }
 
-static void test_report_tells_where_the_record_went(void) {
+static void test_report_has_partition_and_offset(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, NULL, NULL);
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
@@ -75,7 +75,7 @@ static void test_refused_record_leaves_the_headers_to_the_caller(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_refusal_is_told_where_the_quick_call_is_silent(void) {
+static void test_refusal_is_reported_if_the_fast_call_sets_no_error(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, "transactional.id", "t");
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
@@ -132,10 +132,10 @@ static void test_marks_of_the_thread_are_restored(void) {
 }
 
 int main(void) {
-        test_report_tells_where_the_record_went();
+        test_report_has_partition_and_offset();
         test_failure_without_a_report_is_counted();
         test_refused_record_leaves_the_headers_to_the_caller();
-        test_refusal_is_told_where_the_quick_call_is_silent();
+        test_refusal_is_reported_if_the_fast_call_sets_no_error();
         test_event_ends_the_wait();
         test_marks_of_the_thread_are_restored();
         return 0;

@@ -7,7 +7,7 @@
 #include "ck_callback.h"
 #include "ck_delivery.h"
 
-/* A report as librdkafka would bring it. */
+/* A report like librdkafka's. */
 static const ck_delivery_t *report(ck_delivery_t *delivery, size_t i, int32_t partition,
                                    int64_t offset, rd_kafka_resp_err_t err,
                                    const ck_delivery_t *goal) {
@@ -33,17 +33,17 @@ static void test_delivery_is_done_with_its_last_report(void) {
         CHECK(!report(delivery, 0, 8, 200, 0, delivery));
         CHECK(slots[1].offset == CK_OUTCOME_IN_FLIGHT && slots[2].offset == 100);
         CHECK(!report(delivery, 1, 9, 300, 0, delivery));
-        CHECK(!ck_delivery_is_done(delivery)); /* the publisher may have more */
+        CHECK(!ck_delivery_is_done(delivery)); /* the publisher may add records */
         ck_delivery_close(delivery, 0);
         CHECK(ck_delivery_is_done(delivery) && ck_delivery_failed(delivery) == 0);
         CHECK(slots[1].u.outcome.partition == 9 && slots[1].u.outcome.err == 0);
-        CHECK(ck_queue_is_empty(queue)); /* nobody asked for an event */
+        CHECK(ck_queue_is_empty(queue)); /* no event was requested */
         ck_delivery_release(delivery);
         CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 0);
         ck_queue_destroy(queue);
 }
 
-static void test_last_report_tells_who_waits_for_it(void) {
+static void test_last_report_ends_the_wait_for_its_delivery(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 2),
                       *other = ck_delivery_new(queue, 1);
@@ -53,7 +53,7 @@ static void test_last_report_tells_who_waits_for_it(void) {
         ck_delivery_close(delivery, 0);
         ck_delivery_close(other, 0);
         CHECK(!report(delivery, 0, 0, 0, 0, delivery));
-        /* Done, but not the delivery waited for. */
+        /* Done, but another delivery is awaited. */
         CHECK(!report(other, 0, 0, 0, 0, delivery));
         CHECK(report(delivery, 1, 0, 1, 0, delivery) == delivery);
         ck_delivery_release(delivery);
@@ -81,7 +81,7 @@ static void test_untaken_and_refused_records_fail(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_event_comes_once_to_who_asked_in_time(void) {
+static void test_event_arrives_once_if_requested_in_time(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 1);
         int owner;
@@ -99,7 +99,7 @@ static void test_event_comes_once_to_who_asked_in_time(void) {
         CHECK(ck_queue_pop(queue) == event);
         CHECK(ck_delivery_of_event(event, true) == &owner);
         CHECK(ck_delivery_of_event(event, true) == NULL);
-        ck_event_destroy(event); /* which is embedded */
+        ck_event_destroy(event); /* it is embedded */
         CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) & CK_DELIVERY_DONE);
         CHECK(ck_queue_is_empty(queue));
         ck_delivery_release(delivery);
@@ -113,7 +113,7 @@ static void test_event_comes_once_to_who_asked_in_time(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_size_that_overflows_is_no_delivery(void) {
+static void test_delivery_of_an_overflowing_size_is_refused(void) {
         ck_queue_t *queue = ck_queue_new();
 
         CHECK(ck_delivery_new(queue, SIZE_MAX / 16) == NULL);
@@ -122,7 +122,7 @@ static void test_size_that_overflows_is_no_delivery(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_what_is_in_flight_at_the_end_fails(void) {
+static void test_records_in_flight_at_the_end_fail(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *one = ck_delivery_new(queue, 3), *two = ck_delivery_new(queue, 2);
         ck_delivery_t *open = ck_delivery_new(queue, 2),
@@ -206,14 +206,14 @@ typedef struct sleeper_s {
 static void *sleeper_main(void *arg) {
         sleeper_t *sleeper = arg;
 
-        /* A guest is in, so there is no turn to take. */
+        /* A guest has the turn, so no thread can take it. */
         CHECK(!ck_turn_take(ck_queue_turn(sleeper->queue), -1, NULL, ck_delivery_has_come,
                             sleeper->delivery));
         CHECK(ck_delivery_is_done(sleeper->delivery));
         return NULL;
 }
 
-static void test_last_report_wakes_who_sleeps(void) {
+static void test_last_report_wakes_a_sleeping_thread(void) {
         enum { TIMES = 20 };
         ck_queue_t *queue = ck_queue_new();
         int64_t started = ck_runtime_now_ms();
@@ -229,12 +229,12 @@ static void test_last_report_wakes_who_sleeps(void) {
                 ck_delivery_take(delivery, 1);
                 ck_delivery_close(delivery, 0);
                 CHECK(pthread_create(&thread, NULL, sleeper_main, &sleeper) == 0);
-                nanosleep(&moment, NULL); /* most often it sleeps by then */
+                nanosleep(&moment, NULL); /* it usually sleeps by then */
                 report(delivery, 0, 0, 0, 0, NULL);
                 pthread_join(thread, NULL);
                 ck_delivery_release(delivery);
         }
-        /* Had they to wake by themselves, each would take 100 ms. */
+        /* Without a wake-up each would take 100 ms. */
         CHECK(ck_runtime_now_ms() - started < TIMES * INT64_C(50));
         ck_turn_leave(ck_queue_turn(queue));
         ck_queue_destroy(queue);
@@ -265,7 +265,7 @@ static void *taker_main(void *arg) {
         return NULL;
 }
 
-static void test_turn_is_one_threads(void) {
+static void test_turn_belongs_to_one_thread(void) {
         taker_t taker = {.turn = ck_turn_new()};
         pthread_t threads[THREADS];
         unsigned ended;
@@ -281,12 +281,12 @@ static void test_turn_is_one_threads(void) {
         ended = ck_turn_ended(taker.turn);
         CHECK(!ck_turn_take(taker.turn, 20, &ended, NULL, NULL));
         ck_turn_give(taker.turn);
-        /* What was served since may be what it looks for: no turn, but another look. */
+        /* Another turn has ended since: the thread must check again first. */
         CHECK(!ck_turn_take(taker.turn, 1000, &ended, NULL, NULL));
         ended = ck_turn_ended(taker.turn);
         CHECK(ck_turn_take(taker.turn, 1000, &ended, NULL, NULL));
         ck_turn_give(taker.turn);
-        /* Guests come in one at a time; one that gives up is forgotten. */
+        /* Guests enter one at a time. A guest that times out is forgotten. */
         CHECK(ck_turn_enter(taker.turn, NULL, 0));
         CHECK(!ck_turn_enter(taker.turn, NULL, 0));
         CHECK(!ck_turn_enter(taker.turn, NULL, 20));
@@ -310,7 +310,7 @@ static void *guest_main(void *arg) {
         return NULL;
 }
 
-static void test_kick_sends_waiting_guests_away(void) {
+static void test_kick_removes_waiting_guests(void) {
         guest_t guest = {.turn = ck_turn_new(), .in = true};
         struct timespec moment = {.tv_nsec = 2000000};
         pthread_t thread;
@@ -319,7 +319,7 @@ static void test_kick_sends_waiting_guests_away(void) {
         CHECK(pthread_create(&thread, NULL, guest_main, &guest) == 0);
         while (!guest.waits)
                 nanosleep(&moment, NULL);
-        nanosleep(&moment, NULL); /* most often it waits by then */
+        nanosleep(&moment, NULL); /* it usually waits by then */
         while (guest.in) {
                 ck_turn_kick(guest.turn);
                 nanosleep(&moment, NULL);
@@ -352,8 +352,8 @@ static void *looker_main(void *arg) {
         return NULL;
 }
 
-/* A thread has the lock while another forks: in the child it stays locked. */
-static void test_publisher_that_was_forked_closes_its_delivery(void) {
+/* A thread holds the lock while another forks, so it stays locked in the child. */
+static void test_forked_publisher_closes_its_delivery(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 3);
         looker_t looker = {.turn = ck_queue_turn(queue)};
@@ -382,15 +382,15 @@ static void test_publisher_that_was_forked_closes_its_delivery(void) {
 
 int main(void) {
         test_delivery_is_done_with_its_last_report();
-        test_last_report_tells_who_waits_for_it();
+        test_last_report_ends_the_wait_for_its_delivery();
         test_untaken_and_refused_records_fail();
-        test_event_comes_once_to_who_asked_in_time();
-        test_size_that_overflows_is_no_delivery();
-        test_what_is_in_flight_at_the_end_fails();
+        test_event_arrives_once_if_requested_in_time();
+        test_delivery_of_an_overflowing_size_is_refused();
+        test_records_in_flight_at_the_end_fail();
         test_reports_of_many_threads_end_it_once();
-        test_last_report_wakes_who_sleeps();
-        test_turn_is_one_threads();
-        test_kick_sends_waiting_guests_away();
-        test_publisher_that_was_forked_closes_its_delivery();
+        test_last_report_wakes_a_sleeping_thread();
+        test_turn_belongs_to_one_thread();
+        test_kick_removes_waiting_guests();
+        test_forked_publisher_closes_its_delivery();
         return 0;
 }

@@ -14,7 +14,7 @@ static void has_ended(void *ended) {
         *(_Atomic bool *)ended = true;
 }
 
-/* A name server that does not answer before the test says so. */
+/* A name resolver that does not answer until the test allows it. */
 static int resolve(const char *node, const char *service, const struct addrinfo *hints,
                    struct addrinfo **res, void *opaque) {
         (void)service, (void)hints, (void)res, (void)opaque;
@@ -29,7 +29,7 @@ static int resolve(const char *node, const char *service, const struct addrinfo 
         return -1; /* no address */
 }
 
-static void test_handle_that_ends_in_time(void) {
+static void test_end_of_a_handle_in_time(void) {
         rd_kafka_t *rk = check_client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
         ck_end_t *end;
 
@@ -41,7 +41,7 @@ static void test_handle_that_ends_in_time(void) {
         CHECK(ck_end_all(LONG_MS));
 }
 
-static void test_handle_that_does_not_end_in_time(void) {
+static void test_end_of_a_handle_out_of_time(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         _Atomic bool ended = false;
         rd_kafka_t *rk;
@@ -71,7 +71,7 @@ static void test_handle_that_does_not_end_in_time(void) {
 }
 
 int main(void) {
-        test_handle_that_ends_in_time();
-        test_handle_that_does_not_end_in_time();
+        test_end_of_a_handle_in_time();
+        test_end_of_a_handle_out_of_time();
         return 0;
 }

@@ -1,11 +1,11 @@
-/* What envelopes are written as and read from. */
+/* The encoded forms of envelopes. */
 #include "ck_envelope.h"
 #include "ck_json.h"
 #include "envelopes.h"
 
 /* -- envelopes */
 
-static void test_what_is_encoded_is_decoded(void) {
+static void test_encoded_values_are_decoded(void) {
         ck_bytes_t ids[] = {span("1"), span("a \"b\" \xc3\xa9"), {NULL, 0}};
         ck_bytes_t traces[] = {span("trace"), {NULL, 0}, span("")};
         ck_bytes_t types[] = {span("Order.Created"), span("\x01"), {NULL, 0}};
@@ -55,7 +55,7 @@ static ck_envelope_t decoded(ck_bytes_t value, char **arena) {
         return read;
 }
 
-static void test_json_of_others_is_read(void) {
+static void test_json_of_other_writers_is_read(void) {
         ck_envelope_t read;
         char *arena;
 
@@ -87,7 +87,7 @@ static void test_json_of_others_is_read(void) {
         free(arena);
 }
 
-static void test_a_malformed_value_is_the_problem_of_its_record_alone(void) {
+static void test_malformed_value_fails_only_its_record(void) {
         static const struct {
                 const char *value, *field;
         } wrong[] = {
@@ -138,7 +138,7 @@ static uint32_t next_number(uint32_t *state) {
         return *state;
 }
 
-/* However a value is mutated, only its own bytes are read, and the result is valid
+/* For any mutated value, only its own bytes are read, and the result is valid
  * UTF-8. */
 static void test_mutated_values_are_read_or_refused(void) {
         static const char *const seeds[] = {
@@ -175,7 +175,7 @@ static void test_mutated_values_are_read_or_refused(void) {
                                 text[at] =
                                     pieces[next_number(&state) % (sizeof(pieces) - 1)];
                                 break;
-                        case 2: /* something of itself, elsewhere */
+                        case 2: /* a part of itself in another place */
                                 i = next_number(&state) % len;
                                 text[at] = text[i];
                                 break;
@@ -291,7 +291,7 @@ static void test_traceparents(void) {
         }
         CHECK(memcmp((const char *)values[0].ptr + 36, (const char *)values[1].ptr + 36,
                      16) != 0);
-        /* A later version may have more, behind a dash. */
+        /* A later version may append more after a dash. */
         static const char later[] =
             "01-0123456789abcdef0123456789abcdef-0123456789abcdef-00-more";
         int rank = 0;
@@ -301,7 +301,7 @@ static void test_traceparents(void) {
         CHECK(read.trace_id.ptr == later + 3);
 }
 
-static void test_packed_headers_are_those_that_were_added(void) {
+static void test_packed_headers_keep_the_added_values(void) {
         ck_pack_t pack = {0};
         uint32_t at[3];
         char *block;
@@ -342,12 +342,12 @@ static void test_packed_headers_are_those_that_were_added(void) {
 }
 
 int main(void) {
-        test_what_is_encoded_is_decoded();
-        test_json_of_others_is_read();
-        test_a_malformed_value_is_the_problem_of_its_record_alone();
+        test_encoded_values_are_decoded();
+        test_json_of_other_writers_is_read();
+        test_malformed_value_fails_only_its_record();
         test_mutated_values_are_read_or_refused();
         test_the_trace_id_is_that_of_the_best_header();
         test_traceparents();
-        test_packed_headers_are_those_that_were_added();
+        test_packed_headers_keep_the_added_values();
         return 0;
 }

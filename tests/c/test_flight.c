@@ -29,7 +29,7 @@ static void test_reports_do_not_overlap(void) {
                         all[i] = take(flight, i);
                 for (i = 0; i < MANY; i++)
                         CHECK(all[i]->number == i);
-                /* Every second report is given back and taken again. */
+                /* Return every second report and take it again. */
                 for (i = 0; i < MANY; i += 2)
                         ck_flight_give(&all[i]->report);
                 for (i = 0; i < MANY; i += 2)
@@ -43,7 +43,7 @@ static void test_reports_do_not_overlap(void) {
         ck_flight_destroy(flight);
 }
 
-static void test_lost_ones_are_found_once(void) {
+static void test_lost_reports_are_found_once(void) {
         ck_flight_t *flight = ck_flight_new(sizeof(sent_t));
         ck_event_t *lost, *next;
         static bool seen[MANY];
@@ -72,7 +72,7 @@ static void test_lost_ones_are_found_once(void) {
                 CHECK(number % 5 > 2 && !seen[number]);
                 seen[number] = true;
                 cnt++;
-                /* Number 2 of each five has given its memory to number 3. */
+                /* Number 3 of each five reuses the memory of number 2. */
                 CHECK(number > before);
                 before = number;
                 ck_flight_give((ck_report_t *)lost);
@@ -83,6 +83,6 @@ static void test_lost_ones_are_found_once(void) {
 
 int main(void) {
         test_reports_do_not_overlap();
-        test_lost_ones_are_found_once();
+        test_lost_reports_are_found_once();
         return 0;
 }

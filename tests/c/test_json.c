@@ -39,7 +39,7 @@ static void test_base64(void) {
         check_base64("YWI=", "ab");
         check_base64("YWJjZGVm", "abcdef");
         check_base64(" YW\r\nI\t= \n", "ab");
-        check_base64("YR==", "a"); /* bits that nobody asked for */
+        check_base64("YR==", "a"); /* unused bits are ignored */
         for (i = 0; i < COUNT(wrong); i++) {
                 into = room;
                 CHECK(ck_base64_read(wrong[i], strlen(wrong[i]), &into));
@@ -50,7 +50,7 @@ static void test_base64(void) {
         CHECK(into == room + 6 && !memcmp(room, "abcdef", 6));
 }
 
-/* Every length, and so every remainder of a block, with an invalid character at every
+/* Every length, thus every remainder of a block, with an invalid character at every
  * place. */
 static void test_base64_of_every_length(void) {
         uint8_t bytes[150];
@@ -216,7 +216,7 @@ static void test_json_values(void) {
         CHECK(!reads(nul, &json));
 }
 
-static void test_json_is_not_nested_without_end(void) {
+static void test_json_nesting_is_limited(void) {
         char text[2 * CK_JSON_DEPTH + 3];
         ck_json_t json;
         int depth;
@@ -235,6 +235,6 @@ int main(void) {
         test_base64_of_every_length();
         test_json_strings_are_written_and_read();
         test_json_values();
-        test_json_is_not_nested_without_end();
+        test_json_nesting_is_limited();
         return 0;
 }

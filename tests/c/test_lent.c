@@ -6,7 +6,7 @@
 
 static rd_kafka_t *client;
 
-/* A record with one header, as librdkafka would lend it. */
+/* A record with one header, like one that librdkafka lends. */
 static rd_kafka_message_t *new_message(void) {
         rd_kafka_message_t *rkmessage = NULL;
         rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
@@ -35,7 +35,7 @@ static void check_and_destroy(rd_kafka_headers_t *headers) {
         rd_kafka_headers_destroy(headers);
 }
 
-static void test_headers_are_taken_while_it_is_lent(void) {
+static void test_headers_are_taken_while_the_message_is_lent(void) {
         ck_lent_t *lent = ck_lent_new();
 
         CHECK(ck_lent_is_free(lent));
@@ -45,7 +45,7 @@ static void test_headers_are_taken_while_it_is_lent(void) {
         CHECK(!lent->rkmessage);
         ck_lent_drop(lent);
         CHECK(ck_lent_is_free(lent));
-        /* The same ck_lent_t again. */
+        /* Reuse the same ck_lent_t. */
         ck_lent_put(lent, new_message());
         ck_lent_drop(lent);
         CHECK(ck_lent_is_free(lent) && !lent->rkmessage);
@@ -122,7 +122,7 @@ int main(void) {
         rd_kafka_conf_set_opaque(conf, consumer);
         client = check_client(RD_KAFKA_PRODUCER, conf);
 
-        test_headers_are_taken_while_it_is_lent();
+        test_headers_are_taken_while_the_message_is_lent();
         test_headers_outlive_the_lender();
         test_child_reads_and_destroys_nothing();
 

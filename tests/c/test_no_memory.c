@@ -1,5 +1,5 @@
 /* Every call that allocates, with a failure of its first allocation, its second, and so
- * on. A sanitizer finds memory that is not freed then. */
+ * on. A sanitizer finds memory that is then not freed. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@
 #undef strdup
 #undef aligned_alloc
 
-/* How many more succeed in this thread; -1: all. */
+/* The number of allocations that still succeed in this thread; -1: all. */
 static _Thread_local long left = -1;
 
 static bool fails(void) {
@@ -113,7 +113,7 @@ static void test_small_objects(void) {
         check_nothing_left();
 }
 
-static void test_delivery_that_could_not_be_made_is_not_waited_for(void) {
+static void test_delivery_that_could_not_be_created_is_not_awaited(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery;
 
@@ -137,7 +137,7 @@ static bool is_untold_without_words(ck_queue_t *queue) {
         return without;
 }
 
-/* Delivery reports allocate nothing; all other events may be lost, and nothing else. */
+/* Delivery reports allocate nothing. Only other events may be lost. */
 static void test_events(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -158,14 +158,14 @@ static void test_events(void) {
             1, (ck_callback_commit(rk, 0, NULL, queue), ck_queue_length(queue) < 3));
         char *json = strdup("{}");
         EACH_ALLOCATION(1, !(taken = ck_callback_stats(rk, json, 2, queue)));
-        CHECK(taken == 1); /* else it would be librdkafka's to free */
-        /* Of a log line the facility may be missing. */
+        CHECK(taken == 1); /* else librdkafka would free it */
+        /* The facility of a log line may be missing. */
         EACH_ALLOCATION(
             2, (ck_callback_log(rk, 3, "facility", "text"), ck_queue_length(queue) < 5));
         CHECK(ck_queue_length(queue) == 5);
         while ((first = ck_queue_pop(queue)))
                 ck_event_destroy(first);
-        /* Counted, whether or not there is memory for the first one's words. */
+        /* Failures are counted even without memory for the first one's text. */
         EACH_ALLOCATION(
             2, (ck_queue_untold(queue, "topic", -1, 1), is_untold_without_words(queue)));
         rd_kafka_destroy(rk);
@@ -278,7 +278,7 @@ static void test_batches(void) {
         rd_kafka_topic_partition_list_destroy(partitions);
         EACH_ALLOCATION(1, ck_batch_move(gathered, moved) == ENOMEM);
         CHECK(moved->cnt == TOTAL && moved->rkmessages[0] == first && gathered->cnt == 0);
-        /* Nothing is taken, nor lent, when there is none. */
+        /* Without memory nothing is taken or lent. */
         EACH_ALLOCATION(2, !(batch = ck_batch_take(moved, TOTAL, loans)) &&
                                moved->head == 0 && ck_loans_settle(loans));
         CHECK(batch->cnt == TOTAL && batch->rkmessages[0] == first);
@@ -349,7 +349,7 @@ static void test_publishing(void) {
 
 int main(void) {
         test_small_objects();
-        test_delivery_that_could_not_be_made_is_not_waited_for();
+        test_delivery_that_could_not_be_created_is_not_awaited();
         test_events();
         test_batches();
         test_envelopes();

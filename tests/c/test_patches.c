@@ -1,6 +1,6 @@
-/* What some patches in vendor/patches fix, where only C can set the moment. librdkafka
- * calls log_cb in the thread that logs, so a log_cb can block that thread at a known
- * place. */
+/* Bugs that patches in vendor/patches fix and that only C can trigger at the right
+ * moment. librdkafka calls log_cb in the thread that logs, so a log_cb can block that
+ * thread at a known place. */
 #include <pthread.h>
 #include <time.h>
 
@@ -12,7 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int progress;
 
-/* A thread that is late does not move it back. */
+/* A late thread does not move it back. */
 static void advance(int to) {
         pthread_mutex_lock(&lock);
         if (progress < to)
@@ -66,9 +66,9 @@ static void connect_client(rd_kafka_t *rk) {
 enum { ANSWERED = 1, TERMINATING, PARSED };
 
 /* librdkafka's main thread logs "worker called" after it has seen that the client is not
- * terminating, and before the parser of the answer looks again. The thread that destroys
- * the client logs "Interrupting timers" when the client is terminating, and before it
- * tells the main thread. */
+ * terminating, and before the parser of the answer checks that again. The thread that
+ * destroys the client logs "Interrupting timers" once the client is terminating, and
+ * before it notifies the main thread. */
 static void block_parser(const rd_kafka_t *rk, int level, const char *fac,
                          const char *text) {
         (void)rk, (void)level, (void)fac;
@@ -100,7 +100,7 @@ static void describe_topics_of_a_terminating_client(const char *bootstrap_server
         char errstr[512];
 
         connect_client(rk);
-        /* The mock names no controller, to which librdkafka would send the request. */
+        /* The mock names no controller; librdkafka would send the request to it. */
         CHECK(!rd_kafka_AdminOptions_set_broker(options, 1, errstr, sizeof(errstr)));
         rd_kafka_DescribeTopics(rk, topics, options, results);
         rd_kafka_AdminOptions_destroy(options);
@@ -121,8 +121,8 @@ static void describe_topics_of_a_terminating_client(const char *bootstrap_server
 
 enum { CONNECTED = 1, RECEIVED, DOWN, REBOOTSTRAPPED };
 
-/* The main thread logs "Received metadata" before it parses the answer; a broker's thread
- * logs "brokers are down" after it has asked for a re-bootstrap. */
+/* The main thread logs "Received metadata" before it parses the answer. A broker's thread
+ * logs "brokers are down" after it has requested a re-bootstrap. */
 static void block_answer(const rd_kafka_t *rk, int level, const char *fac,
                          const char *text) {
         (void)rk, (void)level, (void)fac;

@@ -14,7 +14,7 @@ static rd_kafka_t *new_producer(ck_queue_t *queue, const char *key, const char *
         return check_client(RD_KAFKA_PRODUCER, conf);
 }
 
-/* Publishes all records, serving when the queue is full, and waits. Returns the delivery,
+/* Publishes all records, serves when the queue is full, and waits. Returns the delivery,
  * which the caller releases. */
 static ck_delivery_t *publish_all(rd_kafka_t *rk, ck_queue_t *queue,
                                   ck_publish_t *publish) {
@@ -82,7 +82,7 @@ static void test_every_form_of_batch_is_published(void) {
 
                         CHECK(slot->offset >= 0);
                         CHECK(!(form & 8) || slot->u.outcome.partition == partitions[i]);
-                        /* One after the other, as they were given. */
+                        /* In order, as published. */
                         CHECK(!(form & 8) || !i || i % 100 == 0 || form & 2 ||
                               slot->offset == slot[-1].offset + 1);
                 }
@@ -95,7 +95,7 @@ static void test_every_form_of_batch_is_published(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_slice_that_is_over_is_gone_on_with(void) {
+static void test_publish_continues_after_a_slice_ends(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, NULL, NULL);
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
@@ -119,7 +119,7 @@ static void test_slice_that_is_over_is_gone_on_with(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_numbers_that_are_no_partition_are_refused(void) {
+static void test_invalid_partition_numbers_are_refused(void) {
         static const int64_t partitions[] = {INT64_MAX, 0, (int64_t)INT32_MAX + 1, -2};
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, NULL, NULL);
@@ -138,7 +138,7 @@ static void test_numbers_that_are_no_partition_are_refused(void) {
         ck_queue_destroy(queue);
 }
 
-static void test_state_that_forbids_it_is_every_records_error(void) {
+static void test_wrong_transaction_state_fails_every_record(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_t *rk = new_producer(queue, "transactional.id", "t");
         rd_kafka_topic_t *rkt = rd_kafka_topic_new(rk, "topic", NULL);
@@ -159,8 +159,8 @@ static void test_state_that_forbids_it_is_every_records_error(void) {
 
 int main(void) {
         test_every_form_of_batch_is_published();
-        test_slice_that_is_over_is_gone_on_with();
-        test_numbers_that_are_no_partition_are_refused();
-        test_state_that_forbids_it_is_every_records_error();
+        test_publish_continues_after_a_slice_ends();
+        test_invalid_partition_numbers_are_refused();
+        test_wrong_transaction_state_fails_every_record();
         return 0;
 }

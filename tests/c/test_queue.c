@@ -23,7 +23,7 @@ static void test_pop_yields_events_in_their_order(void) {
                 CHECK(notice->text_len == 4 && strcmp(notice->text, "text") == 0);
                 ck_event_destroy(&notice->event);
         }
-        /* What comes later goes behind what was taken over already. */
+        /* Later events follow those already taken over. */
         notice = ck_event_new(CK_EVENT_STATS, NULL);
         notice->number = 5;
         ck_queue_push(queue, &notice->event);
@@ -48,7 +48,7 @@ static void test_destroy_frees_what_is_left(void) {
         ck_event_destroy(NULL);
 }
 
-static void test_untold_failures_are_counted_once(void) {
+static void test_unreported_failures_are_counted_once(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_event_t *first;
 
@@ -125,7 +125,7 @@ static void test_pushing_threads_lose_nothing_and_keep_their_order(void) {
 int main(void) {
         test_pop_yields_events_in_their_order();
         test_destroy_frees_what_is_left();
-        test_untold_failures_are_counted_once();
+        test_unreported_failures_are_counted_once();
         test_attached_objects_are_found();
         test_pushing_threads_lose_nothing_and_keep_their_order();
         return 0;

@@ -52,7 +52,7 @@ static void destroy_source(source_t *source) {
         rd_kafka_destroy(source->producer);
 }
 
-/* Reads the ranges from where partitions are assigned; how many records they had. */
+/* Reads the ranges from an offset of each partition; returns their number of records. */
 static size_t read_ranges(source_t *source, ck_ranges_t *ranges, int64_t from,
                           size_t *bytes) {
         rd_kafka_topic_partition_list_t *list =
@@ -81,7 +81,7 @@ static size_t read_ranges(source_t *source, ck_ranges_t *ranges, int64_t from,
         return rows;
 }
 
-static void test_ranges_keep_what_lies_in_them(void) {
+static void test_ranges_keep_only_their_messages(void) {
         source_t source = new_source();
         ck_ranges_t *ranges = ck_ranges_new(2);
         size_t bytes = 0;
@@ -98,12 +98,12 @@ static void test_ranges_keep_what_lies_in_them(void) {
         destroy_source(&source);
 }
 
-static void test_end_of_the_partition_ends_a_range_that_reaches_it(void) {
+static void test_partition_eof_ends_a_range_that_reaches_it(void) {
         source_t source = new_source();
         ck_ranges_t *ranges = ck_ranges_new(1);
         size_t bytes = 0;
 
-        /* From behind the last record there is nothing but the end. */
+        /* After the last record only the end follows. */
         CHECK(ck_ranges_set(ranges, 0, "topic", 0, PER_PARTITION - 1, PER_PARTITION) ==
               0);
         CHECK(ck_ranges_sort(ranges) == 0);
@@ -113,7 +113,7 @@ static void test_end_of_the_partition_ends_a_range_that_reaches_it(void) {
         destroy_source(&source);
 }
 
-static void test_positions_count_once_something_has_come(void) {
+static void test_positions_count_only_after_the_first_message(void) {
         source_t source = new_source();
         ck_ranges_t *ranges = ck_ranges_new(1);
         size_t bytes = 0;
@@ -123,7 +123,7 @@ static void test_positions_count_once_something_has_come(void) {
         read_ranges(&source, ranges, 0, &bytes);
         ck_ranges_destroy(ranges);
 
-        /* The assignment before, and its position, is still there. */
+        /* The earlier assignment and its position remain. */
         ranges = ck_ranges_new(1);
         CHECK(ck_ranges_set(ranges, 0, "topic", 0, 0, PER_PARTITION) == 0);
         CHECK(ck_ranges_sort(ranges) == 0);
@@ -136,7 +136,7 @@ static void test_positions_count_once_something_has_come(void) {
         destroy_source(&source);
 }
 
-static void test_ranges_are_found_and_told_apart(void) {
+static void test_ranges_are_found_and_distinguished(void) {
         ck_ranges_t *ranges = ck_ranges_new(4);
 
         CHECK(ck_ranges_set(ranges, 0, "b", 1, 0, 10) == 0);
@@ -182,10 +182,10 @@ static void test_steps_follow_the_size_of_records(void) {
 }
 
 int main(void) {
-        test_ranges_are_found_and_told_apart();
+        test_ranges_are_found_and_distinguished();
         test_steps_follow_the_size_of_records();
-        test_ranges_keep_what_lies_in_them();
-        test_end_of_the_partition_ends_a_range_that_reaches_it();
-        test_positions_count_once_something_has_come();
+        test_ranges_keep_only_their_messages();
+        test_partition_eof_ends_a_range_that_reaches_it();
+        test_positions_count_only_after_the_first_message();
         return 0;
 }

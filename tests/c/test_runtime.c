@@ -25,7 +25,7 @@ static void test_counts_are_kept_by_kind(void) {
         ck_runtime_count(CK_KIND_TOPIC, -2);
 }
 
-static void test_clock_goes_on(void) {
+static void test_clock_advances(void) {
         int64_t before = ck_runtime_now_ms();
 
         usleep(2000);
@@ -35,6 +35,6 @@ static void test_clock_goes_on(void) {
 int main(void) {
         test_generation_grows_in_the_child_of_a_fork();
         test_counts_are_kept_by_kind();
-        test_clock_goes_on();
+        test_clock_advances();
         return 0;
 }

@@ -36,7 +36,7 @@ typedef struct shared_s {
         _Atomic bool over;
 } shared_t;
 
-/* What Python's dispatch() does: one thread at a time. */
+/* Like Python's dispatch(): one thread at a time. */
 static void dispatch(shared_t *shared) {
         ck_event_t *event;
 
@@ -85,7 +85,7 @@ static void publish_batch(shared_t *shared, int n) {
         if (n % 3 == 1)
                 want(shared, delivery, CK_DELIVERY_TELL);
         ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__FAIL);
-        if (n % 4 == 3) { /* dropped; its reports come all the same */
+        if (n % 4 == 3) { /* dropped; its reports still arrive */
                 shared->delivered += RECORDS;
                 CHECK(ck_delivery_drop(delivery) == 0);
                 ck_delivery_release(delivery);
@@ -131,7 +131,7 @@ static void *guest_main(void *arg) {
 
         while (!shared->over) {
                 if (!ck_turn_enter(ck_queue_turn(shared->queue), shared->main_queue, -1))
-                        continue; /* the other guest has kicked */
+                        continue; /* the other guest has kicked this one */
                 CHECK(++shared->inside == 1);
                 ck_callback_flush(shared->rk, 5);
                 shared->inside--;
@@ -181,7 +181,7 @@ static void test_threads_publish_and_wait_for_their_own(const char *room) {
         ck_queue_destroy(shared.queue);
 }
 
-/* -- a delivery whose end, wish, drop and last report come together */
+/* -- a delivery whose end, request, drop and last report coincide */
 
 enum { ROUNDS = 3000, SIZE = 6 };
 
@@ -201,7 +201,7 @@ static void report(round_t *round, size_t i) {
         ck_delivery_report(&rkmessage, NULL);
 }
 
-/* Each of them runs a round with the others, from barrier to barrier. */
+/* Each thread runs a round with the others, from barrier to barrier. */
 static bool round_begins(round_t *round) {
         pthread_barrier_wait(&round->barrier);
         return !round->over;
@@ -217,7 +217,7 @@ static void *reports_main(void *arg) {
         while (round_begins(round)) {
                 size_t i, done = 0, taken;
 
-                /* As librdkafka has them: what was taken up. */
+                /* Report the records taken so far, like librdkafka. */
                 while (done < SIZE - 1) {
                         taken = ck_delivery_taken(round->delivery);
                         for (i = done; i < taken && i < SIZE - 1; i++)
@@ -269,7 +269,7 @@ static void *looks_main(void *arg) {
         return NULL;
 }
 
-static void test_end_and_wish_come_together(void) {
+static void test_end_and_request_coincide(void) {
         round_t round = {.queue = ck_queue_new()};
         pthread_t threads[3];
         ck_event_t *event;
@@ -305,7 +305,7 @@ static void test_end_and_wish_come_together(void) {
         ck_queue_destroy(round.queue);
 }
 
-/* -- failures nobody asked for */
+/* -- unreported failures */
 
 static void *untold_main(void *arg) {
         int i;
@@ -315,7 +315,7 @@ static void *untold_main(void *arg) {
         return NULL;
 }
 
-static void test_untold_failures_of_many_threads_are_counted(void) {
+static void test_unreported_failures_of_many_threads_are_counted(void) {
         ck_queue_t *queue = ck_queue_new();
         pthread_t threads[3];
         ck_event_t *first;
@@ -505,7 +505,7 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
                 pthread_mutex_unlock(&gil);
                 ck_batch_unref(before);
                 ck_batch_unref(before);
-                if (round % 2) { /* by a thread of its own, as where views are left */
+                if (round % 2) { /* in another thread, as if views were left */
                         if (ck_end_leave(ck_end_start(
                                 consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
                                 loans, has_ended, &ended)))
@@ -523,13 +523,13 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
                         join(readers[i]);
                 join(pinner);
                 ck_batch_unref(storage.batch);
-                while (!ended) /* destroyed by the other thread, too */
+                while (!ended) /* the other thread has destroyed it too */
                         usleep(1000);
         }
         CHECK(ck_runtime_alive(CK_KIND_FETCHED) == 0);
         rd_kafka_mock_cluster_destroy(mock);
         rd_kafka_destroy(producer);
-        CHECK(rd_kafka_thread_cnt() == 0); /* the consumers' have ended, too */
+        CHECK(rd_kafka_thread_cnt() == 0); /* the consumers' threads have ended too */
 }
 
 /* -- the bell */
@@ -556,8 +556,8 @@ static void test_ring_ends_the_wait(void) {
 
 int main(void) {
         test_ring_ends_the_wait();
-        test_untold_failures_of_many_threads_are_counted();
-        test_end_and_wish_come_together();
+        test_unreported_failures_of_many_threads_are_counted();
+        test_end_and_request_coincide();
         test_threads_publish_and_wait_for_their_own("100000");
         test_threads_publish_and_wait_for_their_own("500");
         test_batch_is_detached_and_its_consumer_closed_under_readers();

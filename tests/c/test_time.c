@@ -7,7 +7,7 @@ static bool shows(int64_t seconds, const char *expected, int fold) {
         char text[64];
         int i;
 
-        for (i = 0; i < 4; i++) { /* asked, remembered, and known */
+        for (i = 0; i < 4; i++) { /* computed, cached, and reused */
                 ck_civil_t civil;
 
                 if (!ck_time_local(&zone, seconds * 1000000 + 123456, &civil) ||

@@ -1,6 +1,6 @@
-/* Faults of librdkafka that our code works around; DESIGN.md lists the workarounds. A
- * check that fails here with a newer librdkafka says that its workaround can go. Each
- * runs in a process of its own, which a fault may break. */
+/* Bugs of librdkafka that our code works around; DESIGN.md lists the workarounds. If a
+ * check fails here with a newer librdkafka, its workaround can be removed. Each check
+ * runs in its own process, which the bug may crash. */
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 
 enum { RECORDS = 1000, WAIT_MS = 30000 };
 
-/* The status of a process that runs the function, as waitpid() returns it. */
+/* Runs the function in a process; returns its status from waitpid(). */
 static int run(void (*function)(void)) {
         int status = 0;
         pid_t pid = fork();
@@ -33,7 +33,7 @@ static rd_kafka_t *new_client(rd_kafka_type_t type, const char *bootstrap_server
         return check_client(type, conf);
 }
 
-/* refuse_duplicates() of the consumer. */
+/* For refuse_duplicates() of the consumer. */
 static void unassign_a_partition_twice(void) {
         rd_kafka_t *rk =
             new_client(RD_KAFKA_CONSUMER, "127.0.0.1:1", rd_kafka_conf_new());
@@ -56,7 +56,7 @@ static void count_report(rd_kafka_t *rk, const rd_kafka_message_t *message,
         ++*(int *)opaque;
 }
 
-/* ck_flight. */
+/* For ck_flight. */
 static void destroy_reports_nothing(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         rd_kafka_t *rk;
@@ -99,8 +99,8 @@ static void produce_records(const char *bootstrap_servers) {
         rd_kafka_destroy(rk);
 }
 
-/* The flag of ck_callback.c that keeps rd_kafka_yield() out of this call. The consumer is
- * not destroyed: that would wait for the lost message. */
+/* For the flag of ck_callback.c that keeps rd_kafka_yield() out of this call. The
+ * consumer is not destroyed, because that would wait for the lost message. */
 static void yield_loses_a_message(void) {
         rd_kafka_t *host = check_client(RD_KAFKA_PRODUCER, NULL);
         rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(host, 1);
@@ -115,7 +115,7 @@ static void yield_loses_a_message(void) {
         bool lost = false;
 
         produce_records(bootstrap_servers);
-        /* One record an answer, so that statistics come between records. */
+        /* One record per answer, so that statistics arrive between records. */
         check_set(conf, "max.partition.fetch.bytes", "1");
         check_set(conf, "statistics.interval.ms", "1");
         rd_kafka_conf_set_stats_cb(conf, yield_on_statistics);

@@ -1,4 +1,4 @@
-"""A mock cluster for programs that run on us under another library's name."""
+"""A mock cluster for programs that import cykafka under another library's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """A mock cluster of one broker, kept for the whole run: tests take topics of their own."""
+    """A mock cluster of one broker, kept for the whole run. Each test uses its own topics."""
     from cykafka.testing import MockCluster
 
     with MockCluster() as cluster:

@@ -1,11 +1,12 @@
-"""What is public in the installed confluent_kafka, and whether we have it.
+"""The public names of the installed confluent_kafka, and whether cykafka has them.
 
-``surface.py`` prints every public name of confluent_kafka with its parameters; ``surface.py
-check`` reads such names and prints those that cykafka in its place does not have. Both are JSON,
-and run in a process of their own (see test_names.py): only one of the two can be confluent_kafka.
+``surface.py`` prints every public name of confluent_kafka with its parameters. ``surface.py
+check`` reads such names and prints those that cykafka lacks when it takes confluent_kafka's place.
+Both use JSON. Each runs in its own process (see test_names.py), because only one of the two
+packages can be confluent_kafka there.
 
-A name is ``module:name`` or ``module:Class.name``. Its value is a list of parameters, ``/`` behind
-those that cannot be passed by keyword, or null for what is not called.
+A name is ``module:name`` or ``module:Class.name``. Its value is a list of parameters, with ``/``
+after those that cannot be passed by keyword. The value is null for a name that is not callable.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = "confluent_kafka"
-# The first that has a class has its members too.
+# The first module that has a class also gets the members of the class.
 MODULES = ("", ".admin", ".error", ".serialization", ".aio", ".cimpl")
 PROTOCOL = (
     "__aenter__",
@@ -36,8 +37,8 @@ PROTOCOL = (
     "__iter__",
     "__len__",
 )
-# What confluent_kafka compiles has no signatures, and its stubs and docstrings lack these.
-UNTOLD = {
+# The compiled parts of confluent_kafka have no signatures. Its stubs and docstrings lack these.
+UNDOCUMENTED = {
     "AdminClient": ["conf", "/"],
     "AdminClient.alter_configs": ["broker"],
     "AdminClient.cluster_id": ["timeout"],
@@ -45,8 +46,8 @@ UNTOLD = {
     "AdminClient.list_groups": ["group", "timeout"],
     "AdminClient.list_topics": ["topic", "timeout"],
 }
-# These they have otherwise than it is.
-MISTOLD = {
+# The stubs and docstrings have these wrong.
+MISDOCUMENTED = {
     "Consumer": ["config", "/"],
     "Consumer.commit": ["message", "offsets", "async", "asynchronous"],
     "KafkaError": ["error", "reason", "fatal", "retriable", "txn_requires_abort"],
@@ -58,7 +59,7 @@ Names = dict[str, list[str] | None]
 
 
 def is_theirs(value: Any) -> bool:
-    """Whether confluent_kafka defines it; its compiled module says ``cimpl``."""
+    """Whether confluent_kafka defines the value; its compiled module is named ``cimpl``."""
     home = getattr(value, "__module__", None) or ""
     return home.split(".")[0] in (PACKAGE, "cimpl")
 
@@ -77,7 +78,7 @@ def stubs() -> dict[str, list[str]]:
                 visit(node.body, f"{node.name}.")
             elif isinstance(node, ast.FunctionDef):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                known = found.setdefault(prefix + node.name, [])  # once for each overload
+                known = found.setdefault(prefix + node.name, [])  # merges the overloads
                 known += [each.arg for each in arguments if each.arg not in known]
 
     visit(tree.body, "")
@@ -101,7 +102,7 @@ def set_by_constructor(klass: type) -> set[str]:
 
 
 def members(klass: type) -> list[str]:
-    """The public ones that it adds to the public class it is made from."""
+    """The public members that a class adds to its public base class."""
     if hasattr(klass, "__members__"):
         return list(klass.__members__)
     found = set_by_constructor(klass)
@@ -110,7 +111,7 @@ def members(klass: type) -> list[str]:
             found.update(vars(base))
         elif is_theirs(base):
             break
-    constants = klass.__name__ == "KafkaError"  # those of librdkafka itself begin with one _
+    constants = klass.__name__ == "KafkaError"  # librdkafka's internal codes begin with one _
     return sorted(
         each
         for each in found
@@ -155,9 +156,9 @@ class Surface:
                 )
 
     def _parameters(self, function: Any, name: str, klass: type | None = None) -> list[str]:
-        """What may be passed, in its order."""
-        if name in MISTOLD:
-            return MISTOLD[name]
+        """The parameters of a callable, in order."""
+        if name in MISDOCUMENTED:
+            return MISDOCUMENTED[name]
         key = f"{name}.__init__" if inspect.isclass(function) else name
         if key in self._stubs:
             found = list(self._stubs[key])
@@ -174,7 +175,7 @@ class Surface:
         found = [each for each in found if each not in ("self", "kwargs")]
         if klass is not None and is_positional(function, klass):
             found.append("/")
-        return found + [each for each in UNTOLD.get(name, ()) if each not in found]
+        return found + [each for each in UNDOCUMENTED.get(name, ()) if each not in found]
 
 
 def is_positional(function: Any, klass: type) -> bool:
@@ -211,7 +212,7 @@ def submodules() -> list[str]:
 
 
 def is_missing(name: str, parameters: list[str] | None) -> str | None:
-    """Why a name, taken from what ``confluent_kafka`` is here, is not as the table says."""
+    """Why a name of the ``confluent_kafka`` in this process differs from the table, or None."""
     home, _, path = name.partition(":")
     owner: Any = importlib.import_module(home)
     klass: type | None = None
@@ -238,7 +239,7 @@ def is_missing(name: str, parameters: list[str] | None) -> str | None:
 
 
 def example(klass: type) -> Any:
-    """An object of a compiled class that only carries data, or of none."""
+    """An object of a class that only carries data, else the class ``Surface`` (no attributes)."""
     for count in range(10):
         with suppress(Exception):
             made = klass(*[None] * count)
@@ -248,7 +249,7 @@ def example(klass: type) -> Any:
 
 
 def refused(function: Any, klass: type | None, names: list[str], count: int) -> str | None:
-    """What a compiled function says of its arguments' names, or of their count."""
+    """The error of a compiled function about the names or the count of arguments, or None."""
     receiver = [klass.__new__(klass)] if klass is not None else []
     try:
         if names:

@@ -1,4 +1,4 @@
-"""cykafka as confluent_kafka. Every test is a process of its own: modules are imported once."""
+"""cykafka as confluent_kafka. Each test runs its own process, because imports happen once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def passes(run_script: Run) -> Callable[[str], None]:
     return passes
 
 
-def test_every_module_is_ours(passes: Callable[[str], None]) -> None:
+def test_every_confluent_module_is_cykafka(passes: Callable[[str], None]) -> None:
     passes(
         INSTALL
         + """
@@ -107,7 +107,9 @@ def test_interface_is_that_of_the_release_it_is_tested_against() -> None:
     assert version("confluent-kafka") == confluent.INTERFACE_VERSION
 
 
-def test_it_refuses_when_the_real_one_is_imported(passes: Callable[[str], None]) -> None:
+def test_install_fails_if_confluent_kafka_is_already_imported(
+    passes: Callable[[str], None],
+) -> None:
     passes(
         """
 import confluent_kafka
@@ -126,7 +128,7 @@ assert not hasattr(confluent_kafka, "__cykafka__")
     )
 
 
-def test_installing_again_changes_nothing_and_uninstalling_undoes_it(
+def test_second_install_changes_nothing_and_uninstall_undoes_it(
     passes: Callable[[str], None],
 ) -> None:
     passes(
@@ -153,7 +155,7 @@ assert sys.modules["confluent_kafka"] is real
     )
 
 
-def test_modules_we_do_not_have_come_from_the_package_on_our_classes(
+def test_other_modules_come_from_confluent_kafka_and_use_cykafka_classes(
     passes: Callable[[str], None],
 ) -> None:
     passes(
@@ -243,7 +245,7 @@ def test_module_runs_with_its_arguments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status"), [(["--help"], 0), (["-h"], 0), ([], 2), (["-m"], 2), (["-x"], 2)]
 )
-def test_command_explains_itself(arguments: list[str], status: int) -> None:
+def test_command_prints_its_usage(arguments: list[str], status: int) -> None:
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30)
 
     assert done.returncode == status

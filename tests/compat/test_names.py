@@ -1,7 +1,7 @@
-"""docs/confluent_kafka.md against the confluent_kafka that is installed, and against us.
+"""Compare docs/confluent_kafka.md with the installed confluent_kafka and with cykafka.
 
-The page is read as tables of ``| names | ours | remark |`` under headings that name a module
-(``##``) or a class (``###``). A name of a new release, or one of ours that has gone, fails here.
+The page has tables of ``| names | ours | remark |`` under headings that name a module (``##``) or
+a class (``###``). A new name of confluent_kafka fails here, and so does a removed one of cykafka.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Names = dict[str, list[str] | None]
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its section, its names as written, and what it says of them."""
+    """A row of a table: its section, its names as written, its status and its remark."""
 
     section: str
     klass: str
@@ -71,7 +71,7 @@ def names_of(row: Row) -> Names:
     return found
 
 
-def told() -> Names:
+def documented_names() -> Names:
     """Every name in the tables of modules."""
     return {
         name: parameters
@@ -95,14 +95,14 @@ def run_surface(*arguments: str, given: Any = None) -> Any:
 
 @pytest.fixture(scope="module")
 def theirs() -> dict[str, Any]:
-    """What is public in confluent_kafka."""
+    """The public names of confluent_kafka."""
     surface: dict[str, Any] = run_surface()
     assert len(surface["names"]) > 700
     return surface
 
 
 def needs_no_item(name: str, theirs: Names) -> bool:
-    """An attribute that is an argument of its class' constructor."""
+    """Whether a name is an attribute that the constructor of its class takes as an argument."""
     klass, _, attribute = name.rpartition(".")
     return theirs[name] is None and attribute in (theirs.get(klass) or ())
 
@@ -110,7 +110,7 @@ def needs_no_item(name: str, theirs: Names) -> bool:
 def test_table_has_every_name_with_its_arguments(theirs: dict[str, Any]) -> None:
     names: Names = theirs["names"]
     shown = {name: value for name, value in names.items() if not needs_no_item(name, names)}
-    table = told()
+    table = documented_names()
 
     assert sorted(shown.keys() - table.keys()) == [], "names that the page lacks"
     assert sorted(table.keys() - shown.keys()) == [], "names that confluent_kafka does not have"
@@ -123,7 +123,7 @@ def test_table_has_every_module(theirs: dict[str, Any]) -> None:
     assert sorted(table) == theirs["modules"]
 
 
-def test_names_the_table_says_we_have_are_there(theirs: dict[str, Any]) -> None:
+def test_names_marked_as_supported_exist(theirs: dict[str, Any]) -> None:
     later = {name for row in ROWS if row.ours == "later" for name in names_of(row)}
     wanted = {
         name: parameters
@@ -135,7 +135,7 @@ def test_names_the_table_says_we_have_are_there(theirs: dict[str, Any]) -> None:
     assert run_surface("check", given=wanted) == {}
 
 
-def test_names_the_table_says_are_later_are_not_there() -> None:
+def test_names_marked_as_later_do_not_exist() -> None:
     rows = [row for row in ROWS if row.ours == "later" and row.section == f"{PACKAGE}.aio"]
     later = {name: value for row in rows for name, value in names_of(row).items()}
     assert len(later) > 40
@@ -143,7 +143,7 @@ def test_names_the_table_says_are_later_are_not_there() -> None:
     assert run_surface("check", given=later).keys() == later.keys(), "the page is out of date"
 
 
-def test_modules_are_ours_or_fall_through_as_the_table_says() -> None:
+def test_modules_come_from_the_package_that_the_table_names() -> None:
     modules = {item: row.ours for row in ROWS if row.section == "Modules" for item in row.items}
     done = subprocess.run(
         [
@@ -167,13 +167,13 @@ def test_modules_are_ours_or_fall_through_as_the_table_says() -> None:
     )
 
 
-def test_every_row_says_where_ours_stands_and_why() -> None:
+def test_every_row_has_a_status_and_a_reason() -> None:
     assert len(ROWS) > 60
     assert {row.ours for row in ROWS} <= OURS
     assert [row for row in ROWS if row.ours != "same" and not row.remark] == []
 
 
-def test_configuration_keys_in_the_table_are_known() -> None:
+def test_configuration_keys_in_the_table_exist() -> None:
     from cykafka import (
         Consumer,
         DeserializingConsumer,

@@ -1,7 +1,7 @@
-"""confluent_kafka's schema registry serializers with our clients, unchanged.
+"""The schema registry serializers of confluent_kafka, unchanged, with the clients of cykafka.
 
-They are written in Python and need the confluent-kafka package. Each test runs a script of its
-own, once with the real confluent_kafka beside us, and once with us in its place.
+They are written in Python and need the confluent-kafka package. Each test runs its own script
+twice: beside the real confluent_kafka, and with cykafka in its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLACES = {
     "in its place": "from cykafka.compat import confluent\nconfluent.install()\n",
 }
 
-# What the scripts share: objects out through a SerializingProducer and back in.
+# The scripts share this: objects go out through a SerializingProducer and come back.
 ROUND_TRIP = """
 import sys
 import confluent_kafka
@@ -82,7 +82,7 @@ messages = round_trip(ProtobufSerializer(Order, registry),
 assert [message.value() for message in messages] == orders
 """
 
-# The schema's id travels in a header, which the serializer adds to the message's own.
+# The serializer adds a header with the schema's id to the headers of the message.
 HEADERS = """
 from confluent_kafka.schema_registry import header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -114,7 +114,7 @@ else:
     raise AssertionError("not raised")
 """
 
-# The builder makes the registry's client by itself, and the producer closes it.
+# The builder makes the registry's client, and the producer closes it.
 BUILDER = """
 from confluent_kafka.schema_registry.avro import AvroSerializerBuilder
 from cykafka import SerializingProducer
@@ -130,7 +130,7 @@ with SerializingProducer({
 assert delivered[0].value()[:1] == b"\\0" and delivered[0].value()[-1:] == bytes([18])
 """
 
-# The classes of confluent_kafka itself, for code of which not one import is changed.
+# The classes of confluent_kafka itself, for code without a single changed import.
 UNCHANGED = """
 from confluent_kafka import DeserializingConsumer as TheirConsumer, SerializingProducer as Theirs
 from confluent_kafka.serialization import MessageField, SerializationContext, StringSerializer

@@ -1,4 +1,4 @@
-"""Programs for confluent_kafka that run unchanged on us, against a cluster."""
+"""Programs for confluent_kafka that run unchanged on cykafka, against a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ours
 
 COMMAND = [sys.executable, "-m", "cykafka.compat.confluent"]
 
-# The shape of a typical producer, with each of the ways people import.
+# A typical producer, with each common way to import.
 PRODUCER = """
 import sys
 import confluent_kafka
@@ -38,7 +38,7 @@ p.flush()
 assert isinstance(p, confluent_kafka.Producer)
 """
 
-# The shape of a typical consumer loop, that ends at the partition's end.
+# A typical consumer loop that ends at the end of the partition.
 CONSUMER = """
 import logging, sys
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
@@ -72,7 +72,7 @@ finally:
 assert isinstance(TopicPartition("t", 1), TopicPartition)
 """
 
-# The shape of a serializing pair, by the modules people import from.
+# A typical serializing pair, with the modules that programs import.
 SERIALIZING = """
 import sys
 from confluent_kafka.deserializing_consumer import DeserializingConsumer
@@ -131,7 +131,7 @@ c.close()
 def runs(
     tmp_path: Path, cluster: Any, topic: str, unique: Callable[[str], str]
 ) -> Callable[[str], list[str]]:
-    """Run a program on the cluster and a topic; its output's lines."""
+    """Run a program on the cluster and a topic; return the lines of its output."""
 
     def runs(source: str) -> list[str]:
         script = tmp_path / "program.py"

@@ -1,11 +1,11 @@
-"""Run a command under AddressSanitizer and judge its leaks: ours count, the interpreter's do not.
+"""Run a command under AddressSanitizer; only leaks of cykafka and librdkafka count.
 
     python sanitized.py FOLDER COMMAND...
 
-`FOLDER/site` holds the instrumented package. Tests of `tests/broker` get brokers that this process
-starts: Java does not run with the sanitizers' libraries under it. CPython leaves much allocated at
-its end, so a leak counts only where code of ours, or librdkafka, was what called the allocator.
-Leaked Python objects are found by the tests that count live handles and memory.
+`FOLDER/site` holds the instrumented package. This process starts the brokers for tests of
+`tests/broker`, because Java does not run with the sanitizers' libraries. CPython leaves much
+memory allocated at its exit. So a leak counts only if our code or librdkafka called the allocator.
+Tests that count live handles and memory find leaked Python objects.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cykafka.testing import KafkaCluster
 
-# By the file a frame's code lies in: our modules, our core, or the library under it.
+# By the file of a stack frame: our modules, our core, or librdkafka.
 OURS = re.compile(r"/cykafka/.+\.so|/librdkafka\.so")
 ALLOCATOR = re.compile(r"/lib[alu]+san\.so")
 PIDS = "pids"
@@ -28,7 +28,7 @@ TRACER = "LeakSanitizer has encountered a fatal error"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The variables that put the sanitizers' libraries under the interpreter."""
+    """The environment variables that preload the sanitizers' libraries."""
     libraries = [
         subprocess.run(
             [os.environ.get("CC") or "gcc", f"-print-file-name={name}"],
@@ -45,10 +45,10 @@ def environment(folder: Path) -> dict[str, str]:
         "CYKAFKA_TEST_PIDS": str(folder / PIDS),
         # Objects from the C allocator, where the sanitizer sees them.
         "PYTHONMALLOC": "malloc",
-        # Errors and leaks are judged here, by the reports, not by the exit status: a leak check
-        # that stumbles ends its process as an error would; the test has done nothing wrong.
-        # Where a library's thread-local storage lies, gcc 12 guesses from what the allocator put
-        # before it, and the leak check may then look at no memory at all.
+        # The reports decide about errors and leaks, not the exit status: a leak check that fails
+        # itself ends its process like an error, although the test is right. gcc 12 guesses the
+        # place of a library's thread-local storage from the allocation before it. The leak check
+        # may then examine no memory at all.
         "ASAN_OPTIONS": f"detect_leaks=1:abort_on_error=0:intercept_tls_get_addr=0:{common}",
         "LSAN_OPTIONS": "exitcode=0",
         "UBSAN_OPTIONS": f"print_stacktrace=1:{common}",
@@ -56,14 +56,14 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def is_our_leak(block: str) -> bool:
-    """Whether the first caller of the allocator in a leak's stack is ours."""
+    """Whether our code or librdkafka is the first caller of the allocator in a leak's stack."""
     frames = re.findall(r"^\s+#\d+ .*$", block, re.MULTILINE)
     callers = [frame for frame in frames if not ALLOCATOR.search(frame)]
     return bool(callers) and OURS.search(callers[0]) is not None
 
 
 def findings(report: str) -> list[str]:
-    """Errors of the sanitizers and leaks of ours in one process's report."""
+    """The sanitizers' errors and our leaks in the report of one process."""
     found = []
     for block in re.split(r"\n\s*\n", report):
         if re.match(r"\s*(Direct|Indirect) leak of", block):
@@ -75,7 +75,7 @@ def findings(report: str) -> list[str]:
 
 
 def run(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    """Run the command to its end, with brokers if it is to test with them."""
+    """Run the command to its end, with brokers if its tests need them."""
     variables = environment(folder)
     with contextlib.ExitStack() as stack:
         if any(word.startswith("tests/broker") for word in command):
@@ -98,8 +98,8 @@ def main() -> int:
     unjudged = 0
     for path in sorted(folder.glob(f"{REPORT}.*")):
         report = path.read_text(errors="replace")
-        # The leak check may fail because of threads that end meanwhile. A script started by a test
-        # may then be skipped; a process that runs tests may not.
+        # The leak check may fail because threads end during it. This may be ignored for a script
+        # that a test started, but not for a process that runs tests.
         if TRACER in report and path.suffix.removeprefix(".") not in testers:
             unjudged += 1
         else:

@@ -17,17 +17,17 @@ from machine import WAIT_S
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """A mock cluster of one broker, kept for the whole run: tests take topics of their own."""
+    """A mock cluster of one broker, kept for the whole run. Each test uses its own topics."""
     from cykafka.testing import MockCluster
 
-    # Members hear of a rebalance with their next heartbeat: often, then.
+    # Members learn of a rebalance from their next heartbeat, so heartbeats are frequent.
     with MockCluster(group_consumer_heartbeat_interval_ms=100) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
 def handles_are_freed(cluster: Any, no_handle_left: None) -> None:
-    """The cluster's own handle is there before those of a module are counted."""
+    """Create the cluster's handle before the handles of a module are counted."""
 
 
 @pytest.fixture
@@ -76,15 +76,15 @@ def in_poll(
 
 @pytest.fixture
 def preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Preload a C file of tests/shared, by its name, into the scripts that the test runs."""
+    """Preload a C file of tests/shared into the scripts that the test runs."""
     compiler = shutil.which("cc")
-    assert compiler is not None, "no C compiler, which the build needs, too"
+    assert compiler is not None, "no C compiler found; the build needs one too"
 
     def preload(name: str) -> None:
         library = tmp_path / f"{name}.so"
         source = Path(__file__).parents[1] / "shared" / f"{name}.c"
         subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        # A sanitizer's library has to be the first.
+        # A sanitizer's library has to be preloaded first.
         earlier = os.environ.get("LD_PRELOAD", "").split()
         monkeypatch.setenv("LD_PRELOAD", " ".join([*earlier, str(library)]))
 
@@ -95,10 +95,10 @@ def preload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def stall(
     preload: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Let a thread of librdkafka, by its name, stall in the scripts that the test runs.
+    """Stall the thread of librdkafka with this name in the scripts that the test runs.
 
-    It does as long as the script has the file STALLS (an environment variable) exist; STALLED
-    exists once it does.
+    The thread stalls as long as the file STALLS (an environment variable) exists. The file
+    STALLED exists once the thread stalls.
     """
 
     def stall(thread: str) -> None:
@@ -114,9 +114,9 @@ def stall(
 def no_threads(
     preload: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the scripts that the test runs no thread of ours, or of Python's, can be started.
+    """Make scripts that the test runs unable to start threads of cykafka or Python.
 
-    This holds as long as the script has the file NO_THREADS (an environment variable) exist.
+    This holds as long as the file NO_THREADS (an environment variable) exists.
     """
     preload("no_threads")
     monkeypatch.setenv("NO_THREADS", str(tmp_path / "no-threads"))

@@ -1,4 +1,4 @@
-"""Batches as Arrow data, as other libraries read them."""
+"""Batches as Arrow data that other libraries read."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def moment(ms: int) -> datetime.datetime:
 
 
 def rows_of(batch: Any, *, headers: bool = False) -> list[dict[str, Any]]:
-    """The rows that the batch's messages tell of."""
+    """The expected rows, from the messages of the batch."""
     rows = []
     for message in batch:
         kind, ms = message.timestamp()
@@ -125,7 +125,7 @@ def rows_of(batch: Any, *, headers: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def test_the_records_are_those_that_were_sent(batch: Any) -> None:
+def test_arrow_rows_are_the_sent_records(batch: Any) -> None:
     table = pa.table(batch.select(ALL))
 
     by_time = table.sort_by("timestamp").to_pylist()
@@ -180,7 +180,7 @@ READERS: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_every_reader_sees_what_the_messages_say(batch: Any, reader: str) -> None:
+def test_every_arrow_reader_gets_the_values_of_the_messages(batch: Any, reader: str) -> None:
     read = READERS[reader]
 
     assert read(batch) == rows_of(batch)
@@ -223,7 +223,7 @@ def test_any_columns_in_any_order(batch: Any) -> None:
     check()
 
 
-def test_selecting_what_is_not_there_is_refused(batch: Any) -> None:
+def test_selecting_unknown_columns_is_refused(batch: Any) -> None:
     with pytest.raises(
         ValueError, match="there is no column 'timestamp_type'; choose from key, value"
     ):
@@ -237,7 +237,7 @@ def test_selecting_what_is_not_there_is_refused(batch: Any) -> None:
     assert repr(batch.select("key", "value")) == "<cykafka.ArrowColumns key, value>"
 
 
-def test_no_records_make_an_array_of_none(batch: Any) -> None:
+def test_empty_batch_makes_an_empty_array(batch: Any) -> None:
     for selected in (batch[:0], batch[:0].select(ALL)):
         assert pa.record_batch(selected).num_rows == 0
         table = pa.table(selected)
@@ -246,7 +246,7 @@ def test_no_records_make_an_array_of_none(batch: Any) -> None:
         assert polars.DataFrame(selected).is_empty()
 
 
-def test_what_was_read_outlives_batch_and_consumer(
+def test_arrow_data_outlives_batch_and_consumer(
     new_batch: Callable[..., Any], make_consumer: Callable[..., Any]
 ) -> None:
     consumer = make_consumer()
@@ -273,7 +273,7 @@ def test_what_was_read_outlives_batch_and_consumer(
     assert pa.RecordBatch._import_from_c_capsule(*array).to_pylist() == rows
 
 
-def test_a_batch_whose_consumer_was_closed_is_read_all_the_same(
+def test_batch_of_a_closed_consumer_is_still_readable(
     new_batch: Callable[..., Any], make_consumer: Callable[..., Any]
 ) -> None:
     consumer = make_consumer()
@@ -286,7 +286,7 @@ def test_a_batch_whose_consumer_was_closed_is_read_all_the_same(
     assert pa.table(batch[::-1].select(ALL)).to_pylist() == rows[::-1]
 
 
-def test_arrays_come_one_by_one_when_a_column_would_be_too_large(batch: Any) -> None:
+def test_too_large_columns_are_split_into_several_arrays(batch: Any) -> None:
     rows = rows_of(batch, headers=True)
     largest = max(len(row["value"] or b"") for row in rows)
     try:
@@ -298,7 +298,7 @@ def test_arrays_come_one_by_one_when_a_column_would_be_too_large(batch: Any) -> 
         for chunk in table.column("value").chunks:
             assert 0 < sum(len(value.as_py() or b"") for value in chunk) <= 2 * largest
         assert table.to_pylist() == rows
-        # Columns that are not asked for need not fit.
+        # Columns that are not selected need not fit.
         assert pa.record_batch(batch.select("offset")).num_rows == COUNT
         set_max_bytes(largest - 1)
         with pytest.raises(OverflowError, match="a single record exceeds the"):
@@ -308,7 +308,7 @@ def test_arrays_come_one_by_one_when_a_column_would_be_too_large(batch: Any) -> 
     assert pa.record_batch(batch).num_rows == COUNT
 
 
-def test_the_reading_half_understands_the_other(batch: Any) -> None:
+def test_arrow_data_reads_an_exported_batch(batch: Any) -> None:
     data = ArrowData(batch.select(ALL))
 
     assert data.cnt == 1
@@ -338,7 +338,7 @@ def test_a_requested_schema_may_be_given(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [ArrowExport, ArrowColumns, cykafka.MessageBatch])
-def test_an_object_that_was_never_made_has_nothing(kind: Any) -> None:
+def test_uninitialized_object_exports_nothing(kind: Any) -> None:
     empty = kind.__new__(kind)
 
     for call in ("__arrow_c_array__", "__arrow_c_stream__"):
@@ -423,7 +423,7 @@ def wire(cluster: Any) -> Iterator[tuple[Any, Any]]:
 
 @settings(some_records, max_examples=examples(40))
 @given(st.lists(records, min_size=1, max_size=20))
-def test_random_records_come_back_as_arrow(wire: tuple[Any, Any], sent: list[Any]) -> None:
+def test_random_records_round_trip_as_arrow(wire: tuple[Any, Any], sent: list[Any]) -> None:
     producer, consumer = wire
     for value, key, pairs, ms in sent:
         producer.produce("arrow-wire", value, key, 0, timestamp=ms, headers=pairs)

@@ -1,4 +1,4 @@
-"""Arguments nobody should pass, and handles nobody has opened: an exception, never a crash."""
+"""Invalid arguments and handles that were never opened raise; they never crash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ours
 
 
 class Raises:
-    """Raises whatever Python asks of it."""
+    """Raises from every special method."""
 
     def fail(self, *_: Any) -> Any:
         raise ZeroDivisionError
@@ -42,7 +42,7 @@ def odd_values() -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
-def test_handle_never_initialized_refuses_every_call(kafka: ModuleType, name: str) -> None:
+def test_uninitialized_handle_refuses_every_call(kafka: ModuleType, name: str) -> None:
     cls = getattr(kafka, name)
     arguments: dict[str, tuple[Any, ...]] = {
         "assign": ([],),
@@ -65,7 +65,7 @@ def test_handle_never_initialized_refuses_every_call(kafka: ModuleType, name: st
         "subscribe": (["t"],),
     }
     handle = cls.__new__(cls)
-    handle.close()  # there is nothing to close
+    handle.close()  # without effect
     for method in dir(cls):
         if method.startswith("_") or method == "close":
             continue
@@ -106,7 +106,7 @@ def test_init_of_an_admin_client_that_failed_can_be_repeated(cluster: Any) -> No
     admin.close()
 
 
-def test_private_parts_refuse_none(kafka: ModuleType, cluster: Any) -> None:
+def test_private_functions_refuse_none(kafka: ModuleType, cluster: Any) -> None:
     from cykafka._core.admin import answers as _answers
     from cykafka._core.produce import delivery as _delivery
     from cykafka._core.produce import transaction_block as _block
@@ -141,7 +141,7 @@ def test_produce_with_odd_arguments_queues_or_raises(
             continue
         queued += 1
     assert producer.flush(WAIT_S) == 0
-    # One outcome each, a failed one included, and none for what was refused.
+    # Each queued message has one outcome, possibly a failure. Refused messages have none.
     assert len(reports) == queued
     assert live_handles()["reports"] == 0
 
@@ -160,12 +160,12 @@ def test_consumer_methods_with_odd_arguments_raise_or_return(
     ):  # fmt: skip
         for odd in odd_values():
             if odd in ([], (), ("a",)):
-                continue  # fair arguments
+                continue  # valid arguments
             with pytest.raises((TypeError, ValueError, RuntimeError)):
                 getattr(consumer, method)(odd)
     for odd in odd_values():
         if isinstance(odd, int | float) and odd < 2**31 and not odd < 0:
-            continue  # a fair number, or a long wait
+            continue  # a valid number, or a long wait
         with pytest.raises((TypeError, ValueError, OverflowError, ZeroDivisionError)):
             consumer.consume(odd, 0)
 
@@ -190,7 +190,7 @@ def test_messages_outlive_their_consumer(
 
 @pytest.mark.parametrize("method", ["assign", "subscribe", "produce"])
 @pytest.mark.parametrize("length", [1, 2**31 - 1])
-def test_list_that_changes_when_asked_again(
+def test_list_that_changes_between_iterations_does_not_crash(
     run_script: Callable[..., Any], cluster: Any, method: str, length: int
 ) -> None:
     done = run_script(
@@ -224,7 +224,7 @@ def test_list_that_changes_when_asked_again(
 
 
 class Name(str):
-    """A str that may do anything when Python compares or hashes it."""
+    """A str that runs code when Python compares or hashes it."""
 
     touched: Callable[[], None] = staticmethod(lambda: None)
 
@@ -241,7 +241,7 @@ class Name(str):
         return False
 
 
-def test_subclass_of_str_is_taken_as_its_text(
+def test_subclass_of_str_keeps_its_text(
     kafka: ModuleType,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -268,10 +268,10 @@ def test_subclass_of_str_is_taken_as_its_text(
         producer.produce(Name("a\0b"))
 
 
-def test_client_id_that_librdkafka_cuts_within_a_character(
+def test_client_id_cut_within_a_utf8_character_is_decoded(
     make_producer: Callable[..., Any],
 ) -> None:
-    # Its names have 127 bytes: one of these ends within the two of a character.
+    # librdkafka cuts names after 127 bytes: one of these cuts is inside a two-byte character.
     for start in ("", "a"):
         producer = make_producer({"client.id": start + "ü" * 100})
         assert f"{start}üüü" in repr(producer)
@@ -298,7 +298,7 @@ def test_init_within_init_is_refused(kafka: ModuleType, cluster: Any) -> None:
         client.close()
 
 
-def test_partition_made_again_while_its_watermarks_are_asked_for(
+def test_partition_reinitialized_during_its_watermarks_request(
     kafka: ModuleType, make_consumer: Callable[..., Any], topic: str
 ) -> None:
     consumer = make_consumer()

@@ -1,4 +1,4 @@
-"""Batches under attack: each of these crashed, hung, lost something, or might have."""
+"""Batches under attack: each case once crashed, hung or lost something, or could have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ config = {"bootstrap.servers": servers, "linger.ms": 0}
 def run_attack(
     run_script: Callable[..., Any], cluster: Any, topic: str
 ) -> Callable[..., list[str]]:
-    """Run a script in a process of its own, which has to end well; returns its lines."""
+    """Run a script in its own process, which must succeed; return the lines of its output."""
 
     def run(source: str, timeout: float = 60) -> list[str]:
         result = run_script(PREAMBLE + source, cluster.bootstrap_servers, topic, timeout=timeout)
@@ -32,8 +32,10 @@ def run_attack(
     return run
 
 
-def test_collector_that_closes_the_producer_in_publish(run_attack: Callable[..., Any]) -> None:
-    # Where it runs depends on how many objects were made before: so at each place once.
+def test_garbage_collector_may_close_the_producer_during_publish(
+    run_attack: Callable[..., Any],
+) -> None:
+    # The number of earlier objects decides where the collector runs. So try each threshold.
     lines = run_attack("""
 class Closing:
     def __init__(self, producer):
@@ -64,9 +66,9 @@ FORKED = """
 import asyncio
 
 children = {
-    # Its epoll is the parent's.
+    # The child shares the parent's epoll.
     "ends the parent's await": lambda coroutine, delivery: coroutine.close(),
-    "awaits what is the parent's": lambda coroutine, delivery: refused(delivery),
+    "awaits the parent's delivery": lambda coroutine, delivery: refused(delivery),
 }
 
 async def awaited(delivery):
@@ -114,8 +116,8 @@ with MockCluster() as mock:
 """
 
 
-@pytest.mark.parametrize("child", ["ends the parent's await", "awaits what is the parent's"])
-def test_child_of_a_fork_leaves_the_parents_await_alone(
+@pytest.mark.parametrize("child", ["ends the parent's await", "awaits the parent's delivery"])
+def test_forked_child_leaves_the_parents_await_running(
     run_attack: Callable[..., Any], child: str
 ) -> None:
     run_attack(FORKED.replace("sys.argv[3]", repr(child)))
@@ -125,20 +127,20 @@ def test_callback_that_closes_and_raises_loses_no_other(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 0})
-    told = []
+    calls = []
 
     def close(_: object) -> None:
         producer.close()
         raise ArithmeticError("first")
 
     def raise_again(_: object) -> None:
-        told.append("second")
+        calls.append("second")
         raise ArithmeticError("second")
 
     delivery, other = producer.publish(topic, [b"x"]), producer.publish(topic, [b"y"])
-    for callback in (close, raise_again, lambda _: told.append("third")):
+    for callback in (close, raise_again, lambda _: calls.append("third")):
         delivery.add_done_callback(callback)
-    other.add_done_callback(lambda _: told.append("other"))
+    other.add_done_callback(lambda _: calls.append("other"))
 
     def wait() -> None:
         other.wait(20)
@@ -147,13 +149,13 @@ def test_callback_that_closes_and_raises_loses_no_other(
     with pytest.raises(ArithmeticError, match="second") as raised:
         wait()
     assert "first" in str(raised.value.__context__)
-    assert sorted(told) == ["other", "second", "third"]
+    assert sorted(calls) == ["other", "second", "third"]
 
 
 def test_commit_callback_that_closes_the_consumer_under_a_view(
     run_attack: Callable[..., Any],
 ) -> None:
-    # The last step of that close is another thread's, and the events are no longer the consumer's.
+    # Another thread makes the last step of that close, and the consumer no longer has the events.
     lines = run_attack("""
 with cykafka.Producer(config) as producer:
     producer.publish(topic, [b"value"] * 10, partitions=0).wait(20)
@@ -179,5 +181,5 @@ while not told and time.monotonic() < deadline:
         assert "closed" in str(error), error
 print(told[0], bytes(views[9]))
 """)
-    # The second commit reports that there was nothing left to commit, possibly before the close.
+    # The second commit reports that it had nothing to commit, possibly before the close.
     assert lines == ["None b'value'"]

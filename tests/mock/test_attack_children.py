@@ -1,5 +1,4 @@
-"""Messages in a forked child: those lent by poll() belong to the parent, but keep their
-headers."""
+"""Messages in a forked child: messages lent by poll() belong to the parent, but keep headers."""
 
 from __future__ import annotations
 
@@ -35,11 +34,11 @@ def read(consumer):
             return message
 
 consumer = new_consumer()
-# The last two are lent; what is older was given back.
+# The last two messages are lent; older ones were returned.
 messages = [read(consumer) for _ in range(4)]
 
 # At the fork, a thread of librdkafka may hold a lock of AddressSanitizer's allocator (gcc 12). The
-# child then waits for it in vain, and the parent tries again. Without the sanitizer it does not.
+# child then waits forever, and the parent tries again. Without the sanitizer it tries only once.
 TRIES = 10 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1
 
 def in_child(run):
@@ -59,12 +58,12 @@ def in_child(run):
     assert status == 0, status
 
 def churn():
-    # What was freed is taken by others, whom a late write would hit.
+    # Reuse freed memory, so that a late write would damage these objects.
     return [bytes(size) for size in range(16, 2048, 16) for _ in range(50)]
 """
 
 TAIL = """
-# In the parent nothing has changed.
+# The parent's messages have not changed.
 assert [message.headers() for message in messages] == [HEADERS] * 4
 del messages
 consumer.close()
@@ -146,7 +145,9 @@ def run():
 
 
 @pytest.mark.parametrize("child", CHILDREN)
-def test_lent_messages_in_a_child(run_script: Run, cluster: Any, topic: str, child: str) -> None:
+def test_child_may_use_messages_that_librdkafka_lent(
+    run_script: Run, cluster: Any, topic: str, child: str
+) -> None:
     source = HEAD + CHILDREN[child] + "in_child(run)\n" + TAIL
 
     done = run_script(source, cluster.bootstrap_servers, topic, timeout=60)
@@ -154,7 +155,7 @@ def test_lent_messages_in_a_child(run_script: Run, cluster: Any, topic: str, chi
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_child_reads_messages_the_parent_goes_on_from(
+def test_child_and_parent_read_the_same_messages(
     run_script: Run, cluster: Any, topic: str
 ) -> None:
     source = (
@@ -171,7 +172,7 @@ ours, theirs = context.Pipe()
 worker = context.Process(target=answer, args=(theirs,))
 worker.start()
 theirs.close()
-# Meanwhile the parent gives its own back, and reads on.
+# Meanwhile the parent frees its own message and continues to read.
 kept = messages.pop()
 del kept
 for _ in range(3):
@@ -193,7 +194,9 @@ messages.append(message)
 
 
 @pytest.mark.parametrize("call", ["commit(asynchronous=False)", "watermarks([place])"])
-def test_child_that_a_signal_handler_forks_leaves_the_call(run_script: Run, call: str) -> None:
+def test_child_forked_in_a_signal_handler_leaves_the_blocked_call(
+    run_script: Run, call: str
+) -> None:
     done = run_script(
         f"""
 import os, signal

@@ -1,4 +1,4 @@
-"""Records that librdkafka drops when it is destroyed: the references held for them are freed."""
+"""References to records that librdkafka drops at its destruction are freed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def until_gone(before: dict[str, int], *refs: weakref.ref[Any]) -> None:
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["__del__", "__dealloc__"])
-def test_records_in_flight_are_given_back_though_purging_takes_long(
+def test_records_in_flight_are_released_although_purge_is_slow(
     kafka: ModuleType, cluster: Any, topic: str, hidden: bool
 ) -> None:
     from cykafka.testing import live_handles
@@ -54,7 +54,7 @@ def test_records_in_flight_are_given_back_though_purging_takes_long(
             "linger.ms": 300,
             "batch.size": 200_000_000,
             "message.max.bytes": 400_000_000,
-            # librdkafka's thread compresses one batch for seconds, and purges nothing meanwhile.
+            # librdkafka's thread compresses one batch for seconds, and cannot purge meanwhile.
             "compression.type": "zstd",
             "compression.level": 12,
         }
@@ -62,7 +62,7 @@ def test_records_in_flight_are_given_back_though_purging_takes_long(
     producer.list_topics(topic, WAIT_S)
     callback = Callback()
     watch = weakref.ref(callback)
-    # Similar enough that compression takes long.
+    # The values are similar, so that compression takes long.
     block = os.urandom(4096)
     for number in range(48):
         value = b"".join(
@@ -81,9 +81,7 @@ def test_records_in_flight_are_given_back_though_purging_takes_long(
     until_gone(before, watch)
 
 
-def test_records_in_flight_are_given_back_by_a_producer_in_a_cycle(
-    kafka: ModuleType, topic: str
-) -> None:
+def test_producer_in_a_cycle_releases_records_in_flight(kafka: ModuleType, topic: str) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()
@@ -105,7 +103,7 @@ def test_records_in_flight_are_given_back_by_a_producer_in_a_cycle(
 def dropped_by_oauth_cb(
     kafka: ModuleType, cluster: Any, fill: Callable[[Any], None], made: type[Any]
 ) -> None:
-    """Make a client whose last reference goes on librdkafka's background thread."""
+    """Make a client whose last reference is dropped on librdkafka's background thread."""
     dropping, dropped = threading.Event(), threading.Event()
     holder: list[Any] = []
 
@@ -134,7 +132,7 @@ def dropped_by_oauth_cb(
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["__del__", "__dealloc__"])
-def test_producer_dropped_on_the_background_thread_gives_everything_back(
+def test_producer_dropped_on_the_background_thread_releases_everything(
     kafka: ModuleType, cluster: Any, topic: str, hidden: bool
 ) -> None:
     from cykafka.testing import live_handles
@@ -163,7 +161,7 @@ def test_producer_dropped_on_the_background_thread_gives_everything_back(
     until_gone(before, *refs)
 
 
-def test_tokens_are_given_back_by_the_background_thread(kafka: ModuleType, cluster: Any) -> None:
+def test_background_thread_releases_tokens(kafka: ModuleType, cluster: Any) -> None:
     from cykafka.testing import live_handles
 
     gc.collect()

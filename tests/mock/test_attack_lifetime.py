@@ -1,4 +1,4 @@
-"""Ways that once led to a freed or a waiting handle: each crashed, hung or lost something."""
+"""Lifetimes of handles: each of these cases once crashed, hung or lost something."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_topic_of_an_impossible_length_is_refused(
         make_consumer().assign([kafka.TopicPartition("x" * 600, 0)])
 
 
-def test_cycle_with_a_bound_method_gives_everything_back(
+def test_cycle_through_a_bound_method_is_released(
     kafka: ModuleType, cluster: Any, topic: str
 ) -> None:
     from cykafka.testing import live_handles
@@ -202,7 +202,9 @@ def test_cycle_with_a_bound_method_gives_everything_back(
     assert live_handles() == before
 
 
-def test_closed_by_another_thread_while_it_warns_is_freed_once(kafka: ModuleType) -> None:
+def test_client_closed_by_another_thread_during_its_warning_is_freed_once(
+    kafka: ModuleType,
+) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()
@@ -211,12 +213,12 @@ def test_closed_by_another_thread_while_it_warns_is_freed_once(kafka: ModuleType
     def close_it(message: Any, *_: Any, **__: Any) -> None:
         closers.append(threading.Thread(target=message.source.close))
         closers[-1].start()
-        closers[-1].join(0.5)  # it is done by then, unless it waits for who warns
+        closers[-1].join(0.5)  # it ends by then, unless it waits for the warning thread
 
     clients = [kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})]
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        # What showwarning() is given has no `source`.
+        # showwarning() gets no `source`.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(warnings, "_showwarnmsg", close_it)
             clients.clear()
@@ -281,17 +283,17 @@ def test_poll_in_a_delivery_callback_does_not_recurse(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer()
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def report(error: Any, message: Any) -> None:
-        told.append(error)
+        calls.append(error)
         producer.poll(0)
 
     for _ in range(3000):
         producer.produce(topic, b"x", on_delivery=report)
 
     assert producer.flush(WAIT_S) == 0
-    assert told == [None] * 3000
+    assert calls == [None] * 3000
 
 
 def test_close_does_not_depend_on_methods_of_a_subclass(
@@ -302,14 +304,14 @@ def test_close_does_not_depend_on_methods_of_a_subclass(
             raise RuntimeError("no")
 
     producer = Stubborn({"bootstrap.servers": cluster.bootstrap_servers})
-    told: list[Any] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _: told.append(error))
+    calls: list[Any] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: calls.append(error))
     producer.close()
 
-    assert told == [None]
+    assert calls == [None]
 
 
-def test_rebalance_callback_is_heard_during_consume(
+def test_rebalance_callback_runs_during_consume(
     make_consumer: Callable[..., Any], topic: str
 ) -> None:
     consumer = make_consumer()
@@ -335,27 +337,27 @@ def test_rebalance_callback_is_heard_during_consume(
 
 
 @pytest.mark.parametrize("argument", ["value", "key"])
-def test_buffer_with_gaps_is_a_wrong_type_and_no_full_queue(
+def test_non_contiguous_buffer_is_a_type_error_and_not_a_full_queue(
     make_producer: Callable[..., Any], topic: str, argument: str
 ) -> None:
     with pytest.raises(TypeError, match=argument):
         make_producer().produce(topic, **{argument: memoryview(b"abcdef")[::2]})
 
 
-def test_nothing_is_said_to_be_lost_when_nothing_is(
+def test_close_without_undelivered_messages_logs_no_loss(
     kafka: ModuleType, cluster: Any, topic: str
 ) -> None:
-    told = threading.Event()
+    called = threading.Event()
     producer = kafka.Producer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "statistics.interval.ms": 20,
-            "stats_cb": lambda _: told.set(),
+            "stats_cb": lambda _: called.set(),
         }
     )
     producer.produce(topic, b"x")
     assert producer.flush(WAIT_S) == 0
-    while not told.is_set():
+    while not called.is_set():
         producer.poll(WAIT_S)
     clients = [producer]
     del producer
@@ -373,7 +375,7 @@ def test_messages_that_are_lost_are_counted(kafka: ModuleType) -> None:
         clients.clear()
 
 
-def test_methods_tell_their_signature(kafka: ModuleType) -> None:
+def test_methods_have_a_signature(kafka: ModuleType) -> None:
     import inspect
 
     parameters = inspect.signature(kafka.Producer.produce).parameters
@@ -397,10 +399,12 @@ def test_representation_names_the_client_and_its_state(make_producer: Callable[.
     assert "closed" in repr(producer)
 
 
-def test_unclosed_handle_is_blamed_on_the_line_that_lost_it(kafka: ModuleType) -> None:
+def test_warning_of_an_unclosed_handle_points_to_the_line_that_dropped_it(
+    kafka: ModuleType,
+) -> None:
     clients = [kafka.Producer({"client.id": "mine", "bootstrap.servers": "127.0.0.1:1"})]
-    with pytest.warns(ResourceWarning, match=r"Producer mine#producer-\d+ was never") as told:
+    with pytest.warns(ResourceWarning, match=r"Producer mine#producer-\d+ was never") as caught:
         clients.clear()
 
-    assert told[0].filename == __file__
-    assert told[0].source is not None  # from which tracemalloc tells where it was made
+    assert caught[0].filename == __file__
+    assert caught[0].source is not None  # tracemalloc uses it to find where the client was made

@@ -1,4 +1,4 @@
-"""Members that come and go while others read by small batches: whose record is it?"""
+"""Rebalances while members read small batches: only the owner of a partition gets records."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PROTOCOLS = {
 
 
 class Member(threading.Thread):
-    """Reads until told to leave, with consume() or by batches; notes records of partitions it does
-    not own."""
+    """Reads until `leave` is set, with consume() or consume_batch(). It collects records of
+    partitions that it does not own."""
 
     def __init__(
         self, consumer: Any, method: str, topic: str, most: int, read: dict[int, int]
@@ -33,7 +33,7 @@ class Member(threading.Thread):
         self.consumer = consumer
         self.method = method
         self.most = most
-        self.read = read  # partition -> the offset behind the last record anybody was handed
+        self.read = read  # partition -> the offset after the last returned record
         self.owned: set[int] = set()
         self.assigned = threading.Event()
         self.leave = threading.Event()
@@ -51,7 +51,7 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         try:
-            # Not before it reads: a member that does not poll holds up the others' rebalance.
+            # Subscribe only now: a member that does not poll delays the rebalance of the others.
             self.consumer.subscribe(
                 [self.topic], on_assign=self.on_assign, on_revoke=self.on_revoke
             )
@@ -70,7 +70,7 @@ class Member(threading.Thread):
 
 @pytest.mark.parametrize("method", ["consume", "consume_batch"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_records_of_revoked_partitions_are_not_handed_over(
+def test_records_of_revoked_partitions_are_not_returned(
     kafka: Any,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -90,11 +90,11 @@ def test_records_of_revoked_partitions_are_not_handed_over(
         "auto.offset.reset": "earliest",
         "auto.commit.interval.ms": 20,
         "heartbeat.interval.ms": 100,
-        "session.timeout.ms": 2000,  # the mock waits as long for a member to join again
+        "session.timeout.ms": 2000,  # the mock waits this long for a member to rejoin
         **PROTOCOLS[protocol],
     }
     if protocol == "consumer":
-        # The broker says them.
+        # The broker sets these.
         del config["heartbeat.interval.ms"], config["session.timeout.ms"]
     members = [Member(make_consumer(config), method, topic, most, read) for most in (7, 3)]
     first, second = members
@@ -118,7 +118,7 @@ def test_records_of_revoked_partitions_are_not_handed_over(
     committed = make_consumer({"group.id": group}).committed(
         [kafka.TopicPartition(topic, number) for number in range(4)], WAIT_S
     )
-    # Never beyond what was handed over.
+    # Commits never go beyond the returned records.
     assert all(partition.offset <= RECORDS // 4 for partition in committed)
 
 
@@ -165,7 +165,7 @@ def test_odd_partitions_leave_the_consumer_usable(
     assert [message.value() for message in read(consumer, 1)] == [b"0"]
 
 
-def test_synchronous_commit_in_a_callback_that_has_closed_returns_the_offsets(
+def test_synchronous_commit_after_close_in_a_callback_returns_the_offsets(
     kafka: ModuleType, make_consumer: Callable[..., Any], fill: Callable[..., None], topic: str
 ) -> None:
     committed: list[Any] = []

@@ -1,4 +1,4 @@
-"""Wrong arguments, and what is not there: an error that says so, and nothing lost without one."""
+"""Wrong arguments and missing topics or partitions: a clear error, and no silent loss."""
 
 from __future__ import annotations
 
@@ -138,10 +138,10 @@ def test_unknown_partition_of_a_known_topic_is_refused(
         producer.produce(topic, b"x", partition=-5)
 
 
-def test_unknown_partition_of_a_topic_not_seen_yet_is_no_less_an_error(
+def test_unknown_partition_of_an_unknown_topic_is_an_error(
     producer: Any, kafka: Any, topic: str
 ) -> None:
-    # Refused when the topic's metadata is there by then, reported when it is not.
+    # produce() raises if the topic's metadata has arrived by then, else the report has the error.
     try:
         error = reported(producer, topic, b"x", partition=99)
     except kafka.KafkaException as exception:
@@ -158,7 +158,7 @@ def test_message_too_large_is_refused_at_once(producer: Any, kafka: Any, topic: 
     assert len(producer) == 0
 
 
-def test_message_at_the_limit_set_is_accepted(
+def test_message_at_the_configured_limit_is_accepted(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer({"message.max.bytes": 3_000_000})
@@ -167,7 +167,7 @@ def test_message_at_the_limit_set_is_accepted(
 
 
 @pytest.mark.parametrize("name", ["INVALID_RECORD", "MSG_SIZE_TOO_LARGE"])
-def test_refusal_by_the_broker_is_reported_in_its_words(
+def test_error_of_the_broker_is_reported_with_its_message(
     mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any, name: str
 ) -> None:
     producer = make_producer({"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -191,7 +191,7 @@ def test_topic_with_an_error_is_reported(
 
     try:
         error = reported(producer, "closed", b"x")
-    except kafka.KafkaException as refused:  # the metadata came before the record
+    except kafka.KafkaException as refused:  # the metadata arrived before the record
         error = refused.args[0]
     assert error == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -214,7 +214,7 @@ def in_time(call: Callable[[], Any], seconds: float) -> None:
         ("get_watermark_offsets", True),
     ],
 )
-def test_question_without_a_broker_ends_in_time(
+def test_request_without_a_broker_times_out(
     make_consumer: Callable[..., Any], kafka: Any, method: str, with_partition: bool
 ) -> None:
     consumer = make_consumer({"bootstrap.servers": NO_BROKER})
@@ -236,7 +236,7 @@ def test_question_without_a_broker_ends_in_time(
 @pytest.mark.ours
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 1e300, -1e300])
 def test_extreme_timeout_does_no_harm(producer: Any, timeout: float) -> None:
-    # Whatever they are taken for, there is nothing to wait for: an empty flush is done at once.
+    # No message is queued, so flush() returns at once with any timeout that it accepts.
     with contextlib.suppress(ValueError, OverflowError):
         in_time(lambda: producer.flush(timeout), 3)
 
@@ -254,19 +254,19 @@ def test_impossible_topic_name_is_an_error_of_produce_or_of_its_report(
     make_producer: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.timeout.ms": 500})
-    heard: list[Any] = []
+    calls: list[Any] = []
     try:
-        producer.produce(topic, b"x", on_delivery=lambda error, _: heard.append(error))
+        producer.produce(topic, b"x", on_delivery=lambda error, _: calls.append(error))
         producer.flush(WAIT_S)
     except (kafka.KafkaException, ValueError) as exception:
-        heard.append(exception)
+        calls.append(exception)
 
-    assert len(heard) == 1
+    assert len(calls) == 1
 
 
 @pytest.mark.ours
 @pytest.mark.parametrize("text", ["nul\0inside", "\ud800"], ids=["nul", "surrogate"])
-def test_text_that_c_cannot_carry_is_refused(
+def test_text_with_a_null_character_is_refused(
     producer: Any, consumer: Any, kafka: Any, text: str
 ) -> None:
     calls: dict[str, Callable[[], Any]] = {
@@ -284,9 +284,7 @@ def test_text_that_c_cannot_carry_is_refused(
     assert accepted == []
 
 
-def test_message_made_by_hand_without_a_topic_cannot_be_committed(
-    consumer: Any, kafka: Any
-) -> None:
+def test_message_created_without_a_topic_cannot_be_committed(consumer: Any, kafka: Any) -> None:
     with pytest.raises((kafka.KafkaException, TypeError, ValueError)):
         consumer.commit(message=kafka.Message(value=b"x"), asynchronous=False)
 
@@ -303,7 +301,7 @@ def test_message_made_by_hand_without_a_topic_cannot_be_committed(
     ],
     ids=str,
 )
-def test_subscription_that_cannot_be_says_why(
+def test_invalid_subscription_names_the_reason(
     consumer: Any, kafka: Any, topics: list[str], words: str
 ) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
@@ -316,7 +314,7 @@ def test_subscription_that_cannot_be_says_why(
 
 
 @pytest.mark.ours
-def test_list_with_a_stranger_in_it_names_the_place(
+def test_error_names_the_index_of_the_wrong_list_item(
     producer: Any, consumer: Any, kafka: Any
 ) -> None:
     with pytest.raises(TypeError, match=r"^topics\[1\]: expected a str, got int$"):
@@ -339,7 +337,7 @@ def test_list_with_a_stranger_in_it_names_the_place(
     ],
     ids=str,
 )
-def test_surrogates_are_refused_with_the_arguments_name(
+def test_error_of_a_surrogate_names_the_argument(
     producer: Any, arguments: dict[str, Any], where: str
 ) -> None:
     with pytest.raises(UnicodeEncodeError, match=f"surrogates not allowed in {where}$"):

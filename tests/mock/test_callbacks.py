@@ -31,16 +31,16 @@ both_kinds = pytest.mark.parametrize("make", KINDS, indirect=True)
 
 
 @both_kinds
-def test_error_cb_hears_that_no_broker_is_there(
+def test_error_cb_gets_the_error_that_no_broker_is_reachable(
     make: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
 ) -> None:
-    heard: list[Any] = []
-    client = make({"bootstrap.servers": NO_BROKER, "error_cb": heard.append})
+    calls: list[Any] = []
+    client = make({"bootstrap.servers": NO_BROKER, "error_cb": calls.append})
 
-    wait_until(lambda: kafka.KafkaError._TRANSPORT in heard, lambda: client.poll(0.1))
+    wait_until(lambda: kafka.KafkaError._TRANSPORT in calls, lambda: client.poll(0.1))
 
-    assert all(isinstance(error, kafka.KafkaError) for error in heard)
-    transport = heard[[error.code() for error in heard].index(kafka.KafkaError._TRANSPORT)]
+    assert all(isinstance(error, kafka.KafkaError) for error in calls)
+    transport = calls[[error.code() for error in calls].index(kafka.KafkaError._TRANSPORT)]
     assert NO_BROKER in transport.str()
     assert not transport.fatal()
 
@@ -63,16 +63,16 @@ def test_error_cb_that_raises_reaches_the_caller(
 def test_stats_cb_gets_json_about_the_client(
     make: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
-    heard: list[str] = []
-    client = make({"statistics.interval.ms": 20, "stats_cb": heard.append, "client.id": "counted"})
+    calls: list[str] = []
+    client = make({"statistics.interval.ms": 20, "stats_cb": calls.append, "client.id": "counted"})
 
-    wait_until(lambda: len(heard) >= 2, lambda: client.poll(0.1))
+    wait_until(lambda: len(calls) >= 2, lambda: client.poll(0.1))
 
-    report = json.loads(heard[0])
+    report = json.loads(calls[0])
     assert report["client_id"] == "counted"
     assert report["type"] == type(client).__name__.lower()
     assert {"ts", "brokers", "topics", "msg_cnt"} <= report.keys()
-    assert json.loads(heard[1])["ts"] > report["ts"]
+    assert json.loads(calls[1])["ts"] > report["ts"]
 
 
 @both_kinds
@@ -87,7 +87,7 @@ def test_stats_cb_that_raises_reaches_the_caller(
     for _ in range(2):
         with pytest.raises(LookupError, match="from stats_cb"):
             wait_until(lambda: False, lambda: client.poll(0.1))
-    # A report that is still due may be heard at close: the second close is the quiet one.
+    # close() may run one more callback that raises. A second close() runs none.
     with contextlib.suppress(LookupError):
         client.close()
 
@@ -108,20 +108,20 @@ def test_on_commit_that_raises_reaches_the_caller(
 def test_callbacks_run_in_consume(
     make_consumer: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
-    heard: list[str] = []
-    consumer = make_consumer({"statistics.interval.ms": 20, "stats_cb": heard.append})
+    calls: list[str] = []
+    consumer = make_consumer({"statistics.interval.ms": 20, "stats_cb": calls.append})
 
-    wait_until(lambda: heard, lambda: consumer.consume(10, timeout=0.1))
+    wait_until(lambda: calls, lambda: consumer.consume(10, timeout=0.1))
 
 
 def test_callbacks_run_in_flush(
     make_producer: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
-    heard: list[Any] = []
-    producer = make_producer({"bootstrap.servers": NO_BROKER, "error_cb": heard.append})
+    calls: list[Any] = []
+    producer = make_producer({"bootstrap.servers": NO_BROKER, "error_cb": calls.append})
     producer.produce("any", b"x")
 
-    wait_until(lambda: heard, lambda: producer.flush(0.1))
+    wait_until(lambda: calls, lambda: producer.flush(0.1))
 
 
 def test_callbacks_run_in_the_thread_that_polls(
@@ -149,7 +149,7 @@ def test_throttle_cb_is_accepted(make_producer: Callable[..., Any], topic: str) 
 
 
 class Records(logging.Handler):
-    """A handler that keeps its records and the threads they came from."""
+    """A handler that keeps its records and their threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ def test_logger_gets_librdkafkas_lines_through_poll(
         client = make(config, logger=logger)
     else:
         client = make({**config, "logger": logger})
-    assert handler.kept == [], "a line came without a call to poll"
+    assert handler.kept == [], "a line arrived without a call to poll"
 
     wait_until(lambda: handler.kept, lambda: client.poll(0.1))
 

@@ -1,4 +1,4 @@
-"""`close()`: what becomes of the client's threads, and of exceptions while it waits."""
+"""`close()`: the end of the client's threads, and exceptions while it waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
 
-# What is promised is the timeout and 0.2 s; the rest is for a busy machine.
+# The documented bound is the timeout plus 0.2 s. The rest is for a busy machine.
 BOUND_S = 5.0
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 def none_left(
     kafka: Any, cluster: Any, wait_until: Callable[..., None]
 ) -> Iterator[Callable[[], None]]:
-    """Wait until the clients made since are destroyed, and their threads have ended."""
+    """Wait until the test's clients are destroyed and their threads have ended."""
     from cykafka.testing import live_handles
 
     def left() -> tuple[int, int]:
@@ -57,7 +57,7 @@ def none_left(
 def assigned(
     make_consumer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
 ) -> Callable[..., Any]:
-    """Make a consumer that has been assigned the topic."""
+    """Make a consumer that has the topic assigned."""
 
     def make(config: dict[str, Any] | None = None, **callbacks: Any) -> Any:
         consumer = make_consumer(config)
@@ -72,7 +72,7 @@ def assigned(
 def stranded(
     kafka: Any, mock_cluster: MockCluster, make_consumer: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Make a consumer that commits when its brokers are gone: closing takes 45 s."""
+    """Make a consumer with a pending commit and dead brokers, so that closing takes 45 s."""
 
     def make(**callbacks: Any) -> Any:
         mock_cluster.create_topic("t", 1)
@@ -91,7 +91,7 @@ def stranded(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_consumer_without_time_to_leave_is_destroyed_later(
+def test_consumer_closed_without_time_to_leave_is_destroyed_later(
     none_left: Callable[[], None], assigned: Callable[..., Any], protocol: str
 ) -> None:
     consumer = assigned(PROTOCOLS[protocol])
@@ -101,7 +101,7 @@ def test_consumer_without_time_to_leave_is_destroyed_later(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_consumer_closed_before_it_has_polled_for_its_assignment_is_destroyed(
+def test_consumer_closed_before_it_polled_for_its_assignment_is_destroyed(
     mock_cluster: MockCluster,
     none_left: Callable[[], None],
     make_consumer: Callable[..., Any],
@@ -113,16 +113,16 @@ def test_consumer_closed_before_it_has_polled_for_its_assignment_is_destroyed(
     servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
     consumer = make_consumer({**servers, **PROTOCOLS[protocol]})
     consumer.subscribe(["t"])
-    # The first request after the one whose answer brings the assignment.
+    # This request follows the one whose answer has the assignment.
     last, count = ("ConsumerGroupHeartbeat", 2) if protocol == "kip-848" else ("Heartbeat", 1)
     wait_until(lambda: len(mock_cluster.requests(last)) >= count)
 
-    consumer.close(timeout=0)  # whether it leaves its group in no time is a matter of luck
+    consumer.close(timeout=0)  # it may or may not leave its group at once
 
     none_left()
 
 
-def test_consumer_without_time_to_leave_leaves_its_group_later(
+def test_consumer_closed_without_time_to_leave_leaves_its_group_later(
     mock_cluster: MockCluster,
     none_left: Callable[[], None],
     make_consumer: Callable[..., Any],
@@ -138,7 +138,7 @@ def test_consumer_without_time_to_leave_leaves_its_group_later(
     wait_until(lambda: mock_cluster.requests("LeaveGroup"))
 
 
-def test_commit_that_arrives_later_does_not_keep_the_consumer(
+def test_commit_answered_after_close_does_not_keep_the_consumer_alive(
     kafka: Any, none_left: Callable[[], None], assigned: Callable[..., Any], topic: str
 ) -> None:
     config = {"enable.auto.commit": True, "enable.auto.offset.store": False}
@@ -150,7 +150,7 @@ def test_commit_that_arrives_later_does_not_keep_the_consumer(
 
 
 @pytest.mark.parametrize("begun", ["before the close", "in the close"])
-def test_close_ends_with_a_commit_that_no_coordinator_takes(
+def test_close_ends_although_no_coordinator_accepts_the_commit(
     kafka: Any,
     mock_cluster: MockCluster,
     make_consumer: Callable[..., Any],
@@ -178,11 +178,11 @@ def test_close_ends_with_a_commit_that_no_coordinator_takes(
     if begun == "before the close":
         commit()
 
-    # The session's timeout, and a request's that waits for a coordinator by then.
+    # The bound is the session timeout, and that of a request that waits for a coordinator.
     assert consumer.close(timeout=5 + BOUND_S) is True
 
 
-def test_raising_callback_does_not_make_the_close_longer(
+def test_callback_that_raises_does_not_delay_close(
     mock_cluster: MockCluster, none_left: Callable[[], None], stranded: Callable[..., Any]
 ) -> None:
     def on_revoke(consumer: Any, partitions: Any) -> None:
@@ -222,7 +222,7 @@ def test_interrupt_ends_the_close_of_a_consumer(
 
 
 class Stuck:
-    """An oauth_cb that does not return from its second call, which librdkafka's end waits for."""
+    """An oauth_cb that blocks in its second call, so that librdkafka cannot end."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -257,7 +257,7 @@ def stuck(kafka: Any) -> Iterator[Callable[[str], Any]]:
             config["group.id"] = "g"
         client = (AdminClient if kind == "AdminClient" else getattr(kafka, kind))(config)
         assert callback.inside.wait(WAIT_S)
-        # For a build without a bound.
+        # This ends the wait in a build whose close() has no bound.
         threading.Timer(2 * BOUND_S, callback.leave.set).start()
         return client
 
@@ -267,7 +267,7 @@ def stuck(kafka: Any) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer", "AdminClient"])
-def test_close_does_not_wait_longer_for_librdkafka_than_told(
+def test_close_waits_for_librdkafka_only_until_its_timeout(
     none_left: Callable[[], None], stuck: Callable[[str], Any], kind: str
 ) -> None:
     from cykafka.testing import live_handles
@@ -276,7 +276,7 @@ def test_close_does_not_wait_longer_for_librdkafka_than_told(
     alive = live_handles()["handles"]
     started = time.monotonic()
 
-    # All that can be lost is safe: it has left its group, it has no records or requests.
+    # Nothing can be lost: it has left its group, and has no records or requests.
     assert client.close(timeout=0.3) is True
 
     assert time.monotonic() - started < BOUND_S
@@ -319,7 +319,7 @@ def test_interrupt_ends_the_wait_for_librdkafka(
     assert "closed" in repr(client)
 
 
-def test_close_of_an_admin_client_says_whether_all_had_answers(
+def test_close_of_an_admin_client_returns_whether_all_requests_were_answered(
     kafka: Any, mock_cluster: MockCluster
 ) -> None:
     from cykafka.admin import AdminClient
@@ -331,7 +331,7 @@ def test_close_of_an_admin_client_says_whether_all_had_answers(
     with pytest.raises(kafka.KafkaException) as caught:
         future.result(WAIT_S)
     assert caught.value.args[0] == kafka.KafkaError._DESTROY
-    assert client.close(timeout=0) is False  # as before
+    assert client.close(timeout=0) is False  # the result of the first close()
     assert AdminClient({"bootstrap.servers": "127.0.0.1:1"}).close() is True
 
 
@@ -407,7 +407,7 @@ def test_system_exit_in_a_callback_does_not_end_the_leave(
 
 
 @pytest.mark.parametrize("loop", ["records", "batches"])
-def test_loop_of_another_thread_ends_even_if_the_close_gives_up(
+def test_loop_in_another_thread_ends_even_if_close_times_out(
     kafka: Any, in_poll: tuple[Any, threading.Event], loop: str
 ) -> None:
     consumer, leave = in_poll
@@ -440,7 +440,7 @@ def test_interpreter_waits_for_clients_that_are_being_destroyed() -> None:
 import atexit, os, threading, time
 
 @atexit.register
-def show():  # after what the package has registered
+def show():  # runs after the package's exit handlers
     tasks = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
     print([task for task in tasks if task.startswith("rdk:")])
 
@@ -462,7 +462,7 @@ inside.wait()
 producer.close(timeout=0)
 
 @atexit.register
-def end():  # before what the package has registered
+def end():  # runs before the package's exit handlers
     timer = threading.Timer(0.05, leave.set)
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Signal handlers that run in a close(): they use the client, fork, exit, or raise.
+"""Signal handlers during close(): they use the client, fork, exit, or raise.
 
 librdkafka's threads end late here, because `oauth_cb` runs in one of them until `leave` is set.
 """
@@ -51,7 +51,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
         ("Consumer", "client.list_topics(timeout=1)"),
     ],
 )
-def test_handler_that_uses_a_client_whose_threads_end(
+def test_signal_handler_may_use_a_client_whose_threads_end(
     run_script: Callable[..., subprocess.CompletedProcess[str]], kind: str, call: str
 ) -> None:
     done = run_script(
@@ -72,8 +72,8 @@ print("closed")
 """
     )
 
-    told, closed = lines(done)
-    assert "closed" in told.split(":")[0]
+    found, closed = lines(done)
+    assert "closed" in found.split(":")[0]
     assert closed == "closed"
 
 
@@ -129,7 +129,7 @@ call = client.flush
     ],
     ids=["threads", "call", "callback"],
 )
-def test_handler_that_forks_while_the_client_waits(
+def test_signal_handler_may_fork_while_the_client_waits(
     run_script: Callable[..., subprocess.CompletedProcess[str]], wait: str
 ) -> None:
     done = run_script(
@@ -184,7 +184,7 @@ leave.set()
     assert lines(done) == ["LookupError('of a callback') True"]
 
 
-def test_handler_that_exits_ends_the_close_of_a_producer(
+def test_signal_handler_that_exits_ends_the_close_of_a_producer(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     done = run_script(
@@ -209,7 +209,7 @@ except SystemExit:
 
 
 @pytest.mark.parametrize("what", ["ValueError", "KeyboardInterrupt"])
-def test_log_that_raises_does_not_keep_a_producer_closing(
+def test_logger_that_raises_does_not_leave_a_producer_closing(
     run_script: Callable[..., subprocess.CompletedProcess[str]], what: str
 ) -> None:
     done = run_script(
@@ -237,12 +237,12 @@ print(another.is_alive())
 """
     )
 
-    told, waits = lines(done)
-    assert told.endswith("closed>")
+    found, waits = lines(done)
+    assert found.endswith("closed>")
     assert waits == "False"
 
 
-def test_handler_that_closes_during_configuration(
+def test_signal_handler_may_close_during_configuration(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     done = run_script(
@@ -250,7 +250,7 @@ def test_handler_that_closes_during_configuration(
 import signal
 
 def close(number, frame):
-    if frame.f_code.co_filename.endswith("re/__init__.py"):  # which configuration() uses
+    if frame.f_code.co_filename.endswith("re/__init__.py"):  # configuration() uses it
         signal.setitimer(signal.ITIMER_REAL, 0)
         producer.close()
 
@@ -265,16 +265,16 @@ except RuntimeError as error:
 """
     )
 
-    (told,) = lines(done)
-    assert told.startswith("Producer has been closed")
+    (found,) = lines(done)
+    assert found.startswith("Producer has been closed")
 
 
-def test_main_thread_gets_no_exit_of_a_closed_client_at_the_end() -> None:
+def test_main_thread_gets_no_system_exit_from_a_client_closed_at_exit() -> None:
     source = """
 import atexit, threading
 
 @atexit.register
-def last():  # after what the package has registered
+def last():  # runs after the package's exit handlers
     try:
         producer.flush(1)
     except RuntimeError as error:
@@ -290,5 +290,5 @@ closer.join()
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
     )
 
-    (told,) = lines(done)
-    assert told.startswith("Producer has been closed")
+    (found,) = lines(done)
+    assert found.startswith("Producer has been closed")

@@ -1,4 +1,4 @@
-"""`close(timeout=)` while a thread of librdkafka that has records in flight does not run."""
+"""`close(timeout=)` while a thread of librdkafka with records in flight is stalled."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run_stalled(
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outcome(
+def test_close_despite_a_stalled_thread_gives_every_record_an_outcome(
     run_stalled: Callable[[str], Any], forgotten: bool
 ) -> None:
     done = run_stalled(
@@ -91,7 +91,7 @@ def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outco
 
     def tell(_):
         told.set()
-        raise SystemExit  # is printed, and does not end the process
+        raise SystemExit  # Python prints it, and the process goes on
 
     delivery.add_done_callback(tell)
     unraisable = []
@@ -106,7 +106,7 @@ def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outco
     cluster.set_rtt(0)
     if not forgotten:
         try:
-            delivery.wait(30)  # in the thread that has closed
+            delivery.wait(30)  # in the thread that closed
         except kafka.DeliveryError:
             print([error.name() for error in delivery.errors.values()])
     print(told.wait(30))
@@ -124,11 +124,11 @@ def test_close_does_not_wait_for_a_stalled_thread_and_every_record_has_its_outco
     first, *rest = done.stdout.splitlines()
     lost = [("_PURGE_INFLIGHT", value, None, None, 0, None) for value in (b"x", b"y")]
     assert first == f"False True {lost} False"
-    told = ["True", "['SystemExit']"]
-    assert rest == (told if forgotten else ["['_DESTROY', '_DESTROY']", *told])
+    expected = ["True", "['SystemExit']"]
+    assert rest == (expected if forgotten else ["['_DESTROY', '_DESTROY']", *expected])
 
 
-def test_log_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], Any]) -> None:
+def test_logger_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], Any]) -> None:
     done = run_stalled(
         IN_FLIGHT
         + """
@@ -148,11 +148,11 @@ def test_log_that_raises_does_not_repeat_the_close(run_stalled: Callable[[str], 
     )
 
 
-def test_answer_that_comes_during_an_interrupted_close_is_reported(
+def test_answer_that_arrives_during_an_interrupted_close_is_reported(
     run_stalled: Callable[[str], Any],
 ) -> None:
-    """One record fails at once, since it is not in flight yet. Its callback lets the thread go on,
-    which has the answer for the other ones, and ends the wait for them."""
+    """One record fails at once, because it is not in flight yet. Its callback resumes the stalled
+    thread, which has the answer for the other records. That ends the wait for them."""
     done = run_stalled(
         PRODUCER
         + """
@@ -165,7 +165,7 @@ def test_answer_that_comes_during_an_interrupted_close_is_reported(
     cluster.wait_for_requests("Produce", 1)
     stall()
     producer.poll(0)
-    assert reports == []  # the answer is not there yet
+    assert reports == []  # the answer has not arrived yet
 
     def interrupted(error, message):
         print(error.name())
@@ -225,7 +225,7 @@ def test_close_of_a_transaction_does_not_wait_for_a_stalled_thread(
 
 
 @pytest.mark.parametrize("records", [0, 1])
-def test_abort_waits_for_a_stalled_thread_only_within_its_timeout_and_for_records(
+def test_abort_with_records_waits_for_a_stalled_thread_within_its_timeout(
     stall: Callable[[str], None], run_script: Callable[..., Any], records: int
 ) -> None:
     stall("rdk:broker2")
@@ -265,11 +265,11 @@ def test_abort_waits_for_a_stalled_thread_only_within_its_timeout_and_for_record
     assert done.stdout.splitlines() == [ended, "True", str(reports)], done.stderr
 
 
-def test_purge_that_a_stalled_thread_makes_late_does_not_reach_the_next_transaction(
+def test_late_purge_of_a_stalled_thread_spares_the_next_transaction(
     run_stalled: Callable[[str], Any],
 ) -> None:
     """An error that requires an abort purges without waiting for the broker threads. So the abort
-    has to wait for them, although it has no records any more."""
+    has to wait for them, although no records are left."""
     done = run_stalled(
         PRODUCER
         + """
@@ -314,7 +314,7 @@ def test_purge_that_a_stalled_thread_makes_late_does_not_reach_the_next_transact
     ], done.stderr
 
 
-def test_client_whose_class_hides_its_end_does_not_wait_for_a_stalled_thread(
+def test_client_that_overrides_its_finalizer_does_not_wait_for_a_stalled_thread(
     run_stalled: Callable[[str], Any],
 ) -> None:
     done = run_stalled(
@@ -362,7 +362,7 @@ def test_exceptions_of_all_callbacks_after_the_end_of_a_stalled_thread_are_print
 
     closed = producer.close(timeout=0)
 
-    print(closed, time.monotonic() - started < 2)  # of which a second is for the reports
+    print(closed, time.monotonic() - started < 2)  # including a second for the reports
     resume()
     cluster.set_rtt(0)
     print(ended.wait(30))
@@ -380,7 +380,7 @@ def test_exceptions_of_all_callbacks_after_the_end_of_a_stalled_thread_are_print
 def test_callback_after_the_end_of_a_stalled_thread_may_fork(
     run_stalled: Callable[[str], Any], raises: bool
 ) -> None:
-    """The child prints what its callback raises, and does nothing more for the client."""
+    """The child prints the exception of its callback, and does nothing else for the client."""
     done = run_stalled(
         IN_FLIGHT
         + f"\n    raises = {raises}"
@@ -408,5 +408,5 @@ def test_callback_after_the_end_of_a_stalled_thread_may_fork(
 
     assert done.stdout.splitlines() == ["0", "second", "True"], done.stderr
     printed = [line for line in done.stderr.splitlines() if "Error" in line]
-    told = ["LookupError: of the child", "LookupError: of the parent"]
-    assert printed == (told if raises else [])
+    expected = ["LookupError: of the child", "LookupError: of the parent"]
+    assert printed == (expected if raises else [])

@@ -1,4 +1,4 @@
-"""`close(timeout=)`: how long it waits, and the outcome of the rest."""
+"""`close(timeout=)`: the length of its wait, and the outcome of the remaining records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_producer_closed_in_time_has_delivered_all(
     assert producer.close(timeout=0) is True
 
 
-def test_producer_out_of_time_reports_what_was_not_delivered(
+def test_close_out_of_time_reports_undelivered_records(
     make_producer: Callable[..., Any], kafka: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports: list[Any] = []
@@ -54,7 +54,7 @@ def test_producer_out_of_time_reports_what_was_not_delivered(
     assert producer.close() is False  # the result of the first close()
 
 
-def test_producer_out_of_time_reports_what_is_in_flight(
+def test_close_out_of_time_reports_records_in_flight(
     kafka: Any, mock_cluster: MockCluster, make_producer: Callable[..., Any]
 ) -> None:
     reports: list[Any] = []
@@ -82,18 +82,18 @@ def test_producer_without_time_aborts_and_closes(
     assert time.monotonic() - started < 2
 
 
-def test_callback_that_raises_leaves_no_report_untold(
+def test_callback_that_raises_does_not_stop_later_reports(
     make_producer: Callable[..., Any],
 ) -> None:
     reports = []
     producer = make_producer(NO_BROKER)
 
-    def told(error: Any, message: Any) -> None:
+    def callback(error: Any, message: Any) -> None:
         reports.append(error)
         raise LookupError(str(len(reports)))
 
     for _ in range(3):
-        producer.produce("t", b"x", on_delivery=told)
+        producer.produce("t", b"x", on_delivery=callback)
 
     with pytest.raises(LookupError, match="3"):
         producer.close(timeout=0.1)
@@ -101,19 +101,19 @@ def test_callback_that_raises_leaves_no_report_untold(
 
 
 @pytest.mark.parametrize("call", ["flush", "close"])
-def test_wait_for_records_lasts_until_their_callback_in_another_thread_is_over(
+def test_call_waits_for_delivery_callbacks_in_another_thread(
     make_producer: Callable[..., Any], topic: str, call: str
 ) -> None:
     inside = threading.Event()
     over = []
 
-    def told(*_: Any) -> None:
+    def callback(*_: Any) -> None:
         inside.set()
         time.sleep(0.5)  # the other thread waits meanwhile
         over.append(True)
 
     producer = make_producer({"linger.ms": 0})
-    producer.produce(topic, b"x", on_delivery=told)
+    producer.produce(topic, b"x", on_delivery=callback)
     polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
     polls.start()
     assert inside.wait(WAIT_S)
@@ -124,17 +124,17 @@ def test_wait_for_records_lasts_until_their_callback_in_another_thread_is_over(
     polls.join(WAIT_S)
 
 
-def test_interrupt_of_a_close_keeps_the_exception_of_a_callback_before_it(
+def test_interrupted_close_keeps_the_earlier_exception_of_a_callback(
     make_producer: Callable[..., Any],
 ) -> None:
     raised: list[BaseException] = [LookupError("of a callback"), KeyboardInterrupt()]
 
-    def told(*_: Any) -> None:
+    def called_back(*_: Any) -> None:
         raise raised.pop(0)
 
     producer = make_producer(NO_BROKER)
     for _ in range(2):
-        producer.produce("t", b"x", on_delivery=told)
+        producer.produce("t", b"x", on_delivery=called_back)
     producer.purge()
 
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -145,20 +145,20 @@ def test_interrupt_of_a_close_keeps_the_exception_of_a_callback_before_it(
 
 
 @pytest.mark.parametrize("records", [1, 5])
-def test_reports_that_wait_for_a_callback_of_another_thread_are_no_lost_records(
+def test_reports_queued_behind_a_callback_of_another_thread_are_not_lost(
     make_producer: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture, records: int
 ) -> None:
     reports: list[Any] = []
     inside, leave = threading.Event(), threading.Event()
 
-    def told(error: Any, _: Any) -> None:
+    def callback(error: Any, _: Any) -> None:
         reports.append(error)
         inside.set()
         leave.wait(WAIT_S)
 
     producer = make_producer({"linger.ms": 50})
     for _ in range(records):
-        producer.produce(topic, b"x", on_delivery=told)
+        producer.produce(topic, b"x", on_delivery=callback)
     polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
     polls.start()
     assert inside.wait(WAIT_S)
@@ -172,13 +172,13 @@ def test_reports_that_wait_for_a_callback_of_another_thread_are_no_lost_records(
 
 
 @pytest.mark.parametrize("timeout", [None, WAIT_S])
-def test_close_serves_the_delivery_that_a_callback_of_another_thread_waits_for(
+def test_close_serves_a_delivery_that_a_callback_in_another_thread_awaits(
     make_producer: Callable[..., Any], mock_cluster: MockCluster, timeout: float | None
 ) -> None:
     inside, waits = threading.Event(), threading.Event()
     waited = []
 
-    def told(error: Any, _: Any) -> None:
+    def callback(error: Any, _: Any) -> None:
         inside.set()
         waits.wait(WAIT_S)
         delivery.wait(WAIT_S)
@@ -186,7 +186,7 @@ def test_close_serves_the_delivery_that_a_callback_of_another_thread_waits_for(
 
     config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "linger.ms": 0}
     producer = make_producer(config)
-    producer.produce("t", b"x", on_delivery=told)
+    producer.produce("t", b"x", on_delivery=callback)
     polls = threading.Thread(target=producer.poll, args=(WAIT_S,))
     polls.start()
     assert inside.wait(WAIT_S)
@@ -202,19 +202,19 @@ def test_close_serves_the_delivery_that_a_callback_of_another_thread_waits_for(
     assert time.monotonic() - started < WAIT_S / 2
 
 
-def test_events_that_wait_for_their_callbacks_are_no_lost_records(
+def test_events_that_wait_for_callbacks_do_not_count_as_lost_records(
     make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer({"statistics.interval.ms": 1, "stats_cb": lambda _: None})
     producer.produce(topic, b"x")
     assert producer.flush(WAIT_S) == 0
     while len(producer) < 3:
-        time.sleep(0.01)  # statistics come; only a call would end the wait for them
+        time.sleep(0.01)  # statistics events queue up until a call serves them
 
     assert producer.close(timeout=0) is True
 
 
-def test_record_that_a_callback_of_the_close_produces_has_failed(
+def test_record_produced_by_a_callback_of_close_fails(
     make_producer: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer(NO_BROKER)
@@ -226,7 +226,7 @@ def test_record_that_a_callback_of_the_close_produces_has_failed(
     assert "1 record(s) were not delivered" in warning
 
 
-def test_interpreter_that_ends_beside_a_close_warns(run_script: Callable[..., Any]) -> None:
+def test_interpreter_exit_during_close_warns(run_script: Callable[..., Any]) -> None:
     done = run_script(
         """
         import threading, time
@@ -248,22 +248,22 @@ def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
     reports: list[Any] = []
     producer = make_producer(NO_BROKER)
 
-    def told(error: Any, message: Any) -> None:
+    def callback(error: Any, message: Any) -> None:
         reports.append(error)
         if len(reports) == 1:
             raise KeyboardInterrupt
 
     for _ in range(3):
-        producer.produce("t", b"x", on_delivery=told)
+        producer.produce("t", b"x", on_delivery=callback)
 
     with pytest.raises(KeyboardInterrupt):
         producer.close(timeout=0.1)
     assert "closed" in repr(producer)
     assert reports == [kafka.KafkaError._PURGE_QUEUE] * 3
-    assert producer.close(timeout=0.1) is False  # its timeout had failed records
+    assert producer.close(timeout=0.1) is False  # the first close() failed records at its timeout
 
 
-def test_consumer_that_leaves_in_time_says_so(
+def test_close_returns_true_if_the_consumer_leaves_in_time(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],
@@ -279,14 +279,14 @@ def test_consumer_that_leaves_in_time_says_so(
     assert consumer.close() is None
 
 
-def test_consumer_out_of_time_is_closed_and_says_so(
+def test_close_returns_false_if_the_consumer_runs_out_of_time(
     kafka: Any,
     mock_cluster: MockCluster,
     make_consumer: Callable[..., Any],
     caplog: pytest.LogCaptureFixture,
     wait_until: Callable[..., None],
 ) -> None:
-    """Without a timeout its commit would wait for the dead brokers until the session times out."""
+    """Without a timeout, the commit would wait for the dead brokers until the session ends."""
     from cykafka.testing import live_handles
 
     before = live_handles()["handles"]
@@ -313,7 +313,7 @@ def test_consumer_out_of_time_is_closed_and_says_so(
     wait_until(lambda: live_handles()["handles"] == before, timeout=30)
 
 
-def test_call_that_does_not_end_in_time_leaves_the_consumer_open(
+def test_call_that_outlasts_the_timeout_of_close_leaves_the_consumer_open(
     kafka: Any, in_poll: tuple[Any, threading.Event]
 ) -> None:
     consumer, leave = in_poll
@@ -339,7 +339,7 @@ def test_close_with_a_timeout_in_a_rebalance_callback_waits_for_its_end(
     assert closed == [None]
 
 
-def test_another_thread_that_closes_is_waited_for_as_long_as_told(
+def test_close_waits_up_to_its_timeout_for_another_thread_that_closes(
     kafka: Any, make_producer: Callable[..., Any]
 ) -> None:
     producer = make_producer({**NO_BROKER, "message.timeout.ms": 60_000})
@@ -347,7 +347,7 @@ def test_another_thread_that_closes_is_waited_for_as_long_as_told(
     thread = threading.Thread(target=lambda: producer.close(timeout=2))
     thread.start()
     while not _is_closing(producer):
-        time.sleep(0.01)  # there is no event for it
+        time.sleep(0.01)  # no event signals this
     with pytest.raises(kafka.KafkaException, match="another thread is still closing it"):
         producer.close(timeout=0.1)
     assert producer.close(timeout=WAIT_S) is False  # the result of the first close()
@@ -373,7 +373,7 @@ def test_close_refuses_a_wrong_timeout(
         client.close()
 
 
-def test_clients_of_objects_pass_the_timeout_on(kafka: Any) -> None:
+def test_serializing_clients_pass_the_close_timeout_on(kafka: Any) -> None:
     producer = kafka.SerializingProducer(NO_BROKER)
     producer.produce("t", value=b"x")
     assert producer.close(timeout=0.1) is False

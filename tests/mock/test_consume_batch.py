@@ -1,4 +1,4 @@
-"""What a MessageBatch says of its records. How they come is in test_consume_batch_reading."""
+"""The contents of a MessageBatch. test_consume_batch_reading tests how it is filled."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def batch(request: pytest.FixtureRequest, source: Any) -> Any:
 # -- rows and columns
 
 
-def test_rows_are_the_messages_that_consume_gives(
+def test_rows_are_the_messages_that_consume_returns(
     kafka: Any, source: Any, batch: Any, filled: str
 ) -> None:
     source.seek(kafka.TopicPartition(filled, 0, 0))
@@ -85,7 +85,7 @@ def test_columns_of_bytes(batch: Any) -> None:
     assert all(type(value) in (bytes, type(None)) for value in batch.values() + batch.keys())
 
 
-def test_header_is_the_last_of_its_name(batch: Any) -> None:
+def test_header_column_has_the_last_value_of_its_name(batch: Any) -> None:
     assert batch.header("a") == [None, None, None, None, b"1", b"3", None, None, b"", None]
     assert batch.header("名")[6] == "値".encode()
     assert batch.header("nobody's") == [None] * len(RECORDS)
@@ -120,21 +120,21 @@ def test_columns_of_numbers(kafka: Any, batch: Any) -> None:
         assert column.contiguous
 
 
-def test_columns_of_numbers_are_made_once_and_outlive_the_batch(batch: Any) -> None:
+def test_columns_of_numbers_are_built_once_and_outlive_the_batch(batch: Any) -> None:
     offsets = batch.offsets
     assert batch.offsets.obj is offsets.obj
-    batch.offsets.release()  # one's own
+    batch.offsets.release()  # this releases only this view
     assert batch.offsets.tolist() == offsets.tolist()
     batch.release()
     assert offsets.tolist() == list(range(len(RECORDS)))
 
 
-def test_topics_are_one_str(batch: Any, filled: str) -> None:
+def test_equal_topics_are_one_str_object(batch: Any, filled: str) -> None:
     assert batch.topics == [filled] * len(RECORDS)
     assert len({id(name) for name in [*batch.topics, *(m.topic() for m in batch)]}) == 1
 
 
-def test_views_are_of_the_same_bytes_and_read_only(batch: Any) -> None:
+def test_views_share_the_bytes_and_are_read_only(batch: Any) -> None:
     values, keys = batch.values(copy=False), batch.keys(copy=False)
     assert [None if view is None else bytes(view) for view in values] == VALUES
     assert [None if view is None else bytes(view) for view in keys] == KEYS
@@ -189,7 +189,7 @@ def test_row_owns_its_data(batch: Any) -> None:
     assert [row.headers() for row in rows] == HEADERS
 
 
-def test_batch_is_not_pickled_and_not_made_by_hand(kafka: Any, batch: Any) -> None:
+def test_batch_cannot_be_pickled_or_constructed(kafka: Any, batch: Any) -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(batch)
     with pytest.raises(TypeError, match="consume_batch"):
@@ -202,7 +202,7 @@ def test_batch_is_not_pickled_and_not_made_by_hand(kafka: Any, batch: Any) -> No
             use(unmade)
 
 
-def test_representation_counts(batch: Any) -> None:
+def test_repr_counts_records_and_errors(batch: Any) -> None:
     assert repr(batch) == f"<cykafka.MessageBatch of {len(RECORDS)} record(s)>"
     batch.release()
     assert "released" in repr(batch)

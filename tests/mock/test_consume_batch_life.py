@@ -1,4 +1,4 @@
-"""Batches and the lives around them: consumers that close, threads, views, garbage, memory."""
+"""The life of batches: consumers that close, threads, views, garbage, memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def everything(batch: Any) -> tuple[Any, ...]:
 # -- release
 
 
-def test_messages_go_with_the_batch_and_its_slices(source: Any) -> None:
+def test_messages_are_freed_with_the_batch_and_its_slices(source: Any) -> None:
     before = fetched()
     batch = source.consume_batch(COUNT, WAIT_S)
     assert fetched() == before + COUNT
@@ -72,7 +72,7 @@ def test_release_frees_at_once_and_for_all_slices(source: Any) -> None:
         rows = iter(batch)
         next(rows)
     assert fetched() == before
-    batch.release()  # again
+    batch.release()  # a second time
     for use in (
         len, bool, list, next, lambda b: b[0], lambda b: b[:], lambda b: b.values(),
         lambda b: b.keys(copy=False), lambda b: b.header("a"), lambda b: b.headers(),
@@ -89,7 +89,7 @@ def test_loop_holds_one_batch_at_a_time(source: Any) -> None:
     before = fetched()
     read = 0
     for batch in source.batches(10, 0.5):
-        assert fetched() <= before + 20  # the last one goes when the name is bound again
+        assert fetched() <= before + 20  # the previous one lives until the name is rebound
         read += len(batch)
         if read == COUNT:
             break
@@ -100,7 +100,7 @@ def test_loop_holds_one_batch_at_a_time(source: Any) -> None:
 # -- detach, close
 
 
-def test_detach_gives_the_messages_back_and_keeps_all_there_is(source: Any) -> None:
+def test_detach_releases_the_messages_and_keeps_the_data(source: Any) -> None:
     before = fetched()
     batch = source.consume_batch(COUNT, WAIT_S)
     part = batch[::-3]
@@ -111,7 +111,7 @@ def test_detach_gives_the_messages_back_and_keeps_all_there_is(source: Any) -> N
     assert fetched() == before
     assert everything(batch) == whole
     assert everything(part) == some
-    part.detach()  # again
+    part.detach()  # a second time
     assert everything(batch) == whole
 
 
@@ -120,7 +120,7 @@ def test_batches_outlive_their_consumer(source: Any) -> None:
     batches = [source.consume_batch(COUNT // 4, WAIT_S) for _ in range(4)]
     part = batches[0][::2]
     before_close = [everything(batch) for batch in [*batches, part]]
-    untouched = batches.pop()  # its headers were never asked for in this form
+    untouched = batches.pop()  # its headers have not been read yet
 
     source.close()
 
@@ -130,9 +130,7 @@ def test_batches_outlive_their_consumer(source: Any) -> None:
         source.commit(batches[0])
 
 
-def test_batch_outlives_a_consumer_that_nobody_closed(
-    kafka: Any, cluster: Any, filled: str
-) -> None:
+def test_batch_outlives_an_unclosed_consumer(kafka: Any, cluster: Any, filled: str) -> None:
     consumer = kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
     batch = consumer.consume_batch(10, WAIT_S)
@@ -252,7 +250,7 @@ def test_close_from_another_thread_ends_the_wait_and_the_iteration(
 def test_error_ends_the_wait_of_any_thread(
     kafka: Any, make_consumer: Callable[..., Any], topic: str
 ) -> None:
-    """Also of one that no signal can interrupt, and that waits for a full batch."""
+    """This includes a thread that signals cannot interrupt and that waits for a full batch."""
     consumer = make_consumer({"auto.offset.reset": "error"})
     consumer.assign([kafka.TopicPartition(topic, 0, 99)])
     outcome: list[int] = []
@@ -289,7 +287,7 @@ def test_cycle_through_a_batch_is_collected(source: Any) -> None:
     assert fetched() == before
 
 
-def test_batch_brought_back_by_a_finalizer_works(source: Any) -> None:
+def test_batch_resurrected_by_a_finalizer_works(source: Any) -> None:
     saved: list[Any] = []
 
     class Rescuer:
@@ -310,10 +308,10 @@ def test_batch_brought_back_by_a_finalizer_works(source: Any) -> None:
 @pytest.mark.parametrize(
     "what", ["values", "keys", "headers", "header", "views", "topics", "offsets", "row", "slice"]
 )
-def test_collection_that_closes_the_consumer_meanwhile(
+def test_garbage_collection_may_close_the_consumer_during_a_call(
     source: Any, what: str, wait_until: Callable[..., None]
 ) -> None:
-    """It may run in any allocation; the close in it must not wait for this very thread."""
+    """A collection may run in any allocation. Its close() must not wait for its own thread."""
     before = fetched()
     batch = source.consume_batch(COUNT, WAIT_S)
     values, keys = batch.values(), batch.keys()
@@ -344,7 +342,7 @@ def test_collection_that_closes_the_consumer_meanwhile(
     try:
         Closer(source)
         gc.set_threshold(1, 1, 1)
-        gc.enable()  # the next allocation that counts is one of the call's
+        gc.enable()  # the next counted allocation is made by the call
         result = call()
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""Batches in processes of their own: exit, fork, Ctrl-C, memory."""
+"""Batches in separate processes: exit, fork, Ctrl-C, memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_exit_with_live_batches_views_and_an_open_consumer(
     assert (done.returncode, done.stdout, done.stderr) == (0, "10 10\n", ""), done.stderr
 
 
-def test_forked_child_reads_what_it_inherits_and_frees_nothing_of_the_parent(
+def test_forked_child_reads_inherited_batches_and_frees_none_of_the_parent(
     run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
 ) -> None:
     done = run_script(
@@ -131,7 +131,7 @@ def test_interrupt_leaves_the_batch_for_the_next_call(
     try:
         for _ in range(2):
             assert process.stdout.readline() == "waiting\n"
-            # Long enough for records to be gathered; either way none may be lost.
+            # Long enough to gather records. In any case none may be lost.
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
@@ -190,7 +190,7 @@ def test_batches_do_not_grow_the_process(
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-def test_batch_stays_where_it_is_when_a_copy_would_have_to_grow_the_process(
+def test_failed_copy_for_lack_of_memory_leaves_the_batch_in_place(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
     cluster: Any,
     make_producer: Callable[..., Any],
@@ -213,7 +213,7 @@ def test_batch_stays_where_it_is_when_a_copy_would_have_to_grow_the_process(
         assert len(batch) == 800, len(batch)
         keys, part = batch.keys(), batch[::2]
 
-        # Room for the stack of a thread, and not for the 80 MB of the batch.
+        # Leave memory for the stack of a thread, but not for the 80 MB of the batch.
         with open("/proc/self/statm") as statm:
             used = int(statm.read().split()[0]) * resource.getpagesize()
         limits = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,4 +1,4 @@
-"""consume_batch() and batches(): what they hand over and raise, and what counts as read."""
+"""consume_batch() and batches(): returned records, errors, and positions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_events_and_errors_are_no_rows(
     assert "2 error(s)" in repr(batch)
 
 
-def test_batch_of_errors_alone_is_true(
+def test_batch_with_only_errors_is_truthy(
     kafka: Any, make_consumer: Callable[..., Any], topic: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
@@ -63,7 +63,7 @@ def test_batch_of_errors_alone_is_true(
     assert batch.offsets.tolist() == []
 
 
-def test_batch_of_nothing_is_false(kafka: Any, consumer: Any, topic: str) -> None:
+def test_empty_batch_is_falsy(kafka: Any, consumer: Any, topic: str) -> None:
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     batch = consumer.consume_batch(timeout=0)
     assert not batch
@@ -82,10 +82,10 @@ def test_iteration_raises_errors_after_the_records_before_them(
     read = 0
     while read < len(VALUES):
         batch = next(batches)
-        assert batch.errors == []  # the end of the partition is passed over
+        assert batch.errors == []  # the end of the partition is skipped
         assert len(batch) > 0
         read += len(batch)
-    # An offset that is not there: an error of that partition, for auto.offset.reset=error.
+    # A missing offset is an error of its partition, because auto.offset.reset=error.
     strict = make_consumer({"auto.offset.reset": "error"})
     strict.assign([kafka.TopicPartition(filled, 0, 0)])
     batches = strict.batches(1000, 0.2)
@@ -99,14 +99,14 @@ def test_iteration_raises_errors_after_the_records_before_them(
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])
-def test_error_among_records_takes_none_of_them_along(
+def test_error_among_records_drops_no_record(
     kafka: Any,
     make_consumer: Callable[..., Any],
     filled: str,
     fill: Callable[..., None],
     most: int,
 ) -> None:
-    """Partition 1 is asked for an offset it does not have; those around it are read."""
+    """Partition 1 starts at a missing offset; the partitions around it are read."""
     fill(filled, 7, partition=2)
 
     def assigned() -> Any:
@@ -150,7 +150,7 @@ def test_iteration_ends_when_the_body_closes(source: Any) -> None:
         source.batches()
 
 
-# -- what counts as read
+# -- positions
 
 
 def committed(consumer: Any, partition: Any) -> int:
@@ -159,14 +159,14 @@ def committed(consumer: Any, partition: Any) -> int:
     return offset
 
 
-def test_what_was_handed_over_counts_as_read(kafka: Any, source: Any, filled: str) -> None:
+def test_returned_records_count_as_read(kafka: Any, source: Any, filled: str) -> None:
     batch = source.consume_batch(4, WAIT_S)
     (done,) = source.commit(asynchronous=False)
     assert (done.offset, len(batch)) == (4, 4)
     assert source.consume_batch(100, 0.1).offsets[0] == 4
 
 
-def test_commit_of_a_batch_commits_behind_the_last_record_of_each_partition(
+def test_commit_of_a_batch_commits_the_next_offset_of_each_partition(
     kafka: Any, consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     for number in range(3):
@@ -184,7 +184,7 @@ def test_commit_of_a_batch_commits_behind_the_last_record_of_each_partition(
     }
     assert all(p.leader_epoch is not None and p.error is None for p in places)
     assert batch[:0].positions() == []
-    # Any order of the rows, and only these.
+    # Rows in any order, and only these rows.
     part = [row for row in range(18) if batch.partitions[row] == 1]
     rows = batch[part[0] : part[3]][::-1]
     (one,) = consumer.commit(message=rows, asynchronous=False)
@@ -229,7 +229,7 @@ def test_store_offsets_takes_a_batch(
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
     batch = consumer.consume_batch(6, WAIT_S)
-    with pytest.raises(kafka.KafkaException):  # nothing is stored
+    with pytest.raises(kafka.KafkaException):  # no offset is stored
         consumer.commit(asynchronous=False)
 
     consumer.store_offsets(batch[:5])
@@ -266,7 +266,7 @@ def test_raising_callback_leaves_the_batch_for_the_next_call(
     assert first.values() + rest.values() == VALUES
 
 
-def test_poll_consume_and_batches_share_what_is_left_over(
+def test_poll_consume_and_batches_share_leftover_messages(
     kafka: Any, make_consumer: Callable[..., Any], filled: str
 ) -> None:
     test_raising_callback_leaves_the_batch_for_the_next_call(kafka, make_consumer, filled)
@@ -309,7 +309,7 @@ def test_argument_that_closes_the_consumer(consumer: Any, call: str) -> None:
         getattr(consumer, call)(Closing(), 0)
 
 
-def test_not_from_a_rebalance_callback(
+def test_rebalance_callback_may_not_consume_a_batch(
     kafka: Any, make_consumer: Callable[..., Any], filled: str, wait_until: Callable[..., None]
 ) -> None:
     consumer = make_consumer({"group.protocol": "consumer"})
@@ -327,7 +327,7 @@ def test_not_from_a_rebalance_callback(
     assert ["consume_batch()" in caught[0], "batches()" in caught[1]] == [True, True]
 
 
-def test_deserializing_consumer_has_none(cluster: Any, kafka: Any) -> None:
+def test_deserializing_consumer_has_no_batches(cluster: Any, kafka: Any) -> None:
     config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"}
     with kafka.DeserializingConsumer(config) as consumer:
         with pytest.raises(NotImplementedError):
@@ -336,10 +336,10 @@ def test_deserializing_consumer_has_none(cluster: Any, kafka: Any) -> None:
             consumer.batches()
 
 
-# -- the default that lets it run
+# -- the default that keeps readers fast
 
 
-def test_full_queue_backs_off_for_a_moment_unless_told_otherwise(
+def test_full_queue_has_a_short_default_backoff(
     make_consumer: Callable[..., Any],
 ) -> None:
     def back_off(config: dict[str, Any]) -> str:
@@ -352,12 +352,12 @@ def test_full_queue_backs_off_for_a_moment_unless_told_otherwise(
     assert back_off({"default.topic.config": {"fetch.queue.backoff.ms": "77"}}) == "77"
 
 
-def test_reader_that_empties_a_full_queue_is_not_stopped(
+def test_reader_that_empties_a_full_queue_does_not_stall(
     kafka: Any, make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
 ) -> None:
-    """With librdkafka's own back-off each time the queue was full costs it a second."""
+    """With librdkafka's default backoff, each full queue costs a second."""
     producer = make_producer({"linger.ms": 1000})
-    for _ in range(20):  # so many fetches
+    for _ in range(20):  # 20 fetches
         for _ in range(200):
             producer.produce(topic, b"x" * 100, partition=0)
         assert producer.flush(WAIT_S) == 0

@@ -45,7 +45,7 @@ def all_of(reader: Any, ranges: Any, **limits: Any) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def test_records_of_the_ranges_come_and_no_others(
+def test_only_records_of_the_ranges_are_returned(
     reader: Any, ranges: Any, topic: str, fill: Any
 ) -> None:
     fill(topic, 50, 0)
@@ -74,7 +74,7 @@ def test_limits_of_messages_and_bytes_end_a_batch(
     assert not len(consume_ranges(reader, wanted, timeout=WAIT_S))
 
 
-def test_range_that_is_not_there_yet_waits_for_the_time_and_then_goes_on(
+def test_range_beyond_the_end_times_out_and_continues_later(
     reader: Any, ranges: Any, topic: str, fill: Any
 ) -> None:
     fill(topic, 5, 3)
@@ -111,7 +111,7 @@ def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fil
         wanted.skip(topic, 1, 6)
 
 
-def test_what_an_exception_leaves_comes_with_the_next_call(
+def test_next_call_returns_the_records_that_an_exception_left(
     make_consumer: Any, topic: str, fill: Any, kafka: Any, wait_until: Any
 ) -> None:
 
@@ -139,7 +139,9 @@ def test_what_an_exception_leaves_comes_with_the_next_call(
     assert found == list(range(10))
 
 
-def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until: Any) -> None:
+def test_ranges_refuse_a_second_caller(
+    reader: Any, ranges: Any, topic: str, wait_until: Any
+) -> None:
     wanted = ranges((topic, 0, 0, 5))
     began = threading.Event()
     errors: list[Exception] = []
@@ -170,7 +172,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
     reader.close()
     thread.join(WAIT_S)
     assert not thread.is_alive()
-    assert len(errors) == 1  # closed meanwhile
+    assert len(errors) == 1  # the consumer was closed
     assert len(wanted) == 1
 
 
@@ -187,7 +189,7 @@ def test_ranges_are_one_callers(reader: Any, ranges: Any, topic: str, wait_until
         (3, TypeError, "iterable"),
     ],
 )
-def test_ranges_that_cannot_be_are_refused(given: Any, error: type[Exception], text: str) -> None:
+def test_invalid_ranges_are_refused(given: Any, error: type[Exception], text: str) -> None:
 
     with pytest.raises(error, match=text):
         Ranges(given)

@@ -34,7 +34,7 @@ def test_poll_returns_a_message(assigned: Any, kafka: Any, topic: str) -> None:
     assert message.leader_epoch() == 0
 
 
-def test_poll_with_nothing_to_read_is_none_after_the_timeout(consumer: Any) -> None:
+def test_poll_without_messages_returns_none_after_the_timeout(consumer: Any) -> None:
     start = time.monotonic()
 
     assert consumer.poll(0.2) is None
@@ -53,7 +53,7 @@ def test_poll_takes_none_for_no_timeout(assigned: Any) -> None:
     assert assigned.poll(timeout=None).value() == b"0"
 
 
-def test_consume_returns_up_to_that_many(assigned: Any) -> None:
+def test_consume_returns_up_to_the_requested_number(assigned: Any) -> None:
     first = assigned.consume(4, WAIT_S)
     rest = assigned.consume(num_messages=100, timeout=0.5)
 
@@ -64,12 +64,12 @@ def test_consume_without_arguments_returns_one(assigned: Any) -> None:
     assert [m.value() for m in assigned.consume()] == [b"0"]
 
 
-def test_consume_of_none_is_empty(assigned: Any) -> None:
+def test_consume_of_zero_messages_is_empty(assigned: Any) -> None:
     assert assigned.consume(0) == []
     assert assigned.consume(3, timeout=WAIT_S)[0].value() == b"0"
 
 
-def test_consume_with_nothing_to_read_is_empty_after_the_timeout(consumer: Any) -> None:
+def test_consume_without_messages_is_empty_after_the_timeout(consumer: Any) -> None:
     start = time.monotonic()
 
     assert consumer.consume(5, timeout=0.2) == []
@@ -102,7 +102,7 @@ def test_assign_starts_at_the_given_offset(assigned: Any, kafka: Any, topic: str
     assert [m.offset() for m in assigned.consume(3, WAIT_S)] == [7, 8, 9]
 
 
-def test_assign_at_the_end_reads_what_comes_later(
+def test_assign_at_the_end_reads_later_messages(
     consumer: Any,
     kafka: Any,
     topic: str,
@@ -112,7 +112,7 @@ def test_assign_at_the_end_reads_what_comes_later(
     fill(topic, 3)
     end = [kafka.TopicPartition(topic, 0, kafka.OFFSET_END)]
     consumer.assign(end)
-    # Only once the position is known does "later" mean anything.
+    # Later messages are defined only once the position is known.
     wait_until(
         lambda: consumer.get_watermark_offsets(end[0], cached=True)[1] == 3,
         lambda: consumer.poll(0.05),
@@ -124,7 +124,7 @@ def test_assign_at_the_end_reads_what_comes_later(
     assert consumer.poll(WAIT_S).offset() == 3
 
 
-def test_assignment_is_what_was_assigned(consumer: Any, kafka: Any, topic: str) -> None:
+def test_assignment_returns_the_assigned_partitions(consumer: Any, kafka: Any, topic: str) -> None:
     assert consumer.assignment() == []
 
     consumer.assign([kafka.TopicPartition(topic, 0, 3)])
@@ -184,7 +184,7 @@ def test_seek_of_a_partition_not_assigned_is_an_error(
 
 @pytest.mark.ours
 @pytest.mark.parametrize("offset", [-7, -3, -999, -1000, -1001, -1999, -2000])
-def test_seek_to_what_is_no_offset_is_refused(
+def test_seek_to_an_invalid_offset_is_refused(
     assigned: Any, kafka: Any, topic: str, offset: int
 ) -> None:
     assigned.consume(5, WAIT_S)
@@ -225,7 +225,7 @@ def test_pause_holds_a_partition_until_resume(assigned: Any, kafka: Any, topic: 
     assert assigned.poll(WAIT_S).offset() == 1
 
 
-def test_partition_eof_is_an_event_when_asked_for(
+def test_partition_eof_is_an_event_if_enabled(
     make_consumer: Callable[..., Any],
     kafka: Any,
     topic: str,
@@ -243,7 +243,7 @@ def test_partition_eof_is_an_event_when_asked_for(
     assert end.key() is None
 
 
-def test_partition_eof_comes_through_consume_too(
+def test_consume_returns_partition_eof_too(
     make_consumer: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
@@ -335,7 +335,7 @@ def test_close_can_be_repeated(consumer: Any) -> None:
         ("set_sasl_credentials", ("user", "secret")),
     ],
 )
-def test_closed_consumer_says_so(consumer: Any, method: str, arguments: tuple[Any, ...]) -> None:
+def test_closed_consumer_raises(consumer: Any, method: str, arguments: tuple[Any, ...]) -> None:
     consumer.close()
 
     with pytest.raises(RuntimeError, match="closed"):
@@ -343,7 +343,7 @@ def test_closed_consumer_says_so(consumer: Any, method: str, arguments: tuple[An
 
 
 @pytest.mark.parametrize("method", ["seek", "get_watermark_offsets"])
-def test_closed_consumer_says_so_of_partitions(consumer: Any, kafka: Any, method: str) -> None:
+def test_closed_consumer_raises_in_partition_calls(consumer: Any, kafka: Any, method: str) -> None:
     consumer.close()
 
     with pytest.raises(RuntimeError, match="closed"):

@@ -1,4 +1,4 @@
-"""Subscriptions: assignment by the group, and the callbacks that hear of it."""
+"""Subscriptions: assignment by the group, and the rebalance callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# The mock lets a member join again only when its session is nearly over: a short one is quick.
+# The mock lets a member rejoin only near the end of its session, so a short session is fast.
 CLASSIC = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 100}
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition.assignment.strategy": "range,roundrobin", **CLASSIC},
@@ -17,12 +17,12 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "kip-848": {"group.protocol": "consumer"},
 }
 INCREMENTAL = ["cooperative", "kip-848"]
-# Where the protocol does not matter, the one that joins at once.
+# If the protocol does not matter: this one joins at once.
 QUICK = PROTOCOLS["kip-848"]
 
 
 class Events(list[tuple[str, list[int]]]):
-    """The rebalance callbacks of one consumer, and what they heard."""
+    """The rebalance callbacks of one consumer, and their calls."""
 
     def __init__(self) -> None:
         self.consumers: set[int] = set()
@@ -38,7 +38,7 @@ class Events(list[tuple[str, list[int]]]):
         return {f"on_{kind}": self._hear(kind) for kind in ("assign", "revoke", "lost")}
 
     def of(self, kind: str) -> list[list[int]]:
-        return [numbers for heard, numbers in self if heard == kind]
+        return [numbers for found, numbers in self if found == kind]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -92,7 +92,7 @@ def test_second_member_takes_over_part_of_the_partitions(
     if protocol in INCREMENTAL:
         assert [len(numbers) for numbers in events.of("revoke")] == [2]
     else:
-        # All it had; the mock's group may go on to a second rebalance, which takes what is left.
+        # The first rebalance revokes all partitions. The mock may add a second rebalance.
         assert events.of("revoke")[0] == [0, 1, 2, 3]
 
 
@@ -162,14 +162,14 @@ def test_subscription_to_a_pattern_takes_the_topics_that_match(
     for name in names:
         cluster.create_topic(name, 1)
         fill(name, 1)
-    # The mock does not match patterns itself, as the newer protocol would have it do.
+    # The newer protocol needs a broker that matches patterns. The mock does not.
     consumer = make_consumer(PROTOCOLS["eager"])
     consumer.subscribe([f"^{prefix}\\..*"])
 
     assert {m.topic() for m in read(consumer, 2)} == set(names[:2])
 
 
-def test_subscription_replaces_the_former_one(
+def test_subscription_replaces_the_previous_one(
     make_consumer: Callable[..., Any],
     cluster: Any,
     topic: str,
@@ -190,7 +190,7 @@ def test_subscription_replaces_the_former_one(
     assert read(consumer, 1)[0].topic() == other
 
 
-def test_unsubscribe_gives_the_partitions_back(
+def test_unsubscribe_revokes_the_partitions(
     make_consumer: Callable[..., Any],
     topic: str,
     fill: Callable[..., None],
@@ -210,28 +210,28 @@ def test_unsubscribe_gives_the_partitions_back(
     assert consumer.assignment() == []
 
 
-def test_subscription_to_a_missing_topic_is_told_by_poll(
+def test_poll_returns_the_error_of_a_missing_topic(
     make_consumer: Callable[..., Any], kafka: ModuleType, wait_until: Callable[..., None]
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     consumer = make_consumer(PROTOCOLS["eager"] | {"allow.auto.create.topics": False})
     consumer.subscribe(["no.such.topic"])
 
-    wait_until(lambda: any(heard), lambda: heard.append(consumer.poll(0.5)))
+    wait_until(lambda: any(calls), lambda: calls.append(consumer.poll(0.5)))
 
-    message = next(filter(None, heard))
+    message = next(filter(None, calls))
     assert message.error() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
     assert "no.such.topic" in message.error().str()
     assert message.topic() == "no.such.topic"
 
 
 @pytest.mark.parametrize("topics", ["text", None, 3], ids=repr)
-def test_subscribe_wants_a_list(consumer: Any, topics: Any) -> None:
+def test_subscribe_requires_a_list(consumer: Any, topics: Any) -> None:
     with pytest.raises(TypeError, match="list"):
         consumer.subscribe(topics)
 
 
-def test_subscribe_to_nothing_is_an_error(consumer: Any, kafka: ModuleType) -> None:
+def test_subscribe_to_an_empty_list_is_an_error(consumer: Any, kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
         consumer.subscribe([])
 
@@ -262,7 +262,7 @@ def test_callback_that_raises_reaches_the_caller_and_nothing_is_lost(
 
     with pytest.raises(LookupError, match="from on_assign"):
         wait_until(lambda: False, lambda: consumer.poll(0.5))
-    # Assigned all the same, or a mistake in a callback would end the reading without a word.
+    # The partitions are still assigned, else a bug in a callback would silently end reading.
     assert len(consumer.assignment()) == 4
     assert [m.value() for m in read(consumer, 3)] == [b"0", b"1", b"2"]
 
@@ -331,7 +331,7 @@ def test_group_resumes_at_the_committed_offset(
 
 @pytest.mark.ours  # the peer's consumer is left without partitions
 @pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
-def test_assign_that_fails_in_on_assign_leaves_the_default(
+def test_failed_assign_in_on_assign_keeps_the_default_assignment(
     kafka: Any,
     make_consumer: Callable[..., Any],
     topic: str,

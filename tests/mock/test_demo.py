@@ -1,4 +1,4 @@
-"""``python -m cykafka demo`` from end to end, in processes of its own."""
+"""``python -m cykafka demo`` from end to end, in separate processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from cykafka import KafkaError
 from cykafka.testing import MockCluster
 
-NO_BROKER = "127.0.0.1:1"  # reserved: nothing listens there
+NO_BROKER = "127.0.0.1:1"  # a reserved port without a listener
 TIMEOUT_S = 60
 
 
@@ -52,7 +52,7 @@ def test_demo_standard_input_of_one_record() -> None:
 
 
 def test_demo_slow_reader_loses_nothing(tmp_path: Path) -> None:
-    # Three times what a mock partition keeps, all in one partition.
+    # Three times the capacity of a mock partition, all in one partition.
     path = tmp_path / "large.csv"
     text = "x" * 990
     path.write_text("key,text\n" + "".join(f"one,{i}{text}\n" for i in range(15_000)))
@@ -70,7 +70,7 @@ def test_demo_large_records(tmp_path: Path) -> None:
     assert "All 12 records" in result.stdout
 
 
-def test_demo_record_too_large_is_named(tmp_path: Path) -> None:
+def test_demo_names_the_oversized_record(tmp_path: Path) -> None:
     path = tmp_path / "large.ndjson"
     path.write_text('{"a": 1}\n{"a": "' + "x" * 2_000_000 + '"}\n')
     result = run(path)
@@ -79,7 +79,7 @@ def test_demo_record_too_large_is_named(tmp_path: Path) -> None:
     assert "too large" in result.stderr
 
 
-def test_demo_named_brokers(ndjson: Path, mock_cluster: MockCluster) -> None:
+def test_demo_uses_the_given_brokers(ndjson: Path, mock_cluster: MockCluster) -> None:
     mock_cluster.start_request_tracking()
     result = run(ndjson, "--bootstrap-servers", mock_cluster.bootstrap_servers, "--limit", 100)
     assert result.returncode == 0, result.stderr
@@ -88,7 +88,7 @@ def test_demo_named_brokers(ndjson: Path, mock_cluster: MockCluster) -> None:
     assert mock_cluster.requests("OffsetCommit")
 
 
-def test_demo_errors_on_the_way_are_overcome(ndjson: Path, mock_cluster: MockCluster) -> None:
+def test_demo_survives_broker_errors(ndjson: Path, mock_cluster: MockCluster) -> None:
     errors = [KafkaError.NOT_LEADER_FOR_PARTITION] * 3
     mock_cluster.push_request_errors("Produce", errors)
     mock_cluster.push_request_errors("Fetch", errors)
@@ -96,7 +96,7 @@ def test_demo_errors_on_the_way_are_overcome(ndjson: Path, mock_cluster: MockClu
     assert result.returncode == 0, result.stderr
 
 
-def test_demo_topic_in_use_is_noticed(ndjson: Path, mock_cluster: MockCluster) -> None:
+def test_demo_detects_records_of_an_earlier_run(ndjson: Path, mock_cluster: MockCluster) -> None:
     arguments = (
         ndjson,
         *("--bootstrap-servers", mock_cluster.bootstrap_servers, "--topic", "used", "--limit", 50),
@@ -107,7 +107,7 @@ def test_demo_topic_in_use_is_noticed(ndjson: Path, mock_cluster: MockCluster) -
     assert "50 records arrived more than once" in result.stderr
 
 
-def test_demo_record_refused_is_reported(ndjson: Path, mock_cluster: MockCluster) -> None:
+def test_demo_reports_a_refused_record(ndjson: Path, mock_cluster: MockCluster) -> None:
     mock_cluster.push_request_errors("Produce", [KafkaError.RECORD_LIST_TOO_LARGE] * 100)
     result = run(ndjson, "--bootstrap-servers", mock_cluster.bootstrap_servers)
     assert result.returncode == 1
@@ -115,7 +115,7 @@ def test_demo_record_refused_is_reported(ndjson: Path, mock_cluster: MockCluster
     assert "larger than configured" in result.stderr
 
 
-def test_demo_one_record_refused_is_one_record(mock_cluster: MockCluster) -> None:
+def test_demo_counts_one_refused_record_once(mock_cluster: MockCluster) -> None:
     mock_cluster.push_request_errors("Produce", [KafkaError.RECORD_LIST_TOO_LARGE] * 100)
     brokers = mock_cluster.bootstrap_servers
     result = run("-", "--bootstrap-servers", brokers, input='{"a": 1}\n')
@@ -123,16 +123,16 @@ def test_demo_one_record_refused_is_one_record(mock_cluster: MockCluster) -> Non
     assert "1 record not delivered" in result.stderr
 
 
-def test_demo_no_broker_says_so_in_time(ndjson: Path) -> None:
+def test_demo_without_a_broker_fails_in_time(ndjson: Path) -> None:
     result = run(ndjson, "--bootstrap-servers", NO_BROKER, "--timeout", 1)
     assert result.returncode == 1
     assert NO_BROKER in result.stderr
     assert "Connection refused" in result.stderr
     assert "Traceback" not in result.stderr
-    assert result.stdout == ""  # no bars of what did not happen
+    assert result.stdout == ""  # no progress bars
 
 
-def test_demo_broker_that_never_answers_is_named(ndjson: Path) -> None:
+def test_demo_names_the_broker_that_never_answers(ndjson: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         name = f"127.0.0.1:{server.getsockname()[1]}"
         result = run(ndjson, "--bootstrap-servers", name, "--timeout", 1)
@@ -140,7 +140,7 @@ def test_demo_broker_that_never_answers_is_named(ndjson: Path) -> None:
     assert f"no answer from {name} within 1 s" in result.stderr
 
 
-def test_demo_broker_gone_says_so_in_time(ndjson: Path, mock_cluster: MockCluster) -> None:
+def test_demo_reports_a_lost_broker_in_time(ndjson: Path, mock_cluster: MockCluster) -> None:
     mock_cluster.start_request_tracking()
     mock_cluster.set_rtt(50)
     process = subprocess.Popen(
@@ -182,7 +182,7 @@ def test_demo_interrupted_ends_all_processes(
     path = tmp_path / "long.csv"
     path.write_text("a\n" + "".join(f"{i}\n" for i in range(100_000)))
     mock_cluster.start_request_tracking()
-    mock_cluster.set_rtt(100)  # so that it is still at work when the signal comes
+    mock_cluster.set_rtt(100)  # so that it still works when the signal arrives
     process = subprocess.Popen(
         command(
             path, "--bootstrap-servers", mock_cluster.bootstrap_servers,
@@ -199,7 +199,7 @@ def test_demo_interrupted_ends_all_processes(
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT)
-        # Ends when nobody holds the pipes any more: neither the writer nor the reader lives on.
+        # This ends when no process holds the pipes, so writer and reader have ended.
         _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert err == "cykafka demo: interrupted\n"

@@ -1,4 +1,4 @@
-"""Envelopes to records and back. What may go wrong meanwhile is in test_envelope_attacks."""
+"""Envelopes to records and back. test_envelope_attacks has the failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACE_ID = "0123456789abcdef0123456789ABCDEF"
 
 
 class MessageEnvelope:
-    """Fields as pip-services' class has them."""
+    """The fields of the class of pip-services."""
 
     def __init__(self, context: Any, message_type: str | None, message: Any) -> None:
         self.__reference: Any = None
@@ -65,7 +65,7 @@ ENVELOPES = [
 
 
 class Wire:
-    """A topic of one partition: what is sent comes back as one batch."""
+    """A topic of one partition. It returns the sent records as one batch."""
 
     def __init__(self, kafka: Any, producer: Any, consumer: Any, topic: str) -> None:
         self.producer, self.consumer, self.topic = producer, consumer, topic
@@ -106,7 +106,7 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 # -- round trips
 
 
-def test_envelopes_come_back(wire: Wire, form: str) -> None:
+def test_envelopes_round_trip(wire: Wire, form: str) -> None:
     codec = EnvelopeCodec(MessageEnvelope, form)
 
     wire.send(codec, ENVELOPES)
@@ -118,7 +118,7 @@ def test_envelopes_come_back(wire: Wire, form: str) -> None:
     assert [envelope.get_reference() for envelope in arrived] == list(batch)
 
 
-def test_many_envelopes_come_back_in_order_and_from_slices(wire: Wire, form: str) -> None:
+def test_many_envelopes_round_trip_in_order_and_from_slices(wire: Wire, form: str) -> None:
     codec = EnvelopeCodec(MessageEnvelope, form)
     envelopes = [envelope_of(message_id=str(n), message=b"%d" % n * 20) for n in range(300)]
 
@@ -160,7 +160,7 @@ def test_messages_outlive_their_batch_headers_included(
     assert messages[2].headers() == headers
 
 
-def test_real_envelopes_come_back(wire: Wire, form: str) -> None:
+def test_envelopes_of_pip_services_round_trip(wire: Wire, form: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         messaging = pytest.importorskip("pip_services4_messaging.queues")
@@ -184,7 +184,7 @@ def test_real_envelopes_come_back(wire: Wire, form: str) -> None:
     assert vars(arrived[0]).keys() == vars(sent[0]).keys()
     arrived[0].set_reference("mine")
     assert arrived[0].get_reference() == "mine"
-    if form == "json":  # their reader reads our JSON, our reader theirs
+    if form == "json":  # each reader reads the JSON of the other
         theirs = messaging.MessageEnvelope.from_json(arrived[1].get_reference().value().decode())
         assert fields_of(theirs) == fields_of(sent[1])
         again = codec.to_envelope(kafka_message(json.dumps(sent[2].to_json())))
@@ -198,10 +198,10 @@ def kafka_message(value: Any = None, **fields: Any) -> Any:
     return Message(topic="t", partition=0, offset=7, value=value, **fields)
 
 
-# -- what is on the wire
+# -- the format of records
 
 
-def test_headers_form_writes_what_the_published_package_writes(wire: Wire) -> None:
+def test_headers_form_matches_the_published_package(wire: Wire) -> None:
     before = time.time() * 1000
     wire.send(EnvelopeCodec(MessageEnvelope), [envelope_of(message_id="1"), ENVELOPES[2]])
     first, second = wire.batch(2)
@@ -248,7 +248,7 @@ def test_json_form_writes_one_object(wire: Wire, zone: Callable[[str], None]) ->
     ]
 
 
-def test_partition_timestamp_and_topics_are_those_asked_for(
+def test_records_have_the_requested_partition_timestamp_and_topic(
     wire: Wire, form: str, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     codec = EnvelopeCodec(MessageEnvelope, form)
@@ -264,7 +264,7 @@ def test_partition_timestamp_and_topics_are_those_asked_for(
     assert len(codec.publish(wire.producer, wire.topic, [])) == 0
 
 
-def test_traceparent_goes_out_and_is_read(wire: Wire, form: str) -> None:
+def test_traceparent_is_written_and_read(wire: Wire, form: str) -> None:
     codec = EnvelopeCodec(MessageEnvelope, form, traceparent=True)
     wire.send(codec, [envelope_of(trace_id=TRACE_ID), envelope_of(), envelope_of(trace_id=None)])
     batch = wire.batch(3)
@@ -297,7 +297,7 @@ def test_the_trace_id_is_found_in_older_and_foreign_headers(wire: Wire) -> None:
     assert [e.trace_id for e in traced.decode(batch)] == ["t", "c", TRACE_ID.lower(), None]
 
 
-def test_text_that_is_not_utf8_is_replaced_and_bodies_stay(wire: Wire) -> None:
+def test_text_that_is_not_utf8_is_replaced_and_bodies_are_kept(wire: Wire) -> None:
     headers = [("message_type", b"\xfft"), ("trace_id", b"\xc3")]
     wire.producer.produce(wire.topic, b"\xff", key=b"k\xff", partition=0, headers=headers)
     (envelope,) = EnvelopeCodec(MessageEnvelope).decode(wire.batch(1))
@@ -330,7 +330,7 @@ def test_sent_time_is_the_local_time_of_the_record(
         assert envelope.sent_time.tzinfo is None
 
 
-def test_a_timestamp_that_no_datetime_has_is_none() -> None:
+def test_timestamp_beyond_datetime_becomes_none() -> None:
     codec = EnvelopeCodec(MessageEnvelope)
     for kind, ms in ((0, -1), (1, 2**62), (1, -(2**62)), (1, 253_402_300_800_000 + 86_400_000)):
         assert codec.to_envelope(kafka_message(b"", timestamp=(kind, ms))).sent_time is None
@@ -361,7 +361,7 @@ def test_json_times_with_an_offset_become_local(
     assert envelope.sent_time.tzinfo is None
 
 
-def test_json_times_without_an_offset_are_local_and_missing_ones_the_records(
+def test_json_times_without_an_offset_are_local_and_default_to_the_records(
     zone: Callable[[str], None],
 ) -> None:
     zone("America/New_York")
@@ -373,9 +373,7 @@ def test_json_times_without_an_offset_are_local_and_missing_ones_the_records(
         assert missing.sent_time == datetime.datetime.fromtimestamp(1_700_000_000.123)
 
 
-def test_naive_times_that_the_clock_shows_twice_keep_their_fold(
-    wire: Wire, zone: Callable[[str], None]
-) -> None:
+def test_ambiguous_naive_times_keep_their_fold(wire: Wire, zone: Callable[[str], None]) -> None:
     zone("Europe/Berlin")
     codec = EnvelopeCodec(MessageEnvelope, "json")
     times = [
@@ -410,9 +408,7 @@ def test_naive_times_that_the_clock_shows_twice_keep_their_fold(
         (b"{} {}", "data after the object"),
     ],
 )
-def test_a_malformed_value_is_an_error_of_its_record_alone(
-    wire: Wire, value: bytes | None, says: str
-) -> None:
+def test_malformed_value_fails_only_its_record(wire: Wire, value: bytes | None, says: str) -> None:
     codec = EnvelopeCodec(MessageEnvelope, "json")
     good = b'{"message_id": "1", "unknown": {"a": [1, 2.5e3, null]}}'
     for record in (good, value, good):
@@ -430,7 +426,7 @@ def test_a_malformed_value_is_an_error_of_its_record_alone(
         codec.to_envelope(batch[1])
 
 
-def test_json_without_an_id_has_that_of_the_key() -> None:
+def test_json_without_an_id_uses_the_key() -> None:
     codec = EnvelopeCodec(MessageEnvelope, "json")
     assert codec.to_envelope(kafka_message("{}", key=b"k")).message_id == "k"
     assert codec.to_envelope(kafka_message('{"message_id": "1"}', key=b"k")).message_id == "1"
@@ -440,7 +436,7 @@ def test_json_without_an_id_has_that_of_the_key() -> None:
 # -- one at a time
 
 
-def test_one_envelope_goes_and_comes_as_many_do(wire: Wire, form: str) -> None:
+def test_single_envelope_round_trips_like_many(wire: Wire, form: str) -> None:
     codec = EnvelopeCodec(MessageEnvelope, form, traceparent=True)
     sent_time = datetime.datetime(2024, 1, 2, 3, 4, 5)
     envelopes = [*ENVELOPES, envelope_of(trace_id=TRACE_ID)]
@@ -461,7 +457,7 @@ def test_one_envelope_goes_and_comes_as_many_do(wire: Wire, form: str) -> None:
     assert [*map(fields_of, map(codec.to_envelope, many))] == [*map(fields_of, codec.decode(many))]
 
 
-def test_equal_message_types_are_one_str(wire: Wire, form: str) -> None:
+def test_equal_message_types_are_one_str_object(wire: Wire, form: str) -> None:
     codec = EnvelopeCodec(MessageEnvelope, form)
     kinds = ["Order.Created", "Order.Deleted", "Order.Created", "x" * 300]
     wire.send(codec, [envelope_of(message_type=kind) for kind in kinds])

@@ -1,4 +1,4 @@
-"""Envelopes, classes and messages that do what they should not."""
+"""Envelopes, classes and messages that misbehave."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def publish(codec: EnvelopeCodec, producer: Any, topic: str) -> Callable[..., An
 
 
 def doing(name: str, action: Callable[[], Any]) -> Any:
-    """An envelope one of whose properties does something."""
+    """An envelope with a property that runs an action."""
     return type(
         "Doing", (Envelope,), {name: property(lambda self: action(), lambda self, v: None)}
     )()
 
 
-# -- on the way out
+# -- encoding
 
 
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("value", [1, 1.5, object(), ["a"], True])
-def test_a_field_of_another_type_is_named(publish: Any, name: str, value: object) -> None:
+def test_field_of_a_wrong_type_is_named(publish: Any, name: str, value: object) -> None:
     with pytest.raises(TypeError, match=rf"envelopes\[1\]: {name}: expected .*, got "):
         publish(Envelope(**{name: value}))
 
 
-def test_a_sent_time_that_is_none_is_named(producer: Any, topic: str) -> None:
+def test_invalid_sent_time_is_named(producer: Any, topic: str) -> None:
     codec = EnvelopeCodec(Envelope, "json")
     for value in (1_700_000_000, "2024-01-01", __import__("datetime").date(2024, 1, 1)):
         with pytest.raises(TypeError, match=r"envelopes\[0\]: sent_time: expected a datetime"):
@@ -69,13 +69,13 @@ def test_a_sent_time_that_is_none_is_named(producer: Any, topic: str) -> None:
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_what_utf8_cannot_say_is_named(publish: Any, name: str) -> None:
+def test_text_that_utf8_cannot_encode_is_named(publish: Any, name: str) -> None:
     with pytest.raises(UnicodeEncodeError, match=rf"envelopes\[1\]: {name}"):
         publish(Envelope(**{name: "a\ud800"}))
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_property_that_raises_is_the_cause(publish: Any, name: str) -> None:
+def test_exception_of_a_property_is_the_cause(publish: Any, name: str) -> None:
     with pytest.raises(
         EnvelopeError, match=rf"envelopes\[1\]: cannot read {name}: ZeroDivisionError"
     ) as caught:
@@ -91,7 +91,7 @@ def test_a_property_that_raises_is_the_cause(publish: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("other", [None, 1, "envelope", object(), {"message_id": "1"}])
-def test_what_is_no_envelope_is_named(publish: Any, other: object) -> None:
+def test_object_that_is_not_an_envelope_is_named(publish: Any, other: object) -> None:
     with pytest.raises(TypeError, match=r"envelopes\[1\]: expected an envelope, got .*message_id"):
         publish(other)
 
@@ -104,7 +104,7 @@ def test_a_missing_attribute_is_named(publish: Any) -> None:
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_producer_closed_by_a_property_is_closed(
+def test_property_may_close_the_producer(
     codec: EnvelopeCodec, make_producer: Any, topic: str, name: str
 ) -> None:
     for topics in (topic, [topic] * 18, "never seen"):
@@ -119,7 +119,7 @@ def test_a_producer_closed_by_a_property_is_closed(
             codec.publish(producer, topics, [Envelope(), doing(name, close)] * 9)
 
 
-def test_envelopes_changed_by_a_property_are_those_given(
+def test_property_that_clears_the_list_drops_no_envelope(
     codec: EnvelopeCodec, producer: Any, topic: str
 ) -> None:
     envelopes = [Envelope() for _ in range(50)]
@@ -133,9 +133,7 @@ def test_envelopes_changed_by_a_property_are_those_given(
     assert len(codec.publish(producer, topic, envelopes)) == 51
 
 
-def test_nothing_of_an_envelope_is_kept_once_it_is_delivered(
-    codec: EnvelopeCodec, producer: Any, topic: str
-) -> None:
+def test_delivered_envelopes_are_released(codec: EnvelopeCodec, producer: Any, topic: str) -> None:
     envelope = Envelope(
         message_id="i" * 50, trace_id="t" * 50, message_type="m" * 50, message=b"b" * 5000
     )
@@ -169,7 +167,7 @@ class Data(bytes):
         return 10**9
 
 
-def test_subclasses_are_taken_by_what_they_hold(codec: EnvelopeCodec) -> None:
+def test_subclasses_of_str_and_bytes_keep_their_content(codec: EnvelopeCodec) -> None:
     fields = {name: Text("é") for name in FIELDS}
     record = codec.to_record(Envelope(**{**fields, "message": Data(b"body")}))
     assert record["key"] == "é"
@@ -227,7 +225,7 @@ def test_wrong_arguments_are_refused(codec: EnvelopeCodec, producer: Any, topic:
         codec.publish(cykafka.Producer.__new__(cykafka.Producer), topic, [Envelope()])
 
 
-def test_a_codec_is_made_once_and_rightly() -> None:
+def test_codec_refuses_wrong_arguments_and_a_second_init() -> None:
     for wrong in (None, 1, Envelope()):
         with pytest.raises(TypeError, match="envelope_type"):
             EnvelopeCodec(wrong)  # type: ignore[arg-type]
@@ -249,7 +247,7 @@ def test_a_codec_is_made_once_and_rightly() -> None:
             call()
 
 
-# -- on the way back
+# -- decoding
 
 
 @pytest.fixture
@@ -265,7 +263,7 @@ def codec_for(codec: EnvelopeCodec, envelope_type: type) -> EnvelopeCodec:
     return EnvelopeCodec(envelope_type, form)
 
 
-def test_subclasses_with_slots_properties_and_more_are_made(
+def test_envelopes_of_slotted_and_property_subclasses_are_created(
     codec: EnvelopeCodec, batch: Any
 ) -> None:
     class Slotted:
@@ -296,7 +294,7 @@ def test_subclasses_with_slots_properties_and_more_are_made(
     assert [e.message_id for e in codec_for(codec, Proper).decode(batch)][:2] == ["0!", "1!"]
 
 
-def test_a_class_that_cannot_be_made_is_an_error_of_each_record(
+def test_class_that_cannot_be_instantiated_fails_each_record(
     codec: EnvelopeCodec, batch: Any
 ) -> None:
     class Demanding:
@@ -320,7 +318,7 @@ def test_a_class_that_cannot_be_made_is_an_error_of_each_record(
 
 @pytest.mark.parametrize("name", ["_MessageEnvelope__reference", *FIELDS, "sent_time"])
 @pytest.mark.parametrize("action", ["close", "release", "spoil"])
-def test_what_a_setter_does_to_the_batch_harms_nobody(
+def test_setter_may_close_or_release_the_batch(
     codec: EnvelopeCodec, batch: Any, consumer: Any, name: str, action: str
 ) -> None:
     made: list[Any] = []
@@ -341,7 +339,7 @@ def test_what_a_setter_does_to_the_batch_harms_nobody(
                     message.set_value(None)
                     message.set_key(None)
                     message.set_headers(None)
-                # Nor is the list found that the others are in still.
+                # gc.get_objects() must not find the internal list of messages either.
                 for found in gc.get_objects() if len(made) == 3 else ():
                     if type(found) is list and len(found) == 20:
                         assert not isinstance(found[-1], cykafka.Message)
@@ -371,19 +369,21 @@ def test_a_released_batch_is_refused(codec: EnvelopeCodec, batch: Any) -> None:
         {"key": "\ud800"},
     ],
 )
-def test_messages_of_odd_things_are_refused(codec: EnvelopeCodec, fields: Any) -> None:
+def test_messages_with_fields_of_wrong_types_are_refused(
+    codec: EnvelopeCodec, fields: Any
+) -> None:
     with pytest.raises(EnvelopeError):
         codec.to_envelope(cykafka.Message(**{"topic": "t", "value": b"{}", **fields}))
 
 
-def test_messages_of_the_user_are_read(codec: EnvelopeCodec) -> None:
+def test_messages_that_the_caller_created_are_read(codec: EnvelopeCodec) -> None:
     for headers in ({"trace_id": "t"}, [("trace_id", "t")], [("trace_id", bytearray(b"t"))]):
         message = cykafka.Message(topic="t", key="k", value="{}", headers=headers)
         envelope = codec.to_envelope(message)
         assert (envelope.message_id, envelope.trace_id) == ("k", "t")
 
 
-def test_hidden_classes_do_no_harm() -> None:
+def test_private_classes_are_safe_to_instantiate() -> None:
     from cykafka._core import envelope as _envelope
     from cykafka._core.common import message as _message
 
@@ -399,7 +399,7 @@ def test_hidden_classes_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "detach", "release"])
-def test_many_threads_decode_a_batch_that_ends_meanwhile(
+def test_many_threads_decode_a_batch_that_is_released(
     codec: EnvelopeCodec, batch: Any, consumer: Any, end: str
 ) -> None:
     started = threading.Barrier(5)

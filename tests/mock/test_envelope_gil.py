@@ -1,4 +1,4 @@
-"""Envelopes are coded without the GIL: other threads of Python work on."""
+"""Envelopes are encoded and decoded without the GIL, so other Python threads run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Envelope:
 
 @pytest.fixture
 def ticks() -> Iterator[Callable[[Callable[[], Any]], int]]:
-    """How often another thread, which wants the GIL every ms, had it during an action, at best.
+    """Count how often another thread, which needs the GIL every ms, gets it during an action.
 
-    Nobody is asked to let go of it meanwhile: who has it gives it away himself, or keeps it.
+    The count is the best of several tries. The interpreter requests no thread switch meanwhile, so
+    the other thread gets the GIL only if the action releases it.
     """
     count = 0
     done = threading.Event()
@@ -67,7 +68,7 @@ def ticks() -> Iterator[Callable[[Callable[[], Any]], int]]:
 
 
 def batch_of(form: str, kafka: Any, make_producer: Any, consumer: Any, topic: str) -> Any:
-    # Compressed, for the mock cluster keeps 5 MB of a partition.
+    # Compressed, because the mock cluster keeps 5 MB of a partition.
     producer = make_producer({"compression.type": "lz4"})
     codec = EnvelopeCodec(Envelope, form)
     envelopes = [Envelope(b"body")] * COUNT
@@ -78,12 +79,12 @@ def batch_of(form: str, kafka: Any, make_producer: Any, consumer: Any, topic: st
     return batch
 
 
-def test_who_keeps_the_gil_is_noticed(ticks: Any) -> None:
+def test_work_that_holds_the_gil_is_detected(ticks: Any) -> None:
     assert ticks(lambda: sum(range(2_000_000))) == 0
 
 
 @pytest.mark.parametrize("form", ["headers", "json"])
-def test_records_are_read_without_it(
+def test_records_are_decoded_without_the_gil(
     form: str, kafka: Any, make_producer: Any, consumer: Any, topic: str, ticks: Any
 ) -> None:
     batch = batch_of(form, kafka, make_producer, consumer, topic)
@@ -92,14 +93,14 @@ def test_records_are_read_without_it(
     assert ticks(lambda: codec.decode(batch)) >= 3
 
 
-def test_json_is_written_without_it(ticks: Any) -> None:
+def test_json_is_written_without_the_gil(ticks: Any) -> None:
     codec = EnvelopeCodec(Envelope, "json")
     envelope = Envelope(bytes(BIG))
 
     assert ticks(lambda: codec.to_record(envelope)) >= 3
 
 
-def test_the_json_of_one_large_message_is_read_without_it(ticks: Any) -> None:
+def test_json_of_one_large_message_is_decoded_without_the_gil(ticks: Any) -> None:
     codec = EnvelopeCodec(Envelope, "json")
     record = codec.to_record(Envelope(bytes(BIG)))
     message = Message("t", value=record["value"])

@@ -1,7 +1,7 @@
-"""What the peer's documentation shows, as programs of our own.
+"""The examples of confluent_kafka's documentation, as our own programs.
 
-Each test is one documented way to use the client, from the oldest documents (0.9, 0.11) to the
-newest, written as an application would write it.
+Each test shows one documented way to use the client, from the oldest documentation (0.9, 0.11) to
+the newest, in the style of an application.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def servers(cluster: Any) -> str:
 
 @pytest.fixture
 def base(servers: str, unique: Callable[[str], str]) -> dict[str, Any]:
-    """The configuration of a consumer that joins its group at once."""
+    """The configuration of a consumer that joins its group without delay."""
     return {
         "bootstrap.servers": servers,
         "group.id": unique("group"),
@@ -77,7 +77,7 @@ def test_producer_retries_after_a_full_queue(kafka: Any, servers: str, topic: st
     assert delivered == [str(number).encode() for number in range(50)]
 
 
-def test_producer_callback_with_state_of_its_own(kafka: Any, servers: str, topic: str) -> None:
+def test_producer_callback_keeps_its_state(kafka: Any, servers: str, topic: str) -> None:
     acknowledged: dict[int, int] = {}
     with kafka.Producer({"bootstrap.servers": servers}) as producer:
         for number in range(3):
@@ -94,7 +94,7 @@ def test_producer_callback_with_state_of_its_own(kafka: Any, servers: str, topic
     assert acknowledged == {0: 0, 1: 1, 2: 2}
 
 
-def test_consumer_loop_tells_errors_from_messages(
+def test_consumer_loop_distinguishes_errors_from_messages(
     kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 3)
@@ -144,7 +144,7 @@ def test_consumer_commits_every_few_messages(
     consumer.close()
 
     assert [error for error, _ in commits] == [None, None]
-    # A commit may have been taken after more had been read; the last has it all.
+    # A commit may include messages that were read after its call. The last one has all of them.
     offsets = [p.offset for _, partitions in commits for p in partitions if p.partition == 0]
     assert offsets[-1] >= 10
     assert last.offset == 12
@@ -298,7 +298,7 @@ def test_metadata_is_listed(kafka: Any, servers: str, topic: str) -> None:
     ]
 
 
-def test_lag_is_watermark_less_position(
+def test_lag_is_watermark_minus_position(
     kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 8)

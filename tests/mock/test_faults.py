@@ -1,4 +1,4 @@
-"""Faults of the cluster: what heals by itself stays out of sight, the rest is told."""
+"""Faults of the cluster: temporary faults are not reported, the others are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def serve_until_reported(
     wait_until(lambda: len(errors) >= count, lambda: producer.poll(0.1))
 
 
-def test_retriable_error_of_the_broker_is_not_told(
+def test_retriable_error_of_the_broker_is_not_reported(
     mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
 ) -> None:
     errors: list[Any] = []
@@ -30,18 +30,18 @@ def test_retriable_error_of_the_broker_is_not_told(
     assert errors == [None]
 
 
-def test_message_waits_for_a_broker_that_comes_back(
+def test_message_waits_for_the_broker_to_come_back(
     mock_cluster: Any,
     make_producer: Callable[..., Any],
     kafka: Any,
     wait_until: Callable[..., None],
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     errors: list[Any] = []
     producer = make_producer(
         {
             "bootstrap.servers": mock_cluster.bootstrap_servers,
-            "error_cb": heard.append,
+            "error_cb": calls.append,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 50,
         }
@@ -51,8 +51,8 @@ def test_message_waits_for_a_broker_that_comes_back(
 
     mock_cluster.broker_down()
     producer.produce("any", b"2", on_delivery=lambda error, _: errors.append(error))
-    wait_until(lambda: kafka.KafkaError._TRANSPORT in heard, lambda: producer.poll(0.1))
-    assert producer.flush(0) >= 1  # errors that were not heard yet count, too
+    wait_until(lambda: kafka.KafkaError._TRANSPORT in calls, lambda: producer.poll(0.1))
+    assert producer.flush(0) >= 1  # queued error events count too
     assert errors == [None]
     mock_cluster.broker_up()
 
@@ -60,7 +60,7 @@ def test_message_waits_for_a_broker_that_comes_back(
     assert errors == [None, None]
 
 
-def test_consumer_reads_on_after_the_broker_came_back(
+def test_consumer_continues_after_the_broker_came_back(
     mock_cluster: Any,
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -89,17 +89,17 @@ def test_consumer_reads_on_after_the_broker_came_back(
 
 
 @pytest.mark.parametrize("with_on_lost", [True, False])
-def test_lost_assignment_is_told_apart_when_asked_for(
+def test_lost_assignment_calls_on_lost_if_given(
     mock_cluster: Any,
     make_consumer: Callable[..., Any],
     kafka: Any,
     wait_until: Callable[..., None],
     with_on_lost: bool,
 ) -> None:
-    heard: list[tuple[str, list[int]]] = []
+    calls: list[tuple[str, list[int]]] = []
 
     def hear(kind: str) -> Callable[[Any, Any], None]:
-        return lambda _, partitions: heard.append((kind, sorted(p.partition for p in partitions)))
+        return lambda _, partitions: calls.append((kind, sorted(p.partition for p in partitions)))
 
     mock_cluster.create_topic("any", 2)
     consumer = make_consumer(
@@ -114,15 +114,15 @@ def test_lost_assignment_is_told_apart_when_asked_for(
     wait_until(lambda: consumer.assignment(), lambda: consumer.poll(0.05))
 
     mock_cluster.push_request_errors("Heartbeat", [kafka.KafkaError.UNKNOWN_MEMBER_ID])
-    wait_until(lambda: len(heard) >= 2, lambda: consumer.poll(0.05))
+    wait_until(lambda: len(calls) >= 2, lambda: consumer.poll(0.05))
 
-    assert heard[:2] == [
+    assert calls[:2] == [
         ("assigned", [0, 1]),
         ("lost" if with_on_lost else "revoked", [0, 1]),
     ]
 
 
-def test_fenced_producer_is_told_that_it_is_over(
+def test_fenced_producer_gets_a_fatal_error(
     mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
 ) -> None:
     producer = make_producer(
@@ -140,12 +140,12 @@ def test_fenced_producer_is_told_that_it_is_over(
     assert error.fatal()
     assert not error.retriable()
     assert not error.txn_requires_abort()
-    # There is nothing to abort any more, and close may say so, once.
+    # No transaction is left to abort. close() may raise that once.
     with contextlib.suppress(kafka.KafkaException):
         producer.close()
 
 
-def test_commit_refused_by_the_broker_is_raised_or_told(
+def test_refused_commit_is_raised_or_reported(
     mock_cluster: Any,
     make_consumer: Callable[..., Any],
     kafka: Any,
@@ -173,7 +173,7 @@ def test_commit_refused_by_the_broker_is_raised_or_told(
 
 
 @pytest.mark.parametrize("method", ["get_watermark_offsets", "committed", "offsets_for_times"])
-def test_slow_answer_is_an_error_when_the_time_is_over(
+def test_request_with_a_slow_answer_times_out(
     mock_cluster: Any, make_consumer: Callable[..., Any], kafka: Any, method: str
 ) -> None:
     mock_cluster.create_topic("any", 1)

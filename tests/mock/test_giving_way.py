@@ -20,12 +20,12 @@ from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
 
-# The promised bound, and the most that one call may take on a busy machine.
+# The documented bound, and the limit for one call on a busy machine.
 PROMISED_S = 0.2
 BOUND_S = 2.0
-# The round-trip time of a slow broker; a call that is not interrupted lasts as long.
+# The round-trip time of a slow broker. A call without interrupt lasts this long.
 SLOW_S = 5.0
-# The timeout of a request. librdkafka may continue one for as long after its consumer has left the
+# The timeout of a request. librdkafka may continue a request this long after its consumer left the
 # group.
 TIMEOUT_S = 8.0
 
@@ -42,7 +42,7 @@ QUESTIONS: dict[str, Callable[[ModuleType, Any, str], Any]] = {
         kafka.TopicPartition(topic, 0), TIMEOUT_S
     ),
 }
-# Answered from memory once a broker has sent it.
+# After the first answer, the client returns this from memory.
 EARLY = {"cluster_id": lambda kafka, client, topic: client.cluster_id(TIMEOUT_S), **QUESTIONS}
 
 
@@ -53,7 +53,7 @@ def await_questions(before: dict[str, int]) -> None:
     deadline = time.monotonic() + TIMEOUT_S + SLOW_S + WAIT_S
     while live_handles() != before:
         assert time.monotonic() < deadline, (live_handles(), before)
-        gc.collect()  # the threads that have asked, and their exceptions
+        gc.collect()  # frees the threads of the requests, and their exceptions
         time.sleep(0.05)
 
 
@@ -95,7 +95,7 @@ def known(
 
 
 class Asking(threading.Thread):
-    """Makes a request, and records its outcome and its end."""
+    """Makes a request, and records its outcome and its time."""
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -114,7 +114,7 @@ class Asking(threading.Thread):
 def closed_while_asking(
     kafka: ModuleType, client: Any, ask: Callable[..., Any], topic: str
 ) -> tuple[float, float]:
-    """How long close() took, and how long after it the request ended."""
+    """Return the time that close() took, and the time from it to the end of the request."""
     asking = Asking(lambda: ask(kafka, client, topic))
     asking.start()
     asking.join(0.2)
@@ -129,7 +129,7 @@ def closed_while_asking(
 
 
 @pytest.mark.parametrize("question", EARLY)
-def test_close_does_not_wait_for_a_question_to_a_silent_broker(
+def test_close_does_not_wait_for_a_request_to_a_silent_broker(
     kafka: ModuleType, silent: str, unique: Callable[[str], str], question: str
 ) -> None:
     measured = [
@@ -159,7 +159,7 @@ def test_close_does_not_wait_for_the_list_of_groups(kafka: ModuleType, silent: s
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_close_does_not_wait_for_a_question_to_a_slow_broker(
+def test_close_does_not_wait_for_a_request_to_a_slow_broker(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -171,7 +171,7 @@ def test_close_does_not_wait_for_a_question_to_a_slow_broker(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_close_does_not_wait_for_a_question_to_a_broker_that_is_down(
+def test_close_does_not_wait_for_a_request_to_a_broker_that_is_down(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -193,7 +193,7 @@ def test_close_does_not_wait_for_a_question_to_a_broker_that_is_down(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_slow_answer_counts(
+def test_slow_answer_within_the_timeout_is_returned(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -214,7 +214,9 @@ def test_slow_answer_counts(
 
 
 @pytest.mark.parametrize("question", EARLY)
-def test_question_has_its_time_and_no_more(kafka: ModuleType, silent: str, question: str) -> None:
+def test_request_lasts_as_long_as_its_timeout(
+    kafka: ModuleType, silent: str, question: str
+) -> None:
     consumer = new_consumer(kafka, silent)
     codes = {
         "cluster_id": [kafka.KafkaError._TIMED_OUT],
@@ -248,7 +250,7 @@ def test_question_has_its_time_and_no_more(kafka: ModuleType, silent: str, quest
     consumer.close()
 
 
-def test_handler_that_closes_ends_the_question(kafka: ModuleType, silent: str) -> None:
+def test_signal_handler_that_closes_ends_the_request(kafka: ModuleType, silent: str) -> None:
     consumer = new_consumer(kafka, silent)
 
     def handle(*_: Any) -> None:
@@ -265,7 +267,7 @@ def test_handler_that_closes_ends_the_question(kafka: ModuleType, silent: str) -
         signal.signal(signal.SIGALRM, before)
 
 
-def test_handler_that_closes_ends_the_question_to_a_slow_broker(
+def test_signal_handler_that_closes_ends_the_request_to_a_slow_broker(
     kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str]
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
@@ -285,7 +287,7 @@ def test_handler_that_closes_ends_the_question_to_a_slow_broker(
         signal.signal(signal.SIGALRM, before)
 
 
-def test_questions_work_in_rebalance_callbacks(
+def test_requests_work_in_rebalance_callbacks(
     kafka: ModuleType,
     make_consumer: Callable[..., Any],
     topic: str,
@@ -344,7 +346,7 @@ print("over", flush=True)
 @pytest.mark.parametrize(
     "question", ["list_topics", "committed", "offsets_for_times", "get_watermark_offsets"]
 )
-def test_interrupt_ends_a_question_to_a_slow_broker(
+def test_interrupt_ends_a_request_to_a_slow_broker(
     script_command: Callable[..., list[str]], question: str, end: str
 ) -> None:
     command = script_command(SCRIPT % (SLOW_S, end), question)
@@ -356,7 +358,7 @@ def test_interrupt_ends_a_question_to_a_slow_broker(
             assert process.stdout is not None
             for _ in range(3):
                 assert process.stdout.readline() == "waiting\n"
-                # The announcement comes before the call; give it the time to be inside.
+                # The script prints before the call, so wait until it is inside.
                 time.sleep(0.3)
                 start = time.monotonic()
                 process.send_signal(signal.SIGINT)
@@ -404,19 +406,19 @@ def begin_and_interrupt(times=1):
 @pytest.mark.parametrize(
     "rest",
     [
-        # Repeated, then committed as usual.
+        # The program repeats the call, then commits as usual.
         """
 begin_and_interrupt()
 offsets[0].offset = 8
 producer.send_offsets_to_transaction(offsets, "g", 20)
 producer.commit_transaction(20)
 """,
-        # Committed: the interrupted call has succeeded all the same.
+        # The program commits: the interrupted call has still succeeded.
         """
 begin_and_interrupt()
 producer.commit_transaction(20)
 """,
-        # Aborted.
+        # The program aborts.
         """
 begin_and_interrupt()
 producer.abort_transaction(20)
@@ -427,7 +429,7 @@ producer.commit_transaction(20)
         """
 begin_and_interrupt()
 """,
-        # Interrupted again, while it waits for the first one's end.
+        # The second call is interrupted too, while it waits for the end of the first one.
         """
 begin_and_interrupt(2)
 producer.commit_transaction(20)
@@ -457,7 +459,7 @@ while any(live_handles().values()):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_offsets_of_a_transaction_give_way_to_close(kafka: ModuleType, slow: MockCluster) -> None:
+def test_close_ends_send_offsets_to_transaction(kafka: ModuleType, slow: MockCluster) -> None:
     slow.create_topic("topic", 1)
     producer = kafka.Producer(
         {"bootstrap.servers": slow.bootstrap_servers, "transactional.id": "t"}

@@ -1,4 +1,4 @@
-"""The Python of README and the manual runs, and does what it is there for."""
+"""The Python of README and the guides runs and does what they say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ours
 
 
 class Reading:
-    """A consumer whose batches() end behind so many records."""
+    """A consumer whose batches() end after `count` records."""
 
     def __init__(self, consumer: Any, count: int) -> None:
         self._consumer = consumer
@@ -49,7 +49,7 @@ class Reading:
 
 @pytest.fixture(scope="module")
 def guide() -> dict[str, Any]:
-    """What the guide defines."""
+    """The names that the guide defines."""
     names: dict[str, Any] = {}
     for block in blocks("docs/batches.md"):
         exec(compile(block, "docs/batches.md", "exec"), names)
@@ -59,7 +59,7 @@ def guide() -> dict[str, Any]:
 @pytest.fixture
 def reading(make_consumer: Callable[..., Any]) -> Callable[..., Reading]:
     def reading(topic: str, count: int, config: dict[str, Any] | None = None) -> Reading:
-        # On the mock a classic group stays closed for a while to who comes back.
+        # On the mock a classic group does not readmit a member for a while.
         consumer = make_consumer({"group.protocol": "consumer", **(config or {})})
         consumer.subscribe([topic])
         return Reading(consumer, count)
@@ -77,7 +77,7 @@ def test_python_of_each_page_compiles(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_of_each_page_lead_somewhere(page: str) -> None:
+def test_links_of_each_page_have_a_target(page: str) -> None:
     folder = (ROOT / page).parent
     links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#[^)]*)?\)", (ROOT / page).read_text())
     assert [link for link in links if link and not (folder / link).exists()] == []
@@ -93,12 +93,12 @@ def test_readme(cluster: Any) -> None:
     def show(*arguments: Any) -> None:
         lines.append(arguments)
         if reading:
-            raise Seen  # else it would read for ever
+            raise Seen  # else it would never end
 
     names: dict[str, Any] = {"print": show}
     pages = ("README.md", "docs/reading.md", "docs/switching.md", "docs/testing.md")
     for block in (block for page in pages for block in blocks(page)):
-        # The others are run by test_readme_queue, in tests/spark and in tests/broker.
+        # test_queue_example_of_the_readme_runs, tests/spark and tests/broker run the other blocks.
         if any(name in block for name in ("KafkaCluster", "pip_services4", "spark")):
             continue
         reading = "subscribe(" in block
@@ -116,7 +116,7 @@ def test_readme(cluster: Any) -> None:
 
 
 @pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
-def test_readme_queue(mock_cluster: Any) -> None:
+def test_queue_example_of_the_readme_runs(mock_cluster: Any) -> None:
     mock_cluster.create_topic("orders", 1)
     (block,) = (each for each in blocks("README.md") if "pip_services4" in each)
     lines: list[Any] = []
@@ -137,7 +137,7 @@ def test_ingest(guide: Any, make_producer: Any, topic: str, reading: Any) -> Non
     assert set(batch.keys()) == {b"u%d" % n for n in range(7)}
 
 
-def test_ingest_sends_again_what_timed_out(guide: Any, topic: str) -> None:
+def test_ingest_resends_records_that_timed_out(guide: Any, topic: str) -> None:
     class Flaky:
         """A producer whose first batch loses two records."""
 
@@ -160,7 +160,7 @@ def test_ingest_sends_again_what_timed_out(guide: Any, topic: str) -> None:
     assert producer.sent[1:] == [[json.dumps(rows[1]), json.dumps(rows[3])]]
 
 
-def test_ingest_gives_up_on_what_would_fail_again(
+def test_ingest_does_not_resend_permanent_failures(
     guide: Any, make_producer: Any, topic: str
 ) -> None:
     rows = [{"user": "u", "text": "x" * 2_000_000}]
@@ -178,7 +178,7 @@ def test_handle(guide: Any, make_producer: Any, topic: str) -> None:
     assert len(set(asyncio.run(serve()))) == 100
 
 
-def test_parquet_there_and_back(
+def test_parquet_round_trips(
     guide: Any, make_producer: Any, topic: str, reading: Any, tmp_path: Path
 ) -> None:
     users = [f"u{n % 9}" for n in range(3_000)]
@@ -221,7 +221,7 @@ def test_copy(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
     assert rows[2] == rows[3] == (3, None, None, None, 2000)
 
 
-def test_archive_has_everything_after_a_crash(
+def test_archive_is_complete_after_a_crash(
     guide: Any,
     make_producer: Any,
     topic: str,
@@ -246,7 +246,9 @@ def test_archive_has_everything_after_a_crash(
     assert sorted(lines, key=int) == sorted([*map(str, range(500)), *twice], key=int)
 
 
-def test_rows_and_words(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
+def test_rows_and_word_counts_are_published(
+    guide: Any, make_producer: Any, topic: str, reading: Any
+) -> None:
     producer = make_producer({"partitioner": "random"})
     floats = np.asfortranarray(np.arange(12.0).reshape(4, 3))
     structured = np.zeros(2, dtype=[("a", "i4"), ("b", "f8")])
@@ -267,7 +269,7 @@ def test_rows_and_words(guide: Any, make_producer: Any, topic: str, reading: Any
 
 
 class Transactional(Producer):
-    """A producer that shows how its transactions end."""
+    """A producer that records how its transactions end."""
 
     calls: list[str]
 
@@ -282,7 +284,7 @@ class Transactional(Producer):
 
 @contextlib.contextmanager
 def tracked(cluster: Any) -> Iterator[None]:
-    """The cluster's requests are counted, from none, inside of the block."""
+    """Track the cluster's requests inside the block only."""
     cluster.start_request_tracking()
     try:
         yield
@@ -347,7 +349,7 @@ def test_transform(
 
     with tracked(cluster):
         guide["transform"](consumer, transactional, target, bytes.upper)
-        # The mock takes the offsets of a transaction, but applies none.
+        # The mock accepts the offsets of a transaction, but does not apply them.
         assert cluster.requests("TxnOffsetCommit")
 
     (batch,) = reading(target, 3).batches(10)
@@ -357,7 +359,7 @@ def test_transform(
     assert set(transactional.calls) == {"commit"}
 
 
-def test_transform_commits_nothing_if_a_record_is_refused(
+def test_transform_aborts_if_a_record_is_refused(
     guide: Any,
     make_producer: Any,
     topic: str,

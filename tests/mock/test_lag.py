@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def dead_address() -> Iterator[str]:
-    """An address where nobody listens, and nobody else can either."""
+    """An address without a listener, reserved so that no other program can listen there."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -46,10 +46,10 @@ def test_watermarks_of_many_partitions(
     assert found[TopicPartition(topic, 2)].high == 3
 
 
-def test_a_connection_that_breaks_while_it_is_asked_is_an_error_of_its_partitions(
+def test_connection_lost_during_watermarks_fails_its_partitions(
     mock_cluster_factory: Callable[..., Any], make_consumer: Any
 ) -> None:
-    """librdkafka leaves out what is not answered then, without an error."""
+    """librdkafka then omits the partitions without an answer, and reports no error."""
     cluster = mock_cluster_factory(brokers=3)
     cluster.create_topic("t", 3)
     for number in range(3):
@@ -71,7 +71,7 @@ def test_a_connection_that_breaks_while_it_is_asked_is_an_error_of_its_partition
     assert [key.partition for key in found if key.error is None] == [0, 2]
 
 
-def test_leaders_that_have_come_since_are_found_at_once(
+def test_new_leaders_are_found_at_once(
     consumer: Any, cluster: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 5)
@@ -84,7 +84,7 @@ def test_leaders_that_have_come_since_are_found_at_once(
         cluster.set_partition_leader(topic, number, 1)
     found = consumer.watermarks(partitions_of(topic), WAIT_S)
 
-    # What librdkafka knows of the topic it would ask for again in five minutes.
+    # By itself librdkafka would refresh the topic's metadata only after five minutes.
     assert [key.error for key in found] == [None] * 4
     assert found[TopicPartition(topic, 0)] == Watermarks(0, 5)
 
@@ -113,7 +113,7 @@ def test_watermarks_take_two_requests_per_broker(consumer: Any, cluster: Any, to
     assert len(requests) == 2
 
 
-def test_watermarks_are_a_tuple_with_names() -> None:
+def test_watermarks_are_a_named_tuple() -> None:
     ends = Watermarks(low=1, high=5)
 
     assert (ends.low, ends.high) == ends == (1, 5)
@@ -121,7 +121,7 @@ def test_watermarks_are_a_tuple_with_names() -> None:
     assert repr(ends) == "Watermarks(low=1, high=5)"
 
 
-def test_watermarks_of_the_assignment_and_of_nothing(consumer: Any, topic: str) -> None:
+def test_watermarks_default_to_the_assignment(consumer: Any, topic: str) -> None:
     assert consumer.watermarks() == {}
     assert consumer.lag() == {}
 
@@ -130,7 +130,7 @@ def test_watermarks_of_the_assignment_and_of_nothing(consumer: Any, topic: str) 
     assert sorted(key.partition for key in consumer.watermarks(timeout=WAIT_S)) == [1, 3]
 
 
-def test_watermarks_say_which_partition_is_not_there(
+def test_watermarks_name_the_missing_partition(
     consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 2)
@@ -201,11 +201,11 @@ def test_watermarks_end_when_a_signal_handler_closes(
     )
 
     assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert [line.partition(":")[0] for line in told] == ["Consumer closed", "Consumer closed"]
+    found = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in found] == ["Consumer closed", "Consumer closed"]
 
 
-def test_lag_counts_from_the_position_then_the_commit_then_the_reset(
+def test_lag_counts_from_position_then_commit_then_reset(
     make_consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     for number in range(3):
@@ -219,7 +219,7 @@ def test_lag_counts_from_the_position_then_the_commit_then_the_reset(
 
     lag = consumer.lag(partitions_of(topic), WAIT_S)
 
-    # Position 4; committed 6; the start; an empty one.
+    # Partition 0 has position 4, 1 has commit 6, 2 counts from the start, 3 is empty.
     assert {key.partition: left for key, left in lag.items()} == {0: 6, 1: 4, 2: 10, 3: 0}
     assert consumer.lag(timeout=WAIT_S) == {TopicPartition(topic, 0): 6}
 
@@ -227,7 +227,7 @@ def test_lag_counts_from_the_position_then_the_commit_then_the_reset(
 @pytest.mark.parametrize(
     ("reset", "left"), [("smallest", 10), ("latest", 0), (None, 0), ("error", None)]
 )
-def test_lag_of_a_new_group_goes_by_where_it_would_begin(
+def test_lag_of_a_new_group_counts_from_its_reset_offset(
     make_consumer: Any, topic: str, fill: Callable[..., None], reset: str, left: int | None
 ) -> None:
     fill(topic, 10)
@@ -236,9 +236,7 @@ def test_lag_of_a_new_group_goes_by_where_it_would_begin(
     assert list(consumer.lag(partitions_of(topic, 0), WAIT_S).values()) == [left]
 
 
-def test_lag_is_never_less_than_nothing(
-    make_consumer: Any, topic: str, fill: Callable[..., None]
-) -> None:
+def test_lag_is_never_negative(make_consumer: Any, topic: str, fill: Callable[..., None]) -> None:
     fill(topic, 3)
     consumer = make_consumer()
     consumer.commit(offsets=[TopicPartition(topic, 0, 50)], asynchronous=False)
@@ -246,7 +244,7 @@ def test_lag_is_never_less_than_nothing(
     assert consumer.lag(partitions_of(topic, 0), WAIT_S) == {TopicPartition(topic, 0): 0}
 
 
-def test_iteration_gives_the_messages_and_ends_at_close(
+def test_iteration_yields_messages_and_ends_at_close(
     consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 5)
@@ -261,7 +259,7 @@ def test_iteration_gives_the_messages_and_ends_at_close(
     assert values == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_iteration_passes_over_ends_of_partitions(
+def test_iteration_skips_partition_eof(
     make_consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 2)
@@ -291,7 +289,7 @@ def test_iteration_of_a_closed_consumer_is_refused(consumer: Any) -> None:
         iter(consumer)
 
 
-def test_iteration_raises_errors_and_goes_on_behind_them(
+def test_iteration_raises_errors_and_continues_after_them(
     make_consumer: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     fill(topic, 2)
@@ -309,7 +307,7 @@ def test_iteration_raises_errors_and_goes_on_behind_them(
     assert sorted(seen, key=str) == sorted([KafkaError._AUTO_OFFSET_RESET, b"0"], key=str)
 
 
-def test_iteration_raises_what_a_callback_raises(make_consumer: Any, topic: str) -> None:
+def test_iteration_raises_the_exception_of_a_callback(make_consumer: Any, topic: str) -> None:
     consumer = make_consumer()
 
     def assigned(consumer: Any, partitions: Any) -> None:
@@ -337,7 +335,7 @@ def test_iteration_of_a_subclass_uses_its_poll(
         assert next(consumer).value() == b"0!"
 
 
-def test_subscription_is_what_was_subscribed_to(consumer: Any, topic: str) -> None:
+def test_subscription_returns_the_subscribed_topics(consumer: Any, topic: str) -> None:
     assert consumer.subscription() == []
 
     consumer.subscribe([topic, "^none-like-this.*"])
@@ -347,7 +345,7 @@ def test_subscription_is_what_was_subscribed_to(consumer: Any, topic: str) -> No
     assert consumer.subscription() == []
 
 
-def test_timeout_that_is_over_at_once_does_no_harm(
+def test_zero_timeouts_are_safe(
     kafka: Any, cluster: Any, topic: str, run_script: Callable[..., Any]
 ) -> None:
     process = run_script(

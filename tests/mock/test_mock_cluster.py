@@ -34,7 +34,7 @@ def run_python(source: str) -> subprocess.CompletedProcess[str]:
 
 
 def threads() -> int:
-    """Threads of mock clusters in this process; a call that one has answered makes it count."""
+    """The threads of mock clusters in this process. A thread counts after its first answer."""
     tasks = Path("/proc/self/task")
     return sum((task / "comm").read_text() == "rdk:mock\n" for task in tasks.iterdir())
 
@@ -121,7 +121,7 @@ def test_push_request_errors_rtt_needs_broker(mock_cluster: MockCluster) -> None
         mock_cluster.push_request_errors("Produce", [0], rtt_ms=5)
 
 
-def test_api_versions_are_what_the_cluster_offers(mock_cluster: MockCluster) -> None:
+def test_api_versions_are_those_of_the_cluster(mock_cluster: MockCluster) -> None:
     for name, (key, lowest, highest) in APIS.items():
         assert API_NAMES[key] == name
         mock_cluster.set_api_versions(name, lowest, highest)
@@ -239,11 +239,11 @@ def test_open_and_close_does_not_grow() -> None:
     assert threads() == started
 
 
-def test_forked_child_raises_and_parent_goes_on(mock_cluster: MockCluster) -> None:
+def test_forked_child_raises_and_parent_continues(mock_cluster: MockCluster) -> None:
     mock_cluster.create_topic("t", partitions=1)
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: fork with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python >= 3.12: fork with threads
         pid = os.fork()
     if pid == 0:
         said = b"nothing"
@@ -290,7 +290,7 @@ def test_too_few_descriptors_raises() -> None:
     assert result.stdout == "Too many open files\n"
 
 
-def test_threads_of_the_cluster_take_no_signals() -> None:
+def test_threads_of_the_cluster_block_signals() -> None:
     with MockCluster() as cluster:
         cluster.set_rtt(0)
         assert threads() > 0
@@ -305,7 +305,7 @@ def test_threads_of_the_cluster_take_no_signals() -> None:
 # -- fixtures
 
 
-def test_factory_closes_what_it_made(tmp_path: Path) -> None:
+def test_factory_closes_its_clusters(tmp_path: Path) -> None:
     source = """
         made = []
 

@@ -1,4 +1,4 @@
-"""`cykafka.testing.MockCluster`: topics, and every fault it injects, as clients feel them."""
+"""`cykafka.testing.MockCluster`: topics, and the effect of each fault on clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def producer(cluster: MockCluster | Relay, **config: Any) -> Producer:
 
 
 def outcomes(client: Producer, topic: str, count: int = 1, **options: Any) -> list[KafkaError]:
-    """Errors (None: delivered) of that many records, sent one after the other."""
+    """The errors (None: delivered) of that many records, sent one after the other."""
     found: list[Any] = []
     for _ in range(count):
         client.produce(topic, b"v", on_delivery=lambda error, _: found.append(error), **options)
@@ -121,7 +121,7 @@ def test_first_join_does_not_wait(mock_cluster: MockCluster) -> None:
     while not assigned.is_set() and time.monotonic() < begin + WAIT_S:
         consumer.poll(0.05)
     assert assigned.is_set()
-    assert time.monotonic() - begin < 2.5  # with Kafka's default it is above 3
+    assert time.monotonic() - begin < 2.5  # with Kafka's default it takes more than 3 s
     consumer.close()
 
 
@@ -301,11 +301,11 @@ def test_set_coordinator(mock_cluster_factory: Factory, broker: int) -> None:
     consumer.close()
 
 
-def test_close_while_joining_ends_whatever_its_callback_asks(
+def test_close_while_joining_ends_despite_calls_in_its_callback(
     mock_cluster_factory: Factory,
 ) -> None:
-    """librdkafka 2.14 leaves without an answer what it is asked as it has just left the group:
-    the callback asks all the time, so that some member of the thirty meets that moment."""
+    """librdkafka 2.14 does not answer a call that arrives just after it left the group. The
+    callback makes calls all the time, so that one of thirty members hits that moment."""
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)
     answers = []
@@ -355,14 +355,14 @@ def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
             {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"g-{number}", **protocol}
         )
         consumer.subscribe(["t"])
-        # The first request after the one whose answer brings the assignment.
+        # This request follows the one whose answer has the assignment.
         cluster.wait_for_requests(last, count, WAIT_S)
         cluster.stop_request_tracking()
         with pytest.warns(ResourceWarning):
-            del consumer  # librdkafka 2.14 would not come back from here
+            del consumer  # librdkafka 2.14 would hang here
 
 
-def test_partition_is_assigned_again_while_it_stops(
+def test_partition_reassigned_while_it_stops_does_not_crash(
     run_script: Callable[..., subprocess.CompletedProcess[str]], mock_cluster_factory: Factory
 ) -> None:
     cluster = mock_cluster_factory()
@@ -393,14 +393,14 @@ def test_partition_is_assigned_again_while_it_stops(
     assert (done.returncode, done.stdout) == (0, "1 0\n"), done.stderr
 
 
-def test_offsets_asked_of_the_wrong_coordinator_are_an_error(
+def test_offset_request_to_the_wrong_coordinator_is_an_error(
     mock_cluster_factory: Factory,
 ) -> None:
     cluster = mock_cluster_factory()
     cluster.push_request_errors("OffsetFetch", [KafkaError.NOT_COORDINATOR])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]).values()
-    # librdkafka 2.14 crashes here: what it would have look for the coordinator is NULL.
+    # librdkafka 2.14 crashes here: the group that should look up the coordinator is NULL.
     with pytest.raises(KafkaException) as caught:
         future.result(WAIT_S)
     assert caught.value.args[0].code() == KafkaError.NOT_COORDINATOR
@@ -425,10 +425,10 @@ def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
     client.close()
 
 
-def test_message_times_out_by_the_longest_pause_between_two_connections(
+def test_message_times_out_within_the_longest_reconnect_backoff(
     mock_cluster_factory: Factory,
 ) -> None:
-    """librdkafka looks for late messages when it next tries to connect to their broker."""
+    """librdkafka checks for late messages at its next try to connect to their broker."""
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)
     # Long enough for the first record on a busy machine.
@@ -440,11 +440,11 @@ def test_message_times_out_by_the_longest_pause_between_two_connections(
         began = time.monotonic()
         (error,) = outcomes(client, "t")
         assert error.code() == KafkaError._MSG_TIMED_OUT
-        # By default the longest pause is 10 s.
+        # By default the longest backoff is 10 s.
         assert time.monotonic() - began < 10
 
 
-def test_client_goes_on_when_an_answer_names_no_broker(mock_cluster: MockCluster) -> None:
+def test_client_continues_after_metadata_without_brokers(mock_cluster: MockCluster) -> None:
     """librdkafka then forgets all brokers, and connects to bootstrap.servers again (KIP-899)."""
     mock_cluster.create_topic("t", partitions=1)
     with (
@@ -460,10 +460,10 @@ def test_client_goes_on_when_an_answer_names_no_broker(mock_cluster: MockCluster
 
 
 @pytest.mark.parametrize("question", ["list_topics", "cluster_id"])
-def test_question_outlives_a_first_answer_that_names_no_broker(
+def test_request_survives_first_metadata_without_brokers(
     mock_cluster: MockCluster, question: str
 ) -> None:
-    """A cluster that has just started may give one; librdkafka then does not ask again soon."""
+    """A cluster that has just started may answer so. librdkafka then does not ask again soon."""
     with relay_before(mock_cluster.bootstrap_servers) as relay:
         relay.names_none = True
         with closing(Producer({"bootstrap.servers": relay.bootstrap_servers})) as client:
@@ -519,7 +519,7 @@ def test_requests_tracked_in_order(mock_cluster: MockCluster) -> None:
     client.close()
 
 
-def test_wait_for_requests_timeout_tells_how_many(mock_cluster: MockCluster) -> None:
+def test_wait_for_requests_timeout_reports_the_count(mock_cluster: MockCluster) -> None:
     mock_cluster.start_request_tracking()
     with pytest.raises(TimeoutError, match=r"0 of 2 Produce requests within 0\.02 s"):
         mock_cluster.wait_for_requests("Produce", 2, timeout=0.02)

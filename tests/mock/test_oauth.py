@@ -1,6 +1,6 @@
 """oauth_cb: where the first token comes from.
 
-The mock speaks no SASL: what is covered is the callback and what the constructor makes of it.
+The mock does not support SASL. So the tests cover only the callback and the constructor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def make(kafka: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
-def test_constructor_has_asked_for_a_token(make: Callable[..., Any], kind: str) -> None:
+def test_constructor_requests_a_token(make: Callable[..., Any], kind: str) -> None:
     asked: list[str] = []
 
     def token(config: str) -> tuple[str, float]:
@@ -52,7 +52,7 @@ def test_token_may_come_with_principal_and_extensions(make: Callable[..., Any]) 
     make("Producer", lambda _: ("token", time.time() + 3600, "me", {"tenant": "blue"}))
 
 
-def test_token_is_asked_for_again_before_it_expires(
+def test_token_is_refreshed_before_it_expires(
     make: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     asked: list[float] = []
@@ -82,7 +82,7 @@ def test_constructor_without_a_token_fails(kafka: Any) -> None:
             kafka.Producer({**CONFIG, "oauth_cb": oauth_cb})
         return caught.value.args[0]
 
-    # Each may wait for ten seconds, so they wait together.
+    # Each may wait for ten seconds, so they run concurrently.
     with ThreadPoolExecutor(len(callbacks)) as pool:
         errors = list(pool.map(error_of, callbacks))
 
@@ -90,7 +90,7 @@ def test_constructor_without_a_token_fails(kafka: Any) -> None:
 
 
 @pytest.mark.ours
-def test_constructor_failure_says_what_the_callback_raised(kafka: Any) -> None:
+def test_constructor_error_has_the_exception_of_the_callback(kafka: Any) -> None:
     def complain(config: str) -> None:
         raise LookupError("no token today")
 
@@ -135,7 +135,7 @@ def test_callback_cannot_close_a_client(
     refused: list[RuntimeError] = []
 
     def token(config: str) -> tuple[str, float]:
-        if len(clients) == 2:  # else the constructor has not returned
+        if len(clients) == 2:  # else the constructor still runs
             try:
                 clients[which == "its own"].close()
             except RuntimeError as error:
@@ -183,7 +183,7 @@ print("gone")
 def test_interpreter_may_end_while_a_consumer_waits_for_its_first_token(
     run_script: Callable[..., Any],
 ) -> None:
-    # The end closes the consumer, which its constructor, in a daemon thread, then still has.
+    # The exit closes the consumer while its constructor still runs in a daemon thread.
     done = run_script(
         """
 import threading, time
@@ -208,7 +208,7 @@ assert asked.wait(20)
 
 
 @pytest.mark.ours
-def test_second_init_after_a_failed_one_forgets_the_first_ones_oauth_cb(kafka: Any) -> None:
+def test_second_init_after_a_failed_one_drops_the_first_oauth_cb(kafka: Any) -> None:
     client = kafka.Producer.__new__(kafka.Producer)
     with pytest.raises(kafka.KafkaException):
         client.__init__({"oauth_cb": lambda _: ("token", 0), "no.such": 1})

@@ -52,7 +52,7 @@ def test_commit_of_offsets_stores_them_with_their_metadata(
     assert (found.offset, found.metadata) == (5, "a note")
 
 
-def test_commit_of_nothing_commits_what_was_read(consumer: Any, partition: Any) -> None:
+def test_commit_without_arguments_commits_the_read_messages(consumer: Any, partition: Any) -> None:
     consumer.assign([partition])
     consumer.consume(4, WAIT_S)
 
@@ -62,7 +62,7 @@ def test_commit_of_nothing_commits_what_was_read(consumer: Any, partition: Any) 
     assert committed(consumer, partition) == 4
 
 
-def test_commit_of_nothing_read_is_an_error(consumer: Any, kafka: Any) -> None:
+def test_commit_without_read_messages_is_an_error(consumer: Any, kafka: Any) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
         consumer.commit(asynchronous=False)
 
@@ -87,7 +87,7 @@ def test_commit_is_asynchronous_by_default_and_reports(
     assert (done.topic, done.partition, done.offset, done.error) == (partition.topic, 0, 6, None)
 
 
-def test_commit_accepts_the_former_name_of_asynchronous(
+def test_commit_accepts_the_old_name_of_asynchronous(
     make_consumer: Callable[..., Any],
     kafka: Any,
     partition: Any,
@@ -142,7 +142,7 @@ def test_message_and_offsets_exclude_each_other(
 
 
 @pytest.mark.parametrize("method", ["commit", "store_offsets"])
-def test_event_has_no_offset_to_keep(
+def test_event_has_no_offset_to_store(
     make_consumer: Callable[..., Any], kafka: Any, topic: str, method: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True, "enable.auto.offset.store": False})
@@ -155,7 +155,7 @@ def test_event_has_no_offset_to_keep(
     assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG
 
 
-def test_store_offsets_is_what_commit_commits(
+def test_commit_commits_the_stored_offsets(
     make_consumer: Callable[..., Any], kafka: Any, partition: Any
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
@@ -172,7 +172,7 @@ def test_store_offsets_is_what_commit_commits(
     assert consumer.commit(asynchronous=False)[0].offset == 4
 
 
-def test_store_offsets_while_they_are_stored_by_themselves_is_an_error(
+def test_store_offsets_with_automatic_storing_is_an_error(
     consumer: Any, kafka: Any, partition: Any
 ) -> None:
     consumer.assign([partition])
@@ -196,7 +196,7 @@ def test_store_offsets_of_a_partition_not_assigned_is_an_error(
     assert caught.value.args[0] == kafka.KafkaError._STATE
 
 
-def test_store_offsets_of_nothing_is_an_error(make_consumer: Callable[..., Any]) -> None:
+def test_store_offsets_without_arguments_is_an_error(make_consumer: Callable[..., Any]) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
 
     with pytest.raises(ValueError, match="message or offsets"):
@@ -242,7 +242,7 @@ def test_watermarks_are_the_first_and_the_next_offset(
     assert consumer.get_watermark_offsets(empty, WAIT_S) == (0, 0)
 
 
-def test_watermarks_cached_come_with_the_messages(
+def test_cached_watermarks_come_with_the_messages(
     consumer: Any, kafka: Any, partition: Any
 ) -> None:
     unknown = (kafka.OFFSET_INVALID, kafka.OFFSET_INVALID)
@@ -265,8 +265,8 @@ def test_watermarks_of_an_unknown_partition_are_an_error(
 def test_offsets_for_times_answers_per_partition(
     consumer: Any, kafka: Any, partition: Any
 ) -> None:
-    # The mock has no look-up by time: it knows only the two ends, so the answer for a time is
-    # whatever it says, and only the form of the answer is checked here.
+    # The mock has no lookup by time: it knows only the two ends. So this checks only the form of
+    # the answer.
     asked = [kafka.TopicPartition(partition.topic, number, 1234) for number in (0, 1)]
 
     answer = consumer.offsets_for_times(asked, timeout=WAIT_S)
@@ -303,7 +303,7 @@ def test_store_offsets_of_a_message_without_an_offset_is_librdkafkas_error(
 def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
     make_consumer: Callable[..., Any], kafka: Any, partition: Any
 ) -> None:
-    """The peer sets the partition's offset to a special value with another meaning, or crashes."""
+    """confluent_kafka sets the offset to a special value with another meaning, or crashes."""
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([partition])
     consumer.store_offsets(offsets=[kafka.TopicPartition(partition.topic, partition.partition, 2)])
@@ -315,25 +315,25 @@ def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
     assert committed.offset == 2
 
 
-# In the peer a message without a topic ends in a SystemError.
+# confluent_kafka raises SystemError for a message without a topic.
 @pytest.mark.ours
 def test_commit_of_a_message_without_an_offset_is_librdkafkas_answer(
     make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
 ) -> None:
-    told: list[Any] = []
-    consumer = make_consumer(on_commit=lambda error, offsets: told.append(error))
+    calls: list[Any] = []
+    consumer = make_consumer(on_commit=lambda error, offsets: calls.append(error))
 
     with pytest.raises(kafka.KafkaException) as caught:
         consumer.commit(message=kafka.Message(), asynchronous=False)
     assert caught.value.args[0] == kafka.KafkaError._NO_OFFSET
 
     assert consumer.commit(message=kafka.Message("t")) is None
-    wait_until(lambda: told, lambda: consumer.poll(0.1))
-    assert told == [kafka.KafkaError._NO_OFFSET]
+    wait_until(lambda: calls, lambda: consumer.poll(0.1))
+    assert calls == [kafka.KafkaError._NO_OFFSET]
 
 
 @pytest.mark.parametrize("method", ["store_offsets", "commit"])
-def test_message_with_an_error_is_named_with_what_was_asked(
+def test_error_for_a_message_with_an_error_names_it_and_the_call(
     make_consumer: Callable[..., Any], kafka: Any, method: str
 ) -> None:
     message = kafka.Message("t", 0, 5, error=kafka.KafkaError(3))
@@ -350,7 +350,7 @@ def test_message_with_an_error_is_named_with_what_was_asked(
 
 @pytest.mark.ours
 @pytest.mark.usefixtures("no_threads")
-def test_call_that_can_start_no_thread_is_retriable(
+def test_error_of_a_call_that_cannot_start_a_thread_is_retriable(
     cluster: Any, topic: str, run_script: Callable[..., Any]
 ) -> None:
     done = run_script(

@@ -18,7 +18,7 @@ COUNT = 20
 
 
 class Stop(Exception):
-    """The exception of the callback."""
+    """The exception that the callback raises."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def left_over(
     topic: str,
     wait_until: Callable[..., None],
 ) -> Callable[..., Any]:
-    """Make a consumer of two partitions with gathered messages of both left over by a call."""
+    """Make a consumer of two partitions, with messages of both left over by an earlier call."""
 
     def make(
         config: dict[str, Any] | None = None, then: Callable[[str], None] = lambda _: None
@@ -59,7 +59,7 @@ def left_over(
             with pytest.raises(Stop):
                 consumer.consume(10 * COUNT, WAIT_S)
 
-        # Everything is fetched, nothing handed over.
+        # All messages are fetched, and none is returned.
         wait_until(gathered, serve)
         for _ in range(5):
             serve()
@@ -132,7 +132,7 @@ def test_offsets_of_a_paused_partition_are_not_stored(
     tps = [kafka.TopicPartition(topic, number) for number in (0, 1)]
 
     consumer.pause(tps[:1])
-    assert len(by_poll(consumer, 0.7)) == COUNT  # and its end catches up with positions
+    assert len(by_poll(consumer, 0.7)) == COUNT  # at the end of the call, positions are updated
     consumer.commit(asynchronous=False)
 
     assert [tp.offset for tp in consumer.committed(tps, WAIT_S)] == [
@@ -141,7 +141,7 @@ def test_offsets_of_a_paused_partition_are_not_stored(
     ]
 
 
-def test_what_comes_after_resume_comes_behind(
+def test_messages_produced_after_resume_follow_the_held_ones(
     kafka: ModuleType,
     left_over: Callable[..., Any],
     fill: Callable[..., None],
@@ -189,7 +189,7 @@ def test_resume_by_another_thread_keeps_the_order(
     assert places(messages) == [(0, offset) for offset in range(2 * COUNT)]
 
 
-def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
+def test_pause_in_a_callback_holds_back_messages_of_the_running_call(
     kafka: ModuleType,
     make_consumer: Callable[..., Any],
     fill: Callable[..., None],
@@ -201,7 +201,7 @@ def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
     seen: list[int] = []
 
     def stats(_: str) -> None:
-        # With the high watermark known, its messages are gathered, and none is handed over.
+        # Once the high watermark is known, the call has gathered the messages and returned none.
         if not seen and consumer.get_watermark_offsets(paused[0], cached=True)[1] == COUNT:
             seen.append(consumer.position(paused)[0].offset)
             consumer.pause(paused)
@@ -218,7 +218,7 @@ def test_pause_in_a_callback_holds_back_what_its_call_has_gathered(
 
 
 @pytest.mark.parametrize("callback", ["pauses", "raises"])
-def test_callback_beside_resume_by_another_thread_keeps_the_order(
+def test_callback_during_resume_by_another_thread_keeps_the_order(
     kafka: ModuleType,
     left_over: Callable[..., Any],
     fill: Callable[..., None],
@@ -230,7 +230,7 @@ def test_callback_beside_resume_by_another_thread_keeps_the_order(
 
     def stats(text: str) -> None:
         gathering.set()
-        # These events come when the wait that has taken the new messages ends.
+        # This callback runs when the wait that fetched the new messages ends.
         fetched = json.loads(text)["topics"][topic]["partitions"]["1"]["next_offset"]
         if fetched == 2 * COUNT and steps:
             steps.pop(0)()
@@ -250,7 +250,7 @@ def test_callback_beside_resume_by_another_thread_keeps_the_order(
     steps[:] = [stop] if callback == "raises" else [lambda: consumer.pause(other), stop]
     gathering.clear()
     reader = threading.Thread(target=gather)
-    reader.start()  # it has those of `other`
+    reader.start()  # it gathers the messages of `other`
     assert gathering.wait(WAIT_S)
 
     consumer.resume(paused)
@@ -265,7 +265,7 @@ def test_callback_beside_resume_by_another_thread_keeps_the_order(
     ]
 
 
-def test_seek_drops_what_is_held_back(
+def test_seek_drops_held_messages(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Callable[..., list[Any]]
 ) -> None:
     consumer = left_over()
@@ -281,7 +281,7 @@ def test_seek_drops_what_is_held_back(
 
 
 @pytest.mark.usefixtures("no_threads")
-def test_seek_that_cannot_begin_drops_nothing(
+def test_failed_seek_drops_no_messages(
     cluster: Any, topic: str, fill: Callable[..., None], run_script: Callable[..., Any]
 ) -> None:
     fill(topic, COUNT, 0)
@@ -324,7 +324,7 @@ def test_seek_that_cannot_begin_drops_nothing(
 
 
 @pytest.mark.parametrize("call", ["assign", "incremental_unassign", "unassign"])
-def test_what_is_held_back_goes_with_its_partition(
+def test_unassign_drops_the_held_messages_of_the_partition(
     kafka: ModuleType,
     left_over: Callable[..., Any],
     topic: str,
@@ -345,14 +345,14 @@ def test_what_is_held_back_goes_with_its_partition(
         consumer.incremental_unassign(paused)
 
     assert live_handles()["fetched"] == 0
-    # No message is left when the partition is assigned again, and it is still paused.
+    # The partition is assigned again: no message is left over, and it is still paused.
     consumer.assign([kafka.TopicPartition(topic, 0, 3)])
     assert consumer.poll(0.3) is None
     consumer.resume(paused)
     assert places(read(consumer, COUNT - 3)) == expected(0, 3)
 
 
-def test_rebalance_drops_what_is_held_back(
+def test_rebalance_drops_held_messages(
     kafka: ModuleType,
     make_consumer: Callable[..., Any],
     fill: Callable[..., None],
@@ -401,7 +401,7 @@ def test_rebalance_drops_what_is_held_back(
     assert places(messages) == expected(0)
 
 
-def test_close_gives_back_what_is_held_back(
+def test_close_releases_held_messages(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str
 ) -> None:
     from cykafka.testing import live_handles
@@ -415,7 +415,7 @@ def test_close_gives_back_what_is_held_back(
     assert live_handles()["fetched"] == 0
 
 
-def test_pause_of_what_is_not_assigned_holds_nothing_back(
+def test_pause_of_an_unassigned_partition_holds_nothing_back(
     kafka: ModuleType, left_over: Callable[..., Any], topic: str
 ) -> None:
     consumer = left_over()
@@ -445,7 +445,7 @@ def test_resume_wakes_a_call_that_waits_in_another_thread(
         return bool(consumer.position(paused)[0].offset == 0)
 
     def serve() -> None:
-        # No callback but this one, since an event would end the wait of the other thread.
+        # Use only this callback, because any other event would end the wait of the other thread.
         raising.set()
         consumer.commit(offsets=[kafka.TopicPartition(topic, 0, 0)])
         with pytest.raises(Stop):
@@ -466,7 +466,7 @@ def test_resume_wakes_a_call_that_waits_in_another_thread(
 
     thread = threading.Thread(target=wait)
     thread.start()
-    # Nothing tells that the thread waits. If it is later, the test passes without the fix.
+    # No event signals that the thread waits. If it waits later, the test passes without the fix.
     time.sleep(0.3)
     began = time.monotonic()
     consumer.resume(paused)

@@ -1,4 +1,4 @@
-"""Producer: the forms of produce, its queue, and its life."""
+"""Producer: the forms of produce(), the queue, and the life of a producer."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_produce_without_partition_sends_a_key_to_one_partition(
     assert partitions == {key.encode(): {kafka.murmur2(key.encode(), 4)} for key in keys}
 
 
-def test_produce_batch_counts_what_it_queued(
+def test_produce_batch_returns_the_number_of_queued_messages(
     producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
 ) -> None:
     seen = []
@@ -174,9 +174,7 @@ def test_produce_batch_reports_all_to_the_batchs_callback(producer: Any, topic: 
     assert sorted(seen) == [(None, b"a"), (None, b"b")]
 
 
-def test_produce_batch_marks_the_messages_that_failed(
-    producer: Any, kafka: Any, topic: str
-) -> None:
+def test_produce_batch_marks_the_failed_messages(producer: Any, kafka: Any, topic: str) -> None:
     messages: list[dict[str, Any]] = [{"value": b"x" * 2_000_000}, {"value": b"fits"}]
 
     assert producer.produce_batch(topic, messages) == 1
@@ -186,7 +184,7 @@ def test_produce_batch_marks_the_messages_that_failed(
     assert producer.flush(WAIT_S) == 0
 
 
-def test_produce_batch_of_nothing_is_zero(producer: Any, topic: str) -> None:
+def test_produce_batch_of_an_empty_list_returns_zero(producer: Any, topic: str) -> None:
     assert producer.produce_batch(topic, []) == 0
 
 
@@ -210,12 +208,10 @@ def test_produce_batch_honours_each_messages_fields(
     assert stored.headers() == [("h", b"x")]
 
 
-def test_len_counts_the_messages_not_yet_delivered(
-    make_producer: Callable[..., Any], topic: str
-) -> None:
+def test_len_counts_undelivered_messages(make_producer: Callable[..., Any], topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     assert len(producer) == 0
-    # An empty producer is no false one, so that `producer or default` does what it says.
+    # An empty producer is truthy, so that `producer or default` is the producer.
     assert bool(producer)
 
     producer.produce(topic, b"1")
@@ -226,7 +222,9 @@ def test_len_counts_the_messages_not_yet_delivered(
     assert len(producer) == 0
 
 
-def test_flush_out_of_time_returns_what_is_left(make_producer: Callable[..., Any]) -> None:
+def test_flush_that_times_out_returns_the_remaining_count(
+    make_producer: Callable[..., Any],
+) -> None:
     producer = make_producer({"bootstrap.servers": NO_BROKER})
     producer.produce("any", b"1")
 
@@ -249,7 +247,7 @@ def test_poll_returns_the_number_of_callbacks_served(
     assert producer.poll(timeout=0.0) == 0
 
 
-def test_purge_fails_what_is_queued(make_producer: Callable[..., Any], kafka: Any) -> None:
+def test_purge_fails_queued_messages(make_producer: Callable[..., Any], kafka: Any) -> None:
     seen: list[Any] = []
     producer = make_producer({"bootstrap.servers": NO_BROKER})
     for value in (b"1", b"2"):
@@ -262,7 +260,7 @@ def test_purge_fails_what_is_queued(make_producer: Callable[..., Any], kafka: An
     assert {error.code() for _, error in seen} == {kafka.KafkaError._PURGE_QUEUE}
 
 
-def test_purge_of_neither_queue_leaves_the_messages(make_producer: Callable[..., Any]) -> None:
+def test_purge_of_neither_queue_keeps_the_messages(make_producer: Callable[..., Any]) -> None:
     producer = make_producer({"bootstrap.servers": NO_BROKER})
     producer.produce("any", b"1")
 
@@ -345,7 +343,7 @@ def test_close_flushes_and_can_be_repeated(make_producer: Callable[..., Any], to
         ("set_sasl_credentials", ("user", "secret")),
     ],
 )
-def test_closed_producer_says_so(producer: Any, method: str, arguments: tuple[Any, ...]) -> None:
+def test_closed_producer_raises(producer: Any, method: str, arguments: tuple[Any, ...]) -> None:
     producer.close()
 
     with pytest.raises(RuntimeError, match="closed"):
@@ -366,13 +364,13 @@ def test_closed_producer_says_so(producer: Any, method: str, arguments: tuple[An
     ],
     ids=repr,
 )
-def test_produce_batch_refuses_in_confluents_words(
+def test_produce_batch_errors_match_confluent_kafka(
     producer: Any, topic: str, messages: Any, words: str
 ) -> None:
     with pytest.raises(TypeError, match=f"^{words}"):
         producer.produce_batch(topic, messages)
 
-    assert len(producer) == 0, "nothing is queued of a batch that is refused"
+    assert len(producer) == 0, "a refused batch queues no message"
 
 
 def test_produce_batch_refuses_timestamps(producer: Any, topic: str) -> None:

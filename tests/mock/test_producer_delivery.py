@@ -1,4 +1,4 @@
-"""Delivery reports: what they carry, and that each message has exactly one outcome."""
+"""Delivery reports: their contents, and exactly one outcome for each message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_BROKER = "127.0.0.1:1"
 
 
 class Reports(list[tuple[Any, Any]]):
-    """A delivery callback that keeps what it was called with."""
+    """A delivery callback that keeps its arguments."""
 
     def __call__(self, error: Any, message: Any) -> None:
         self.append((error, message))
@@ -64,7 +64,7 @@ def test_report_carries_the_headers(producer: Any, topic: str) -> None:
     assert reports[0][1].headers() == [("h", b"x"), ("n", None)]
 
 
-def test_report_goes_to_callback_and_to_on_delivery_alike(producer: Any, topic: str) -> None:
+def test_report_goes_to_callback_or_on_delivery(producer: Any, topic: str) -> None:
     old, new = Reports(), Reports()
 
     producer.produce(topic, b"1", callback=old)
@@ -101,7 +101,7 @@ def test_reports_of_a_partition_come_in_order(producer: Any, topic: str) -> None
 
 @pytest.fixture
 def waiting(make_producer: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a producer with many reports to be served."""
+    """Make a producer with many unserved reports."""
 
     def make(on_delivery: Callable[..., None]) -> Any:
         producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
@@ -115,7 +115,7 @@ def waiting(make_producer: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("call", ["poll", "flush", "close"])
-def test_call_without_time_serves_all_waiting_reports(
+def test_call_with_zero_timeout_serves_all_waiting_reports(
     waiting: Callable[..., Any], call: str
 ) -> None:
     reports = Reports()
@@ -157,7 +157,7 @@ def test_report_only_error_is_silent_about_success(
     assert (everyones, own) == ([], [])
 
 
-def test_report_only_error_tells_of_failure(make_producer: Callable[..., Any], kafka: Any) -> None:
+def test_report_only_error_reports_failures(make_producer: Callable[..., Any], kafka: Any) -> None:
     everyones, own = Reports(), Reports()
     producer = make_producer(
         {
@@ -176,7 +176,9 @@ def test_report_only_error_tells_of_failure(make_producer: Callable[..., Any], k
     assert (everyones.values, own.values) == ([b"1"], [b"2"])
 
 
-def test_report_out_of_time_says_so(make_producer: Callable[..., Any], kafka: Any) -> None:
+def test_report_of_a_timed_out_message_has_the_timeout_error(
+    make_producer: Callable[..., Any], kafka: Any
+) -> None:
     reports = Reports()
     producer = make_producer({"bootstrap.servers": NO_BROKER, "message.timeout.ms": 100})
     producer.produce("any", b"1", on_delivery=reports)
@@ -253,7 +255,7 @@ def test_produce_with_timeout_waits_for_room(
 
 
 @pytest.mark.ours
-def test_produce_with_timeout_gives_up_in_time(make_producer: Callable[..., Any]) -> None:
+def test_produce_with_timeout_raises_in_time(make_producer: Callable[..., Any]) -> None:
     reports = Reports()
     producer = make_producer({"bootstrap.servers": NO_BROKER, "queue.buffering.max.messages": 1})
     producer.produce("any", b"1", on_delivery=reports)
@@ -275,7 +277,7 @@ def test_produce_with_timeout_lets_other_threads_run(make_producer: Callable[...
     purge = threading.Timer(0.1, producer.purge)
     purge.start()
 
-    # Only the other thread can make room.
+    # Only the purge in the other thread frees room.
     producer.produce("any", b"2", timeout=WAIT_S)
 
     purge.join(WAIT_S)
@@ -283,7 +285,7 @@ def test_produce_with_timeout_lets_other_threads_run(make_producer: Callable[...
 
 
 @pytest.mark.ours
-def test_callbacks_that_raise_are_heard_one_call_at_a_time(producer: Any, topic: str) -> None:
+def test_exceptions_of_callbacks_are_raised_one_per_call(producer: Any, topic: str) -> None:
     seen: list[bytes] = []
 
     def complain(error: Any, message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Batches from columns: every form of a column, and what becomes of each record."""
+"""Batches from columns: every form of a column, and the resulting records."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def test_every_form_of_timestamps_arrives(
     assert [message.timestamp()[1] for message in records(topic, 3)] == expected
 
 
-def test_records_without_a_timestamp_get_the_time(producer: Any, topic: str, records: Any) -> None:
+def test_records_without_a_timestamp_get_the_current_time(
+    producer: Any, topic: str, records: Any
+) -> None:
     producer.publish(topic, ["v"] * 3, timestamps=[None, 5, 0], partitions=0).wait(WAIT_S)
 
     first, second, third = (message.timestamp()[1] for message in records(topic, 3))
@@ -145,7 +147,7 @@ def test_records_without_a_timestamp_get_the_time(producer: Any, topic: str, rec
 
 
 @pytest.mark.parametrize("partitions", [[0, 1, 2, 3] * 3, array.array("i", [0, 1, 2, 3] * 3)])
-def test_partitions_of_each_record_are_kept(
+def test_each_record_keeps_its_partition(
     producer: Any, topic: str, records: Any, partitions: Any
 ) -> None:
     values = [str(number) for number in range(12)]
@@ -160,9 +162,9 @@ def test_partitions_of_each_record_are_kept(
     ]  # fmt: skip
 
 
-def test_partitioner_chooses_where_no_partition_is_named(producer: Any, topic: str) -> None:
+def test_partitioner_chooses_missing_partitions(producer: Any, topic: str) -> None:
     keys = [str(number) for number in range(100)]
-    producer.publish(topic, keys, keys=keys).wait(WAIT_S)  # now the partitions are known
+    producer.publish(topic, keys, keys=keys).wait(WAIT_S)  # now the client knows the partitions
 
     first = producer.publish(topic, keys, keys=keys)
     second = producer.publish(topic, keys, keys=keys, partitions=[None, -1] * 50)
@@ -181,7 +183,7 @@ def test_keys_alone_are_tombstones(producer: Any, topic: str, records: Any) -> N
     assert [message.key() for message in messages] == [b"a", b"b"]
 
 
-def test_each_record_may_have_its_topic(
+def test_each_record_may_have_its_own_topic(
     producer: Any, cluster: Any, unique: Callable[[str], str], records: Any
 ) -> None:
     topics = [unique("mixed") for _ in range(3)]
@@ -206,7 +208,7 @@ def test_large_batch_keeps_its_order(producer: Any, topic: str, records: Any) ->
     assert list(delivery.offsets) == list(range(20_000))
 
 
-def test_batch_with_headers_here_and_there_keeps_its_order(
+def test_batch_with_occasional_headers_keeps_its_order(
     producer: Any, topic: str, records: Any
 ) -> None:
     count = 3000
@@ -228,8 +230,8 @@ def test_batch_with_headers_here_and_there_keeps_its_order(
     ]
 
 
-def test_empty_batch_is_done(producer: Any, topic: str) -> None:
-    told: list[Delivery] = []
+def test_empty_batch_is_done_at_once(producer: Any, topic: str) -> None:
+    calls: list[Delivery] = []
 
     delivery = producer.publish(topic, [])
 
@@ -238,5 +240,5 @@ def test_empty_batch_is_done(producer: Any, topic: str) -> None:
     assert delivery
     assert list(delivery.offsets) == list(delivery.partitions) == []
     delivery.wait(0)
-    delivery.add_done_callback(told.append)
-    assert told == [delivery]
+    delivery.add_done_callback(calls.append)
+    assert calls == [delivery]

@@ -1,4 +1,4 @@
-"""What publish() refuses: before anything is sent, naming the column."""
+"""publish() refuses wrong arguments before it sends a record, and names the column."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("arguments", "error", "words"), REFUSED)
-def test_what_is_no_column_is_refused_and_nothing_sent(
+def test_invalid_column_is_refused_and_nothing_is_sent(
     producer: Any, topic: str, arguments: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     before = live_handles()["deliveries"]
@@ -86,7 +86,7 @@ def test_what_is_no_column_is_refused_and_nothing_sent(
     assert live_handles()["deliveries"] == before
 
 
-def test_integers_are_what_has_an_index(producer: Any, topic: str) -> None:
+def test_integers_may_be_objects_with_index(producer: Any, topic: str) -> None:
     delivery = producer.publish(topic, ["a", "b"], partitions=[Index(), True], timestamps=Index())
 
     delivery.wait(10)
@@ -94,7 +94,9 @@ def test_integers_are_what_has_an_index(producer: Any, topic: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", ">i8", "M8[ms]", "c16", "?"])
-def test_arrays_of_other_kinds_are_no_numbers(producer: Any, topic: str, dtype: str) -> None:
+def test_arrays_of_other_types_are_refused_as_numbers(
+    producer: Any, topic: str, dtype: str
+) -> None:
     np = pytest.importorskip("numpy")
 
     with pytest.raises(TypeError, match="timestamps: "):
@@ -102,14 +104,16 @@ def test_arrays_of_other_kinds_are_no_numbers(producer: Any, topic: str, dtype: 
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64", "M8[ms]", "V3"])
-def test_arrays_of_other_kinds_are_no_byte_strings(producer: Any, topic: str, dtype: str) -> None:
+def test_arrays_of_other_types_are_refused_as_byte_strings(
+    producer: Any, topic: str, dtype: str
+) -> None:
     np = pytest.importorskip("numpy")
 
     with pytest.raises(TypeError, match="values: "):
         producer.publish(topic, np.zeros(1, dtype=dtype))
 
 
-def test_refusals_of_arrays_tell_what_to_call(producer: Any, topic: str) -> None:
+def test_error_for_an_array_names_the_conversion(producer: Any, topic: str) -> None:
     np = pytest.importorskip("numpy")
     rows = np.arange(12, dtype=np.uint8).reshape(4, 3)
     moments = np.array(["2026-01-01"], dtype="M8[s]")
@@ -124,7 +128,7 @@ def test_refusals_of_arrays_tell_what_to_call(producer: Any, topic: str) -> None
     )
 
 
-def test_columns_are_read_before_the_producer_is_looked_at(make_producer: Any, topic: str) -> None:
+def test_columns_are_read_before_the_producer_is_checked(make_producer: Any, topic: str) -> None:
     producer = make_producer()
 
     class Closing:
@@ -146,8 +150,10 @@ def test_columns_are_read_before_the_producer_is_looked_at(make_producer: Any, t
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_collection_that_closes_the_producer(make_producer: Any, topic: str, count: int) -> None:
-    """It may run in any allocation of the call."""
+def test_collection_that_closes_the_producer_is_safe(
+    make_producer: Any, topic: str, count: int
+) -> None:
+    """A garbage collection may run in any allocation of the call."""
 
     class Closer:
         def __init__(self, producer: Any) -> None:
@@ -177,7 +183,7 @@ def test_a_collection_that_closes_the_producer(make_producer: Any, topic: str, c
     assert 0 < delivered < 39 * count
 
 
-def test_lists_that_lie_are_taken_by_what_they_yield(producer: Any, topic: str) -> None:
+def test_list_with_a_wrong_len_is_read_by_iteration(producer: Any, topic: str) -> None:
     class Lying(list[str]):
         def __len__(self) -> int:
             return 1_000_000
@@ -185,7 +191,7 @@ def test_lists_that_lie_are_taken_by_what_they_yield(producer: Any, topic: str) 
     assert len(producer.publish(topic, Lying(["a", "b"]))) == 2
 
 
-def test_values_that_change_meanwhile_are_copied_first(
+def test_values_that_change_during_publish_are_copied_first(
     producer: Any, topic: str, make_consumer: Any, read: Any
 ) -> None:
     value = bytearray(b"a" * 1000)

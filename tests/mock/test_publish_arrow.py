@@ -1,4 +1,4 @@
-"""publish_arrow(), and Arrow arrays as columns of publish(): what is in the data arrives."""
+"""publish_arrow(), and Arrow arrays as columns of publish(): the data arrives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def arrived(topic: str, make_consumer: Callable[..., Any]) -> Callable[[int], list[Any]]:
-    """Read so many records as (partition, offset, key, value, headers, ms), sorted."""
+    """Read that many records as (partition, offset, key, value, headers, ms), sorted."""
     consumer = make_consumer()
     consumer.assign([cykafka.TopicPartition(topic, number, 0) for number in range(2)])
 
@@ -136,7 +136,7 @@ def test_arrow_arrays_are_columns_of_publish(
     )
     delivery.wait(WAIT_S)
     assert arrived(40) == wanted_of(table)
-    # Beside columns of Python objects, and as values of one header.
+    # Together with columns of Python objects, and as values of one header.
     delivery = producer.publish(
         topic,
         ["x", "y"],
@@ -151,7 +151,7 @@ def test_arrow_arrays_are_columns_of_publish(
     ]
 
 
-def test_a_batch_goes_on_to_another_topic(
+def test_consumed_batch_is_published_to_another_topic(
     producer: Any,
     topic: str,
     arrived: Callable[[int], list[Any]],
@@ -171,7 +171,7 @@ def test_a_batch_goes_on_to_another_topic(
     assert arrived(40) == wanted_of(table)
 
 
-def test_columns_may_be_left_out(
+def test_columns_may_be_omitted(
     producer: Any, topic: str, arrived: Callable[[int], list[Any]]
 ) -> None:
     array = pa.array(["a", None])
@@ -206,7 +206,7 @@ def test_columns_may_be_left_out(
         ({"value": "s", "timeout": "x"}, TypeError, "timeout"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_as_a_whole(
+def test_unsendable_data_is_refused_as_a_whole(
     producer: Any, topic: str, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     data = pa.table({"s": ["a", "b"], "n": [0, -2], "f": [0.5, 1.5]})

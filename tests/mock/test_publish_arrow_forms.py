@@ -1,4 +1,4 @@
-"""publish_arrow(): the forms Arrow data may come in, and what is refused, by name."""
+"""publish_arrow(): the forms of Arrow data, and the errors for unsuitable data."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_polars_frame_and_a_series(
     ]
 
 
-def test_without_values_they_are_tombstones(
+def test_rows_without_values_are_tombstones(
     producer: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     producer.publish_arrow(topic, table(), key="key", value=None).wait(WAIT_S)
@@ -108,7 +108,7 @@ def test_without_values_they_are_tombstones(
     assert [message.value() for message in records(topic, 3)] == [None] * 3
 
 
-def test_each_row_that_cannot_be_sent_has_failed(producer: Any, topic: str) -> None:
+def test_each_unsendable_row_fails(producer: Any, topic: str) -> None:
     rows = table().set_column(4, "partition", pa.array([2, 77, 1]))
 
     delivery = publish_all(producer, topic, rows)
@@ -152,7 +152,7 @@ def test_empty_data_is_done_at_once(producer: Any, topic: str) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(
+def test_unsuitable_column_is_named(
     producer: Any,
     topic: str,
     data: Any,

@@ -1,4 +1,4 @@
-"""Awaiting a delivery: the event loop serves the producer, beside other threads and loops."""
+"""Awaiting a delivery: the event loop serves the producer, as other threads and loops may."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ours
 
 
 def run(coroutine: Any) -> Any:
-    """Run it in a loop of its own; a hang fails."""
+    """Run a coroutine in a new loop; a hang fails."""
     return asyncio.run(asyncio.wait_for(coroutine, WAIT_S))
 
 
@@ -41,7 +41,7 @@ def test_await_serves_the_producer(producer: Any, topic: str) -> None:
     assert list(delivery.offsets) == list(range(100))
 
 
-def test_await_of_what_is_done_returns_at_once(producer: Any, topic: str) -> None:
+def test_await_of_a_finished_delivery_returns_at_once(producer: Any, topic: str) -> None:
     delivery = producer.publish(topic, ["a"])
     delivery.wait(WAIT_S)
 
@@ -52,7 +52,7 @@ def test_await_of_what_is_done_returns_at_once(producer: Any, topic: str) -> Non
     run(main())
 
 
-def test_await_raises_as_wait_does(make_producer: Any, topic: str) -> None:
+def test_await_raises_like_wait(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
 
     async def main() -> None:
@@ -83,14 +83,14 @@ def test_many_awaits_at_once_are_quick(producer: Any, topic: str) -> None:
         return times, time.perf_counter() - started
 
     times, together = run(main())
-    # A thread that waits looks around every 100 ms; nobody has to wait for that.
+    # A waiting thread also checks every 100 ms; awaits must not depend on that.
     late = 4 * wake_up_s()
     assert sorted(times)[15] < 0.05 + late
     assert together < 5 + 200 * late
 
 
 @pytest.mark.alone
-def test_await_beside_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
+def test_await_with_a_polling_thread_ends_at_once(producer: Any, topic: str) -> None:
     over = threading.Event()
 
     def poll() -> None:
@@ -137,7 +137,7 @@ def test_loops_of_several_threads_await_one_producer(producer: Any, topic: str) 
     assert failures == []
 
 
-def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> None:
+def test_serving_loop_passes_the_serving_on_when_it_ends(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 400})
     first = producer.publish(topic, ["a"])
     waiting = threading.Event()
@@ -158,7 +158,7 @@ def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> N
         await asyncio.sleep(0)
         thread.start()
         await asyncio.to_thread(waiting.wait)
-        await asyncio.sleep(0.1)  # until the other loop waits; no event says so
+        await asyncio.sleep(0.1)  # until the other loop waits; no event signals that
         task.cancel()
 
     thread = threading.Thread(target=work)
@@ -169,9 +169,7 @@ def test_serving_loop_hands_on_when_it_ends(make_producer: Any, topic: str) -> N
     assert failures == []
 
 
-def test_loop_that_stands_still_does_not_keep_others_from_serving(
-    make_producer: Any, topic: str
-) -> None:
+def test_stopped_loop_does_not_keep_others_from_serving(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 100})
 
     async def publish() -> None:
@@ -186,7 +184,7 @@ def test_loop_that_stands_still_does_not_keep_others_from_serving(
     task = still.run_until_complete(begin())
     run(publish())
     still.run_until_complete(asyncio.wait_for(task, WAIT_S))
-    # Its turn again, with another that waits for what it serves.
+    # The first loop serves again, while another loop waits.
     task = still.run_until_complete(begin())
     another = asyncio.new_event_loop()
     others = another.run_until_complete(begin())
@@ -196,7 +194,7 @@ def test_loop_that_stands_still_does_not_keep_others_from_serving(
         loop.close()
 
 
-def test_cancelled_await_leaves_nothing(make_producer: Any, topic: str) -> None:
+def test_cancelled_await_leaks_nothing(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     gc.collect()
     before = live_handles()["deliveries"]
@@ -239,7 +237,7 @@ def test_failures_after_a_cancelled_await_are_counted(
 
 def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
-    told: list[Any] = []
+    calls: list[Any] = []
 
     class EqualToAll:
         __hash__ = None  # type: ignore[assignment]
@@ -248,7 +246,7 @@ def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: st
             return True
 
         def __call__(self, delivery: Any) -> None:
-            told.append(delivery)
+            calls.append(delivery)
 
     async def main() -> Any:
         delivery = producer.publish(topic, ["a"])
@@ -260,19 +258,19 @@ def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: st
     delivery = run(main())
     producer.purge()
     producer.flush(WAIT_S)
-    assert told == [delivery]
+    assert calls == [delivery]
 
 
 def test_callbacks_run_while_the_loop_serves(make_producer: Any, topic: str) -> None:
-    told: list[Any] = []
-    producer = make_producer(on_delivery=lambda error, message: told.append(message.value()))
+    calls: list[Any] = []
+    producer = make_producer(on_delivery=lambda error, message: calls.append(message.value()))
 
     async def main() -> None:
         producer.produce(topic, "single", partition=0)
         await producer.publish(topic, ["a"], partitions=0)
 
     run(main())
-    assert told == [b"single"]
+    assert calls == [b"single"]
 
 
 def test_callback_that_raises_does_not_keep_the_loop_from_serving(
@@ -282,21 +280,21 @@ def test_callback_that_raises_does_not_keep_the_loop_from_serving(
         raise ArithmeticError("mine")
 
     producer = make_producer(on_delivery=fail)
-    told: list[Any] = []
+    calls: list[Any] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: calls.append(context))
         for _ in range(5):
             producer.produce(topic, "single", partition=0)
         await producer.publish(topic, ["a"], partitions=0)
         await producer.publish(topic, ["a"], partitions=0)
 
     run(main())
-    for _ in range(5):  # those that came behind the last await
+    for _ in range(5):  # serves reports that arrived after the last await
         with contextlib.suppress(ArithmeticError):
             producer.flush(WAIT_S)
-    assert told
-    assert {type(context["exception"]) for context in told} == {ArithmeticError}
+    assert calls
+    assert {type(context["exception"]) for context in calls} == {ArithmeticError}
 
 
 def test_producer_closed_by_another_thread_ends_the_await(make_producer: Any, topic: str) -> None:
@@ -324,7 +322,7 @@ def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: s
     run(main())
 
 
-def test_interrupt_in_the_loop_comes_out_of_close(
+def test_close_raises_the_interrupt_of_the_loop(
     make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = make_producer({"linger.ms": 300})
@@ -334,7 +332,7 @@ def test_interrupt_in_the_loop_comes_out_of_close(
         call_soon_threadsafe = loop.call_soon_threadsafe
 
         def interrupted(callback: Any, *args: Any, **kwargs: Any) -> Any:
-            if callback.__name__ == "_unread":  # the last that close() asks of the loop
+            if callback.__name__ == "_unread":  # the last callback that close() schedules
                 raise KeyboardInterrupt
             return call_soon_threadsafe(callback, *args, **kwargs)
 
@@ -354,10 +352,10 @@ def test_interrupt_in_the_loop_comes_out_of_close(
 
 
 @pytest.mark.parametrize("call", ["produce", "poll"])
-def test_handler_in_the_last_part_of_close_finds_the_producer_closed(
+def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
     make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Its reports in flight have their outcomes already: another one would never come."""
+    """The reports in flight already have outcomes, so a new record would never get one."""
     producer = make_producer({"linger.ms": 20_000})
     reports: list[Any] = []
 
@@ -406,11 +404,11 @@ def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> N
     del producer
     gc.collect()
 
-    # Connections, of brokers too, come and go; what each producer leaves behind would be 20.
+    # The number of connections varies, also those of brokers. Leaks of each producer would be 20.
     assert open_files() < files + 10
 
 
-def test_loop_that_was_closed_does_not_matter(producer: Any, topic: str) -> None:
+def test_closed_loop_does_no_harm(producer: Any, topic: str) -> None:
     loop = asyncio.new_event_loop()
     stuck = producer.publish(topic, ["a"]).__await__()
 

@@ -1,4 +1,4 @@
-"""What becomes of the records of a batch: outcomes, errors, callbacks, and what is left behind."""
+"""The outcomes of the records of a batch: errors, callbacks, and leaks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def deliveries() -> Callable[[], int]:
-    """Count the deliveries that are alive since the test began."""
+    """Count the live deliveries that this test made."""
     gc.collect()
     before = live_handles()["deliveries"]
     return lambda: live_handles()["deliveries"] - before
@@ -33,12 +33,12 @@ def values_of(messages: list[Any]) -> list[bytes | None]:
 
 
 def flush_until_raised(producer: Any) -> None:
-    """Flush again and again: what a callback raises ends a flush, which one is a race."""
+    """Flush repeatedly, because it is a race which flush() raises the callback's exception."""
     for _ in range(100):
         producer.flush(WAIT_S)
 
 
-def test_delivery_describes_itself(producer: Any, topic: str) -> None:
+def test_delivery_has_a_repr(producer: Any, topic: str) -> None:
     delivery = producer.publish(topic, ["a", "b"])
 
     delivery.wait(WAIT_S)
@@ -80,9 +80,9 @@ def test_outcomes_are_read_only_and_outlive_the_delivery(
     assert deliveries() == 0
 
 
-def test_records_that_are_refused_fail_alone(make_producer: Any, topic: str) -> None:
+def test_refused_records_fail_alone(make_producer: Any, topic: str) -> None:
     producer = make_producer({"message.max.bytes": 2000})
-    producer.list_topics(topic)  # partitions are known: an unknown one is refused at once
+    producer.list_topics(topic)  # now publish() refuses unknown partitions at once
 
     delivery = producer.publish(
         topic, ["a", b"x" * 5000, "c", "d"], partitions=[0, 0, 17, 0], headers=None
@@ -104,7 +104,7 @@ def test_records_that_are_refused_fail_alone(make_producer: Any, topic: str) -> 
 
 
 @pytest.mark.parametrize("headers", [None, {"h": "x"}])
-def test_unknown_topic_is_every_records_error(
+def test_unknown_topic_fails_every_record(
     cluster: Any, make_producer: Any, unique: Callable[[str], str], headers: Any
 ) -> None:
     topic = unique("missing")
@@ -143,7 +143,7 @@ def test_purged_records_fail(make_producer: Any, topic: str) -> None:
     assert {error.code() for error in delivery.errors.values()} == {KafkaError._PURGE_QUEUE}
 
 
-def test_transaction_state_is_every_records_error(
+def test_wrong_transaction_state_fails_every_record(
     make_producer: Any, unique: Callable[[str], str], topic: str, records: Any
 ) -> None:
     producer = make_producer({"transactional.id": unique("tx")})
@@ -163,8 +163,8 @@ def test_transaction_state_is_every_records_error(
     assert values_of(records(topic, 3)) == [b"inside"] * 3
 
 
-def test_borrowed_values_are_let_go_when_delivered(producer: Any, topic: str) -> None:
-    class Large(str):  # a subclass can be referred to weakly
+def test_borrowed_values_are_released_when_delivered(producer: Any, topic: str) -> None:
+    class Large(str):  # a subclass supports weak references
         pass
 
     freed = []
@@ -181,7 +181,7 @@ def test_borrowed_values_are_let_go_when_delivered(producer: Any, topic: str) ->
     assert freed == [True]
 
 
-def test_dropped_deliveries_leave_nothing(
+def test_dropped_deliveries_leak_nothing(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
     for size in (1, 1000):
@@ -193,12 +193,12 @@ def test_dropped_deliveries_leave_nothing(
     assert len(producer) == 0
 
 
-def test_failures_nobody_asked_for_are_counted(
+def test_failures_of_unread_deliveries_are_counted(
     make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"linger.ms": 60_000, "message.max.bytes": 2000})
-    producer.publish(topic, ["a"] * 3)  # dropped, and then failing
-    producer.publish(topic, [b"x" * 5000] * 4)  # failed, and then dropped
+    producer.publish(topic, ["a"] * 3)  # dropped before they fail
+    producer.publish(topic, [b"x" * 5000] * 4)  # dropped after they failed
     asked = producer.publish(topic, [b"x" * 5000] * 5)
     assert asked.failed == 5
     del asked
@@ -226,61 +226,61 @@ def test_failures_of_a_collected_delivery_are_counted(
 
 
 def test_callback_gets_the_delivery_once(producer: Any, topic: str) -> None:
-    told: list[tuple[Delivery, bool]] = []
+    calls: list[tuple[Delivery, bool]] = []
     delivery = producer.publish(topic, [b"x" * 1000] * 3)
 
-    delivery.add_done_callback(lambda done: told.append((done, done.done)))
+    delivery.add_done_callback(lambda done: calls.append((done, done.done)))
     producer.flush(WAIT_S)
-    delivery.add_done_callback(lambda done: told.append((done, done.done)))
+    delivery.add_done_callback(lambda done: calls.append((done, done.done)))
 
-    assert told == [(delivery, True), (delivery, True)]
+    assert calls == [(delivery, True), (delivery, True)]
 
 
 def test_callback_of_a_dropped_delivery_is_called(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
-    told: list[Any] = []
+    calls: list[Any] = []
     producer.publish(topic, ["a"] * 3, partitions=0).add_done_callback(
-        lambda delivery: told.append((list(delivery.offsets), repr(delivery)))
+        lambda delivery: calls.append((list(delivery.offsets), repr(delivery)))
     )
 
     producer.flush(WAIT_S)
 
-    assert told == [([0, 1, 2], f"<Delivery of 3 record(s) to {topic}, done, 0 failed>")]
+    assert calls == [([0, 1, 2], f"<Delivery of 3 record(s) to {topic}, done, 0 failed>")]
     assert deliveries() == 0
 
 
 def test_callback_added_after_a_close_is_called(
     make_producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
-    """Values were borrowed: that is an event too, which nobody pops any more."""
+    """The values are borrowed. Their release is an event that no call serves after close()."""
     producer = make_producer({"queue.buffering.max.messages": 10})
     producer.produce(topic, "a", on_delivery=lambda *_: producer.close())
-    told: list[Delivery] = []
+    calls: list[Delivery] = []
 
     with pytest.raises(RuntimeError, match="closed") as raised:
         producer.publish(topic, [b"x" * 1000] * 100)
     delivery = raised.value.delivery  # type: ignore[attr-defined]
-    delivery.add_done_callback(told.append)
+    delivery.add_done_callback(calls.append)
 
-    assert told == [delivery]
+    assert calls == [delivery]
 
 
 def test_callback_that_raises_loses_no_other(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
-    told = []
+    calls = []
 
     def fail(_: Delivery) -> None:
-        told.append("fail")
+        calls.append("fail")
         raise ArithmeticError("mine")
 
     delivery = producer.publish(topic, ["a"])
     delivery.add_done_callback(fail)
-    delivery.add_done_callback(lambda _: told.append("second"))
+    delivery.add_done_callback(lambda _: calls.append("second"))
     delivery.add_done_callback(fail)
     other = producer.publish(topic, ["b"])
-    other.add_done_callback(lambda _: told.append("other"))
+    other.add_done_callback(lambda _: calls.append("other"))
 
     with pytest.raises(ArithmeticError, match="mine"):
         producer.flush(WAIT_S)
@@ -288,8 +288,8 @@ def test_callback_that_raises_loses_no_other(
         flush_until_raised(producer)
     producer.flush(WAIT_S)
 
-    assert sorted(told) == ["fail", "fail", "other", "second"]
-    assert told.index("second") < len(told)
+    assert sorted(calls) == ["fail", "fail", "other", "second"]
+    assert calls.index("second") < len(calls)
     del delivery, other
     gc.collect()
     assert deliveries() == 0
@@ -365,7 +365,7 @@ def test_deliveries_can_only_be_made_by_publishing() -> None:
     assert repr(empty) == "<Delivery>"
 
 
-def test_serializing_producer_publishes_as_it_is_given(
+def test_publish_of_a_serializing_producer_does_not_serialize(
     cluster: Any, topic: str, records: Any
 ) -> None:
     with cykafka.SerializingProducer(
@@ -376,14 +376,14 @@ def test_serializing_producer_publishes_as_it_is_given(
     assert values_of(records(topic, 1)) == [b"a"]
 
 
-def test_reports_of_earlier_batches_are_taken_by_the_next(producer: Any, topic: str) -> None:
-    """Whoever only publishes piles nothing up."""
-    told: list[Any] = []
+def test_publish_serves_reports_of_earlier_batches(producer: Any, topic: str) -> None:
+    """A program that only publishes accumulates no reports."""
+    calls: list[Any] = []
     first = producer.publish(topic, ["a"] * 10)
-    first.add_done_callback(told.append)
+    first.add_done_callback(calls.append)
 
     deadline = time.monotonic() + WAIT_S
-    while not told and time.monotonic() < deadline:
+    while not calls and time.monotonic() < deadline:
         producer.publish(topic, ["b"] * 10)
 
-    assert told == [first]
+    assert calls == [first]

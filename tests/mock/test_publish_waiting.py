@@ -1,4 +1,4 @@
-"""Waiting for room and for outcomes: in several threads, interrupted, closed meanwhile."""
+"""Waiting for room and for outcomes: in several threads, with interrupts and close()."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ours
 
 
 class Thread(threading.Thread):
-    """A thread whose end is asked for with its result."""
+    """A thread whose `end()` waits for it and returns its result."""
 
     def __init__(self, target: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -50,13 +50,13 @@ def tiny(make_producer: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def stuck(make_producer: Callable[..., Any]) -> Any:
-    """A producer with room for ten records, none of which gets away."""
+    """A producer with room for ten records, and without a broker to send them to."""
     return make_producer(
         {"queue.buffering.max.messages": 10, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     )
 
 
-def test_full_queue_is_waited_for(tiny: Any, topic: str) -> None:
+def test_publish_waits_for_room_in_a_full_queue(tiny: Any, topic: str) -> None:
     delivery = tiny.publish(topic, [str(number) for number in range(1000)], partitions=0)
 
     delivery.wait(WAIT_S)
@@ -64,9 +64,7 @@ def test_full_queue_is_waited_for(tiny: Any, topic: str) -> None:
 
 
 @pytest.mark.parametrize("headers", [None, {"h": "x"}])
-def test_full_queue_fails_the_rest_when_the_time_is_over(
-    stuck: Any, topic: str, headers: Any
-) -> None:
+def test_full_queue_fails_the_rest_after_the_timeout(stuck: Any, topic: str, headers: Any) -> None:
     started = time.monotonic()
 
     delivery = stuck.publish(topic, ["a"] * 25, headers=headers, timeout=0.2)
@@ -81,7 +79,7 @@ def test_full_queue_fails_the_rest_when_the_time_is_over(
         delivery.wait(WAIT_S)
 
 
-def test_no_time_at_all_does_not_wait(stuck: Any, topic: str) -> None:
+def test_zero_timeout_does_not_wait(stuck: Any, topic: str) -> None:
     stuck.publish(topic, ["a"] * 10, timeout=0)
 
     delivery = stuck.publish(topic, ["b"] * 3, timeout=0)
@@ -104,13 +102,13 @@ def test_value_larger_than_the_queue_fails_at_once(make_producer: Any, topic: st
         }
 
 
-def test_callbacks_run_while_room_is_waited_for(tiny: Any, topic: str) -> None:
-    told: list[Delivery] = []
-    tiny.publish(topic, ["a"] * 10).add_done_callback(told.append)
+def test_callbacks_run_while_publish_waits_for_room(tiny: Any, topic: str) -> None:
+    calls: list[Delivery] = []
+    tiny.publish(topic, ["a"] * 10).add_done_callback(calls.append)
 
     tiny.publish(topic, ["b"] * 100)
 
-    assert len(told) == 1
+    assert len(calls) == 1
 
 
 def test_callback_that_raises_leaves_the_delivery_on_its_exception(tiny: Any, topic: str) -> None:
@@ -131,7 +129,7 @@ def test_callback_that_raises_leaves_the_delivery_on_its_exception(tiny: Any, to
     assert min(delivery.errors) == 100 - delivery.failed
 
 
-def test_close_by_another_thread_fails_what_was_not_taken_up(
+def test_close_by_another_thread_fails_the_records_not_yet_queued(
     make_producer: Any, topic: str
 ) -> None:
     stuck = make_producer(
@@ -158,7 +156,7 @@ def test_close_by_another_thread_fails_what_was_not_taken_up(
 
 
 @pytest.mark.alone
-def test_wait_beside_a_polling_thread_ends_at_once(make_producer: Any, topic: str) -> None:
+def test_wait_with_a_polling_thread_ends_at_once(make_producer: Any, topic: str) -> None:
     producer = make_producer()
     over = threading.Event()
 
@@ -175,11 +173,11 @@ def test_wait_beside_a_polling_thread_ends_at_once(make_producer: Any, topic: st
     over.set()
     poller.end()
 
-    assert sorted(times)[25] < 0.05 + 4 * wake_up_s()  # no slice of 100 ms
+    assert sorted(times)[25] < 0.05 + 4 * wake_up_s()  # less than a wait slice of 100 ms
 
 
 @pytest.mark.alone
-def test_wait_beside_a_flushing_thread_ends_at_once(make_producer: Any, topic: str) -> None:
+def test_wait_with_a_flushing_thread_ends_at_once(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 5})
     producer.publish(topic, ["warm up"]).wait(WAIT_S)
     over = threading.Event()
@@ -226,12 +224,12 @@ def test_wait_keeps_the_order_of_reports(
     assert offsets == list(range(10, 5010))
 
 
-def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str) -> None:
+def test_flush_takes_over_from_a_polling_thread(make_producer: Any, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a"])
     poller = Thread(lambda: producer.poll(60))
     poller.started_work.wait()
-    time.sleep(0.05)  # until it waits; no event says so, and too short a sleep does no harm
+    time.sleep(0.05)  # until it waits; no event signals that, and a shorter sleep does no harm
     started = time.monotonic()
 
     producer.flush()
@@ -241,13 +239,13 @@ def test_flush_ends_the_turn_of_a_waiting_thread(make_producer: Any, topic: str)
     producer.publish(topic, ["b"])
     producer.flush()
     producer.close()
-    with contextlib.suppress(RuntimeError):  # it was still waiting
+    with contextlib.suppress(RuntimeError):  # it still waited
         poller.end()
 
 
 @pytest.mark.parametrize("call", ["publish", "produce"])
-def test_room_that_another_thread_has_made_is_seen(tiny: Any, topic: str, call: str) -> None:
-    """It may have served the last report there is: nothing more would end a wait for the next."""
+def test_room_freed_by_another_thread_is_used(tiny: Any, topic: str, call: str) -> None:
+    """The other thread may have served the last report, so no later report ends the wait."""
     over = threading.Event()
 
     def poll() -> None:
@@ -301,7 +299,7 @@ def test_waiting_threads_outlive_a_close(make_producer: Any, topic: str) -> None
     assert [delivery.failed for delivery in deliveries] == [0] * 4
 
 
-def test_outcome_that_never_came_is_an_error_after_close(make_producer: Any, topic: str) -> None:
+def test_missing_outcome_is_an_error_after_close(make_producer: Any, topic: str) -> None:
     producer = make_producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     delivery = producer.publish(topic, ["a"] * 10)
     waiter = Thread(delivery.wait)
@@ -314,21 +312,21 @@ def test_outcome_that_never_came_is_an_error_after_close(make_producer: Any, top
         waiter.end()
 
 
-def test_dropped_producer_gives_everything_back(kafka: Any, cluster: Any, topic: str) -> None:
+def test_dropped_producer_releases_everything(kafka: Any, cluster: Any, topic: str) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    told: list[Any] = []
+    calls: list[Any] = []
     producer.publish(topic, [b"x" * 1000] * 10)
     producer.publish(topic, ["a"] * 10)
-    producer.publish(topic, ["a"] * 10).add_done_callback(told.append)
+    producer.publish(topic, ["a"] * 10).add_done_callback(calls.append)
 
     with pytest.warns(RuntimeWarning, match=r"30 message\(s\)"):
         del producer
 
     assert live_handles() == before
-    assert told == []
+    assert calls == []
 
 
 def test_delivery_keeps_its_producer(kafka: Any, cluster: Any, topic: str) -> None:
@@ -343,7 +341,7 @@ def test_delivery_keeps_its_producer(kafka: Any, cluster: Any, topic: str) -> No
         del delivery
 
 
-def test_every_record_has_one_outcome_when_the_broker_goes(
+def test_every_record_has_one_outcome_when_the_broker_goes_down(
     make_producer: Any, unique: Callable[[str], str]
 ) -> None:
     from cykafka.testing import MockCluster
@@ -355,7 +353,7 @@ def test_every_record_has_one_outcome_when_the_broker_goes(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "message.timeout.ms": 4000,
-                # librdkafka 2.14 may not see that messages timed out before it tries again.
+                # librdkafka 2.14 may notice timed-out messages only at its next attempt.
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }
@@ -385,7 +383,7 @@ INTERRUPTED = """
     })
 
     def interrupt():
-        time.sleep(0.5)  # until it waits; no event says so
+        time.sleep(0.5)  # until it waits; no event signals that
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -491,7 +489,9 @@ FORKING_CALLBACK = """
 """
 
 
-def test_callbacks_behind_one_that_forks_are_the_parents(run_script: Callable[..., Any]) -> None:
+def test_callbacks_after_one_that_forks_run_only_in_the_parent(
+    run_script: Callable[..., Any],
+) -> None:
     process = run_script(FORKING_CALLBACK)
 
     assert process.stdout == "fine\n", process.stderr

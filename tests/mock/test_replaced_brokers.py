@@ -1,7 +1,7 @@
 """All brokers of a client are gone, or replaced by others behind the same bootstrap address.
 
-Both need librdkafka's `rd_atomic32_set()` to return the old value. Its CMake build returns the
-new one. Brokers that replace others here have their ids, but other addresses: patch 0013.
+Both cases need librdkafka's `rd_atomic32_set()` to return the old value. Its CMake build returns
+the new one. The new brokers have the old ids, but other addresses: see patch 0013.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from replaced_brokers import (
 )
 
 NO_BROKER = "127.0.0.1:1"
-# A client that waits this long before it tries a broker again does not go on within the test.
+# With this backoff a client does not reconnect to a broker within the test.
 MUCH_LATER = {"reconnect.backoff.ms": 60_000, "reconnect.backoff.max.ms": 60_000}
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
-def test_error_cb_hears_that_all_brokers_are_down(
+def test_error_cb_gets_the_error_that_all_brokers_are_down(
     kafka: Any, request: pytest.FixtureRequest, wait_until: Callable[..., None], kind: str
 ) -> None:
-    heard: list[int] = []
+    calls: list[int] = []
     config = {
         "bootstrap.servers": NO_BROKER,
-        "error_cb": lambda error: heard.append(error.code()),
+        "error_cb": lambda error: calls.append(error.code()),
         "log_level": 0,
     }
     client = request.getfixturevalue(f"make_{kind}")(config)
     wanted = {kafka.KafkaError._TRANSPORT, kafka.KafkaError._ALL_BROKERS_DOWN}
-    wait_until(lambda: wanted <= set(heard), lambda: client.poll(0.1))
+    wait_until(lambda: wanted <= set(calls), lambda: client.poll(0.1))
 
 
-def test_clients_go_on_when_all_brokers_are_replaced(
+def test_clients_reconnect_when_all_brokers_are_replaced(
     mock_cluster_factory: Callable[..., Any],
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -100,8 +100,8 @@ def test_transactions_follow_their_coordinator_to_a_new_address(
 
 
 class Renaming(Relay):
-    """A relay before one of a cluster's brokers. `addresses` has, for each broker, what the
-    answers to a request call it, or both names for one that each answer calls differently."""
+    """A relay in front of a broker that replaces broker addresses in answers. `addresses` has, by
+    request and broker, the address to use, or several addresses to use in turn."""
 
     def __init__(self, broker: str, addresses: dict[int, dict[str, list[str]]]) -> None:
         super().__init__(broker)
@@ -159,7 +159,7 @@ def two_names(mock_cluster_factory: Callable[..., Any], topic: str) -> Iterator[
         yield TwoNames(addresses, first, old, new, other, other.bootstrap_servers)
 
 
-def test_transaction_coordinator_is_where_it_was_found_if_metadata_is_old(
+def test_transaction_coordinator_keeps_its_found_address_if_metadata_is_old(
     two_names: TwoNames, make_producer: Callable[..., Any], topic: str
 ) -> None:
     producer = make_producer(
@@ -192,7 +192,7 @@ def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
     delays_s: dict[int, float],
 ) -> None:
     relays = (two_names.old, two_names.new)
-    # With the delays, the next metadata comes while the connection is not up yet.
+    # With the delays, the next metadata arrives before the connection is up.
     for relay in (*relays, two_names.other):
         relay.delays_s = delays_s
     two_names.addresses[METADATA][two_names.first] = [relay.bootstrap_servers for relay in relays]
@@ -213,12 +213,12 @@ def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
 
     started = time.monotonic()
     wait_until(lambda: sum(relay.accepted for relay in relays) >= connections, produce, WAIT_S)
-    # Each refresh, and the one that follows a closed connection, may change the address once.
+    # Each refresh may change the address once, also the one after a closed connection.
     assert time.monotonic() - started > connections / 4 * refresh_s
     producer.close(0)
 
 
-def test_coordinator_that_metadata_does_not_name_is_asked_for_again_soon(
+def test_coordinator_missing_from_metadata_is_looked_up_again_soon(
     mock_cluster_factory: Callable[..., Any], make_producer: Callable[..., Any], topic: str
 ) -> None:
     cluster = mock_cluster_factory(brokers=3)
@@ -236,7 +236,7 @@ def test_coordinator_that_metadata_does_not_name_is_asked_for_again_soon(
     producer.init_transactions(WAIT_S)
     with producer.transaction():
         producer.produce(topic, b"x", partition=0)
-    # Metadata names the brokers that are up, and FindCoordinator this one all the same.
+    # Metadata omits the stopped broker, but FindCoordinator still names it.
     cluster.broker_down(1)
     while 1 in producer.list_topics(timeout=WAIT_S).brokers:
         producer.poll(0.05)

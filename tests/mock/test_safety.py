@@ -1,7 +1,7 @@
-"""What must never crash, hang or leak, whatever a program does with its clients.
+"""Clients never crash, hang or leak, whatever a program does with them.
 
-Here is what can be tried inside the test process; `test_safety_process.py` has what needs one
-of its own.
+These tests run inside the test process. `test_safety_process.py` has the tests that need their own
+process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def closed_while(client: Any, call: Callable[[], Any]) -> list[BaseException | N
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert started.wait(WAIT_S)
-    # Long enough to be inside the call in nearly every run; earlier must be sound as well.
+    # Long enough to be inside the call in nearly every run. An earlier close must work too.
     thread.join(0.1)
     closing = threading.Thread(target=client.close, daemon=True)
     closing.start()
@@ -54,7 +54,7 @@ def closed_while(client: Any, call: Callable[[], Any]) -> list[BaseException | N
 
 @contextlib.contextmanager
 def may_be_closed() -> Iterator[None]:
-    """Let calls end because the client was closed beneath them, and only because of that."""
+    """Allow calls to fail because the client was closed, and for no other reason."""
     try:
         yield
     except RuntimeError as error:
@@ -219,7 +219,7 @@ def test_on_delivery_may_close_the_producer(
     producer.close()
     with pytest.raises(RuntimeError, match="closed"):
         producer.poll(0)
-    # Each had one outcome, the ones that close itself waited for included.
+    # Each message had one outcome, including those that close() waited for.
     assert sorted(seen) == [0, 1, 2]
 
 
@@ -228,11 +228,11 @@ def test_on_delivery_may_close_the_producer(
 def test_client_callbacks_may_close_it(
     request: pytest.FixtureRequest, wait_until: Callable[..., None], name: str, kind: str
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     clients: list[Any] = []
 
     def close(argument: Any) -> None:
-        heard.append(argument)
+        calls.append(argument)
         clients[0].close()
 
     make = request.getfixturevalue(kind)
@@ -244,7 +244,7 @@ def test_client_callbacks_may_close_it(
         with may_be_closed():
             clients[0].poll(0.1)
 
-    wait_until(lambda: heard, serve)
+    wait_until(lambda: calls, serve)
     clients[0].close()
     with pytest.raises(RuntimeError, match="closed"):
         clients[0].poll(0)
@@ -259,11 +259,11 @@ def test_rebalance_callbacks_may_close_the_consumer(
     moment: str,
     protocol: str,
 ) -> None:
-    heard: list[Any] = []
+    calls: list[Any] = []
     consumer = make_consumer({"group.protocol": protocol})
 
     def close(consumer: Any, partitions: list[Any]) -> None:
-        heard.append(partitions)
+        calls.append(partitions)
         consumer.close()
 
     consumer.subscribe([topic], **{moment: close})
@@ -274,7 +274,7 @@ def test_rebalance_callbacks_may_close_the_consumer(
             if consumer.assignment():
                 consumer.unsubscribe()
 
-    wait_until(lambda: heard, serve)
+    wait_until(lambda: calls, serve)
     consumer.close()
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)
@@ -294,7 +294,7 @@ def test_rebalance_callback_may_use_the_consumer(
         ask(consumer, partitions)
 
     def end(consumer: Any, partitions: list[Any]) -> None:
-        # Not `committed`: librdkafka answers that no more while it closes.
+        # Not `committed`: librdkafka does not answer it during close.
         consumer.commit(asynchronous=False)
         ask(consumer, partitions)
 
@@ -365,7 +365,7 @@ def test_handles_are_counted(kafka: ModuleType, make_producer: Callable[..., Any
 
 
 @pytest.mark.parametrize("failing", ["no.such.key", "linger.ms"])
-def test_constructor_that_fails_leaves_nothing(kafka: ModuleType, failing: str) -> None:
+def test_failed_constructor_leaks_nothing(kafka: ModuleType, failing: str) -> None:
     from cykafka.testing import live_handles
 
     before = live_handles()

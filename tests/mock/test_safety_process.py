@@ -1,4 +1,4 @@
-"""Safety that needs a process of its own: memory, fork, the interpreter's end."""
+"""Safety tests in their own processes: memory, fork, interpreter exit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 
 def assert_clean(done: CompletedProcess[str]) -> None:
-    """A crash shows in the exit code, a sanitizer or faulthandler on standard error."""
+    """Check exit status and standard error, where sanitizers and faulthandler write."""
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
@@ -46,7 +46,7 @@ def test_thousand_open_and_close_cycles_do_not_grow_the_process(
             with open("/proc/self/statm") as statm:
                 return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
-        # Pools and arenas fill up first; after that a leak shows as steady growth.
+        # Pools and arenas fill up first. After that a leak shows as steady growth.
         for _ in range(200):
             cycle()
         before = resident_kb()
@@ -56,7 +56,7 @@ def test_thousand_open_and_close_cycles_do_not_grow_the_process(
             cycle()
         grown = resident_kb() - before
         assert not any(live_handles().values()), live_handles()
-        # The thread that has destroyed the last client may still be ending.
+        # The thread that destroyed the last client may still be ending.
         deadline = time.monotonic() + 30
         while len(os.listdir("/proc/self/task")) > threads:
             assert time.monotonic() < deadline, os.listdir("/proc/self/task")
@@ -133,8 +133,8 @@ servers, topic = sys.argv[1:]
 producer = kafka.Producer({"bootstrap.servers": servers})
 consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "fork"})
 consumer.assign([kafka.TopicPartition(topic, 0)])
-# Connected first: a thread inside getaddrinfo or OpenSSL at the fork leaves their locks held in
-# the child, and nothing of ours could free them.
+# Connect first: a thread inside getaddrinfo or OpenSSL at the fork leaves their locks held in
+# the child, and our code cannot free them.
 producer.produce(topic, b"first")
 producer.flush(10)
 consumer.committed([kafka.TopicPartition(topic, 0)], timeout=10)
@@ -195,7 +195,7 @@ def test_forked_child(run_script: Run, cluster: Any, topic: str, child: str) -> 
 def test_child_forked_before_the_first_client_makes_its_own(
     run_script: Run, cluster: Any, topic: str
 ) -> None:
-    # Forked later, it may hang in OpenSSL or the resolver, whose locks librdkafka's threads hold.
+    # A later fork may hang in OpenSSL or the resolver, whose locks librdkafka's threads may hold.
     done = run_script(
         """
         import os, signal, sys
@@ -224,7 +224,7 @@ def test_child_forked_before_the_first_client_makes_its_own(
     assert_clean(done)
 
 
-# Warnings of handles left open are the point of some of these, and not what is looked for.
+# Some of these leave handles open on purpose; their warnings do not matter here.
 ENDINGS = {
     "open handles": "",
     "open handles in a cycle": """
@@ -256,19 +256,19 @@ ENDINGS = {
                  lambda: consumer.consume(10, 0.05), lambda: producer.flush(0.05)]
         for call in calls:
             threading.Thread(target=forever, args=(call,), daemon=True).start()
-        time.sleep(0.2)  # until they wait; no event says so
+        time.sleep(0.2)  # until they wait; no event signals that
     """,
     "daemon thread in an endless poll": """
         import threading, time
         threading.Thread(target=consumer.poll, daemon=True).start()
         threading.Thread(target=producer.poll, args=(1000,), daemon=True).start()
-        time.sleep(0.2)  # until they wait; no event says so
+        time.sleep(0.2)  # until they wait; no event signals that
     """,
     "callbacks due": """
         third = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "error_cb": print,
                                 "statistics.interval.ms": 1, "stats_cb": print})
         import time
-        time.sleep(0.1)  # until statistics are due: no call serves them meanwhile
+        time.sleep(0.1)  # until statistics are due; no call serves them
     """,
     "close at exit": """
         import atexit
@@ -357,7 +357,7 @@ consumer = kafka.Consumer({
 })
 partition = kafka.TopicPartition(topic, 0, 0)
 consumer.assign([partition])
-# Connected first, as above.
+# Connect first, as above.
 producer.produce(topic, b"first", partition=0)
 producer.flush(10)
 consumer.committed([partition], timeout=10)

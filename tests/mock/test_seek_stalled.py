@@ -1,4 +1,4 @@
-"""`seek()` that is interrupted while librdkafka's main thread does not run: it seeks later."""
+"""An interrupted `seek()` while librdkafka's main thread is stalled: it takes effect later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-# stats_cb raises until all records are fetched, so that consume() leaves them over.
+# stats_cb raises until all records are fetched, so that consume() keeps them for the next call.
 SCRIPT = """
     import os, pathlib, signal, threading, time
     from cykafka.testing import MockCluster
@@ -31,7 +31,7 @@ SCRIPT = """
          "statistics.interval.ms": 20, "stats_cb": stats})
     partition = kafka.TopicPartition("t", 0, 0)
     consumer.assign([partition])
-    # It begins at 0 when messages are gathered; all come soon after the first.
+    # The position is 0 once messages are gathered. The others arrive soon after the first.
     rounds = 0
     while rounds < 5:
         try:
@@ -61,7 +61,7 @@ SCRIPT = """
 """
 
 
-def test_interrupted_seek_hands_over_nothing_from_before_it(
+def test_interrupted_seek_returns_no_message_from_before_it(
     stall: Callable[[str], None], run_script: Callable[..., Any]
 ) -> None:
     stall("rdk:main")

@@ -43,7 +43,7 @@ def make(kafka: ModuleType, cluster: Any, unique: Callable[[str], str]) -> Itera
 
 
 class Recorder:
-    """A serializer that notes what it is called with."""
+    """A serializer that records its calls."""
 
     def __init__(self, data: Any = b"made") -> None:
         self.calls: list[tuple[Any, str, str, Any]] = []
@@ -65,7 +65,7 @@ class Recorder:
 
 
 class Builder:
-    """Builds a serde and takes a property of its own out of the configuration."""
+    """Builds a serde and removes its own property from the configuration."""
 
     def __init__(self, serde: Any, takes: str = "") -> None:
         self.serde = serde
@@ -121,7 +121,7 @@ def test_without_serializers_bytes_pass_through(make: Any, topic: str) -> None:
     assert (message.key(), message.value()) == (b"key", b"value")
 
 
-def test_serializers_get_the_key_first_and_the_very_headers(make: Any, topic: str) -> None:
+def test_serializers_run_key_first_and_get_the_same_headers_object(make: Any, topic: str) -> None:
     key, value = Recorder(b"k"), Recorder(b"v")
     producer = make("SerializingProducer", {"key.serializer": key, "value.serializer": value})
     headers = [("h", b"1")]
@@ -148,7 +148,7 @@ def test_serializer_that_raises_is_a_serialization_error(
 
 
 @pytest.mark.parametrize("field", ["key", "value"])
-def test_deserializer_that_raises_leaves_the_message_as_it_came(
+def test_deserializer_that_raises_leaves_the_message_unchanged(
     make: Any, errors: ModuleType, topic: str, fill: Callable[..., None], field: str
 ) -> None:
     fill(topic, 2)
@@ -163,7 +163,7 @@ def test_deserializer_that_raises_leaves_the_message_as_it_came(
     message = caught.value.kafka_message
     assert caught.value.exception is cause
     assert (message.key(), message.value(), message.error()) == (b"key-0", b"0", None)
-    # It counts as read: the next poll goes on behind it.
+    # The message counts as read: the next poll returns the one after it.
     recorder.data = "made"
     assert consumer.poll(WAIT_S).offset() == 1
 
@@ -183,12 +183,12 @@ def test_event_is_a_consume_error(
     assert caught.value.kafka_message.topic() == topic
 
 
-def test_consume_of_many_is_not_there(make: Any) -> None:
+def test_consume_of_many_is_not_implemented(make: Any) -> None:
     with pytest.raises(NotImplementedError):
         make("DeserializingConsumer", {}).consume(1, 0)
 
 
-def test_closed_producer_asks_no_serializer(make: Any, topic: str) -> None:
+def test_closed_producer_calls_no_serializer(make: Any, topic: str) -> None:
     recorder = Recorder()
     producer = make("SerializingProducer", {"value.serializer": recorder})
     assert producer.close() is True
@@ -199,7 +199,7 @@ def test_closed_producer_asks_no_serializer(make: Any, topic: str) -> None:
     assert recorder.calls == []
 
 
-def test_topic_that_is_no_text_asks_no_serializer(make: Any) -> None:
+def test_invalid_topic_calls_no_serializer(make: Any) -> None:
     recorder = Recorder()
     producer = make("SerializingProducer", {"value.serializer": recorder})
 
@@ -229,7 +229,7 @@ def test_delivery_callbacks_may_produce_while_it_closes(make: Any, topic: str) -
     [("SerializingProducer", "serializer"), ("DeserializingConsumer", "deserializer")],
 )
 class TestBuilders:
-    def test_builders_see_all_and_the_client_what_is_left(
+    def test_builders_get_the_whole_configuration_and_the_client_the_rest(
         self, make: Any, name: str, kind: str
     ) -> None:
         key = Builder(Recorder(), takes="of.the.key")
@@ -253,7 +253,7 @@ class TestBuilders:
             assert "bootstrap.servers" in conf
             assert not any(kind in property for property in conf)
 
-    def test_client_closes_what_was_built_and_nothing_else(
+    def test_client_closes_only_the_serdes_that_it_built(
         self, make: Any, name: str, kind: str
     ) -> None:
         built, given = Recorder(), Recorder()
@@ -281,7 +281,7 @@ class TestBuilders:
         with pytest.raises(ValueError, match=f"value.{kind}.builder"):
             make(name, {f"value.{kind}.builder": builder})
 
-    def test_client_that_cannot_be_made_closes_what_was_built(
+    def test_client_that_cannot_be_created_closes_the_built_serdes(
         self, make: Any, kafka: ModuleType, name: str, kind: str
     ) -> None:
         built = Recorder()
@@ -291,7 +291,7 @@ class TestBuilders:
 
         assert built.closed == 1
 
-    def test_builder_that_raises_closes_what_was_built(
+    def test_builder_that_raises_closes_the_built_serdes(
         self, make: Any, name: str, kind: str
     ) -> None:
         built, failing = Recorder(), Builder(None)
@@ -305,13 +305,13 @@ class TestBuilders:
 
         assert built.closed == 1
 
-    def test_serdes_can_ask_for_the_clusters_id(self, make: Any, name: str, kind: str) -> None:
+    def test_serdes_can_request_the_cluster_id(self, make: Any, name: str, kind: str) -> None:
         key, value = Recorder(), Recorder()
         client = make(name, {f"key.{kind}": key, f"value.{kind}": value})
 
         assert key.resolver() == value.resolver() == client.cluster_id(WAIT_S)
 
-    def test_configuration_is_left_alone(self, make: Any, name: str, kind: str) -> None:
+    def test_configuration_is_not_changed(self, make: Any, name: str, kind: str) -> None:
         config = {f"key.{kind}": Recorder()}
 
         make(name, config)
@@ -370,7 +370,7 @@ def test_serdes_do_not_keep_the_client_alive(kafka: ModuleType, cluster: Any) ->
 
 
 @pytest.mark.ours
-def test_iteration_deserializes_and_passes_over_ends(
+def test_iteration_deserializes_and_skips_partition_eof(
     make: Any, topic: str, fill: Callable[..., None]
 ) -> None:
     from cykafka import TopicPartition
@@ -382,7 +382,7 @@ def test_iteration_deserializes_and_passes_over_ends(
         {"value.deserializer": StringDeserializer(), "enable.partition.eof": True},
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    # The end is reached well before there is more.
+    # The consumer reaches the end long before more messages arrive.
     later = threading.Timer(0.5, fill, (topic, 2))
     later.start()
     values = []

@@ -1,4 +1,4 @@
-"""Ctrl-C interrupts whatever waits: a call that cannot be interrupted is a program that hangs."""
+"""Ctrl-C interrupts every call that waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-# What is promised is 200 ms; the rest is for a busy machine.
+# The documented bound is 200 ms. The rest is for a busy machine.
 BOUND_S = 2.0
 
 HEAD = """
@@ -81,7 +81,7 @@ os._exit(1)
 def interrupt(
     command: list[str], ready: Callable[[], None] = lambda: None
 ) -> tuple[str, float, str]:
-    """Start a script, interrupt it once it waits, and return what it said and after how long."""
+    """Start a script, interrupt it once it waits, and return its answer and the time it took."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -92,7 +92,7 @@ def interrupt(
                 process.kill()
                 raise AssertionError((line, process.communicate(timeout=10)))
             ready()
-            # The announcement comes before the call; give it the time to be inside.
+            # The script prints before the call, so wait until it is inside.
             time.sleep(0.3)
             start = time.monotonic()
             process.send_signal(signal.SIGINT)
@@ -144,7 +144,7 @@ sys.stdin.readline()
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "waiting\n"
-            time.sleep(0.3)  # into the wait, as above
+            time.sleep(0.3)  # until the call waits, as above
             start = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
@@ -160,7 +160,7 @@ def test_interrupt_loses_no_delivery_report(
         """
         import functools, io, os, signal, sys, threading
         servers, topic = sys.argv[1:]
-        # Python code could be interrupted inside the callback; what is written in C cannot.
+        # A Python callback could be interrupted itself; one in C cannot.
         seen = io.StringIO()
         producer = kafka.Producer({"bootstrap.servers": servers})
         for number in range(100):

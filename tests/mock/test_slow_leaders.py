@@ -1,4 +1,4 @@
-"""Requests to partition leaders while the system seldom runs the application's thread."""
+"""Requests to partition leaders while the system rarely runs the application's thread."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 pytestmark = pytest.mark.ours
 
-# The metadata arrives while the thread that called list_offsets() rests in librdkafka. In which
-# of its rests depends on the round trip.
+# The metadata arrives while the thread that called list_offsets() is stalled in librdkafka. The
+# round trip decides in which stall.
 SCRIPT = """
     import os, pathlib
     from cykafka.admin import AdminClient, OffsetSpec
@@ -35,7 +35,7 @@ SCRIPT = """
 """
 
 
-def test_metadata_arrives_while_a_request_looks_for_the_leaders(
+def test_metadata_arrives_while_a_request_looks_up_the_leaders(
     stall: Callable[[str], None], run_script: Callable[..., Any]
 ) -> None:
     stall("application")

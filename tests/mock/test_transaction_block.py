@@ -20,7 +20,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
-    """A producer whose cluster a test may break."""
+    """A producer whose cluster the test may break."""
     return make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
 
 
@@ -36,7 +36,7 @@ def test_block_commits_at_its_end(make_transactional: Callable[..., Any], topic:
     assert reports == [None, None]
 
 
-def test_block_goes_on_from_an_explicit_init(
+def test_block_follows_an_explicit_init(
     make_transactional: Callable[..., Any], topic: str
 ) -> None:
     producer = make_transactional()
@@ -47,7 +47,7 @@ def test_block_goes_on_from_an_explicit_init(
 
 
 @pytest.mark.parametrize("exception", [LookupError, KeyboardInterrupt, SystemExit])
-def test_exception_aborts_and_goes_on(
+def test_exception_aborts_and_the_next_block_commits(
     kafka: Any,
     make_transactional: Callable[..., Any],
     topic: str,
@@ -68,7 +68,7 @@ def test_exception_aborts_and_goes_on(
         producer.produce(topic, b"y")
 
 
-def test_block_ended_by_hand_is_left_alone(
+def test_block_that_the_caller_ended_is_not_ended_again(
     make_transactional: Callable[..., Any], topic: str
 ) -> None:
     producer = make_transactional()
@@ -81,7 +81,7 @@ def test_block_ended_by_hand_is_left_alone(
         producer.commit_transaction()
 
 
-def test_block_in_a_transaction_of_the_callers_leaves_that_alone(
+def test_block_does_not_end_the_callers_open_transaction(
     kafka: Any, make_transactional: Callable[..., Any], topic: str
 ) -> None:
     producer = make_transactional()
@@ -162,7 +162,7 @@ def test_fatal_error_of_the_abort_is_not_hidden(
     assert caught.value.__context__ is raised
 
 
-def test_failure_of_the_abort_goes_with_the_exception(
+def test_failure_of_the_abort_is_attached_to_the_exception(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = ValueError("earlier")
@@ -193,7 +193,7 @@ def test_failure_of_the_abort_goes_with_the_exception(
         broken.produce("any", b"y")
 
 
-def test_commit_out_of_time_is_resumed_by_the_next_block(
+def test_next_block_resumes_a_commit_that_timed_out(
     kafka: Any, mock_cluster: MockCluster, broken: Any
 ) -> None:
     with pytest.raises(kafka.KafkaException) as caught, broken.transaction(timeout=0.3):
@@ -207,7 +207,7 @@ def test_commit_out_of_time_is_resumed_by_the_next_block(
         broken.produce("any", b"y")
 
 
-def test_callback_that_raises_in_the_commit_is_raised_and_the_commit_stands(
+def test_exception_of_a_callback_in_the_commit_is_raised_and_the_commit_stands(
     make_transactional: Callable[..., Any], topic: str
 ) -> None:
     producer = make_transactional()
@@ -229,7 +229,7 @@ def test_callback_that_raises_in_the_commit_is_raised_and_the_commit_stands(
         ({"isolation.level": "read_uncommitted"}, "isolation.level=read_committed"),
     ],
 )
-def test_consumer_that_does_not_suit_is_refused(
+def test_unsuitable_consumer_is_refused(
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
     config: dict[str, Any],
@@ -267,7 +267,7 @@ def test_closed_clients_are_refused(make_transactional: Callable[..., Any], cons
 
 
 @pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "left open"])
-def test_close_warns_of_records_that_nobody_has_aborted(
+def test_close_warns_of_records_that_were_not_aborted(
     make_transactional: Callable[..., Any],
     topic: str,
     caplog: pytest.LogCaptureFixture,

@@ -1,4 +1,4 @@
-"""Transactions that callbacks, Ctrl-C, close() and foreign errors come between."""
+"""Transactions with callbacks, Ctrl-C, close() and errors of other clients in between."""
 # ruff: noqa: PT012 -- the end of the block raises, not a statement in it
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
 
-# Records time out soon, but connections come back sooner.
+# Records time out soon, but connections are restored sooner.
 IMPATIENT = {
     "message.timeout.ms": 1500,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 200,
 }
-# transaction.timeout.ms is 60 s: what waits for it is found out, on a busy machine as well.
+# transaction.timeout.ms is 60 s, so this limit detects a wait for it, even on a busy machine.
 SOON_S = 30.0
 
 
 @pytest.fixture
 def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
-    """A producer whose cluster a test may break."""
+    """A producer whose cluster the test may break."""
     return make_transactional(
         **{"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
     )
 
 
 def busy(kafka: Any, mock_cluster: MockCluster, count: int = 60) -> None:
-    """The coordinator has to be asked again."""
+    """Make the coordinator answer the next EndTxn requests with a retriable error."""
     mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * count)
 
 
@@ -61,7 +61,7 @@ def test_close_after_an_unfinished_init_has_nothing_to_abort(
     assert caplog.text == ""
 
 
-def test_close_resumes_a_commit_out_of_time(
+def test_close_resumes_a_commit_that_timed_out(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
@@ -75,7 +75,7 @@ def test_close_resumes_a_commit_out_of_time(
     assert caplog.text == ""
 
 
-def test_close_says_that_a_commit_was_not_finished(
+def test_close_reports_an_unfinished_commit(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
@@ -88,7 +88,7 @@ def test_close_says_that_a_commit_was_not_finished(
     assert "the commit of the transaction did not end" in caplog.text
 
 
-def test_foreign_fatal_error_aborts_the_block(
+def test_fatal_error_of_another_client_aborts_the_block(
     kafka: Any, make_transactional: Callable[..., Any], topic: str
 ) -> None:
     reports: list[Any] = []
@@ -116,7 +116,7 @@ def test_foreign_fatal_error_aborts_the_block(
         lambda producer: producer.transaction().__enter__(),
     ],
 )
-def test_transaction_call_in_a_callback_of_another_is_refused(
+def test_transaction_call_in_a_callback_of_a_transaction_call_is_refused(
     kafka: Any, mock_cluster: MockCluster, broken: Any, call: Callable[[Any], None]
 ) -> None:
     refused: list[Any] = []
@@ -135,12 +135,12 @@ def test_transaction_call_in_a_callback_of_another_is_refused(
     assert refused == [kafka.KafkaError._CONFLICT]
     assert "in a callback of a transaction call" in refused[0].str()
     assert caught.value.args[0] is refused[0]
-    # The commit goes on in the next block.
+    # The next block continues the commit.
     with broken.transaction(timeout=WAIT_S):
         broken.produce("any", b"y")
 
 
-def test_transaction_call_in_a_callback_of_poll_is_no_fault(
+def test_transaction_call_in_a_callback_of_poll_succeeds(
     kafka: Any, make_transactional: Callable[..., Any], topic: str
 ) -> None:
     producer = make_transactional()
@@ -153,7 +153,7 @@ def test_transaction_call_in_a_callback_of_poll_is_no_fault(
         producer.produce(topic, b"y")
 
 
-def test_interrupted_close_leaves_a_producer_that_goes_on(
+def test_interrupted_close_leaves_a_usable_producer(
     kafka: Any, mock_cluster: MockCluster, broken: Any
 ) -> None:
     def interrupt(error: Any, message: Any) -> None:
@@ -163,7 +163,7 @@ def test_interrupted_close_leaves_a_producer_that_goes_on(
     broken.begin_transaction()
     broken.produce("any", b"x")
     assert broken.flush(WAIT_S) == 0
-    # The abort purges it, and its callback interrupts the close.
+    # The abort purges the record, and its callback interrupts the close.
     mock_cluster.broker_down()
     broken.produce("any", b"y", on_delivery=interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -193,7 +193,7 @@ def test_interrupt_after_the_abort_of_close_leaves_no_transaction(
 
 
 @pytest.mark.parametrize("mine", ["words", "none", "error"])
-def test_kafka_exception_of_a_callback_comes_out_of_close_as_it_is(
+def test_close_raises_the_kafka_exception_of_a_callback_unchanged(
     kafka: Any,
     make_transactional: Callable[..., Any],
     topic: str,
@@ -250,7 +250,7 @@ def test_callback_that_raises_in_close_does_not_stop_the_end_of_the_transaction(
     assert caplog.text == ""
 
 
-def test_kafka_exception_of_a_callback_comes_out_of_a_resumed_commit_as_it_is(
+def test_resumed_commit_raises_the_kafka_exception_of_a_callback_unchanged(
     kafka: Any, mock_cluster: MockCluster, broken: Any
 ) -> None:
     raised = kafka.KafkaException("my words")
@@ -270,7 +270,7 @@ def test_kafka_exception_of_a_callback_comes_out_of_a_resumed_commit_as_it_is(
         broken.produce("any", b"y")
 
 
-def test_commit_that_fails_when_it_is_resumed_is_told(
+def test_failure_of_a_resumed_commit_is_reported(
     kafka: Any, mock_cluster: MockCluster, make_transactional: Callable[..., Any]
 ) -> None:
     producer = make_transactional(
@@ -292,14 +292,14 @@ def test_commit_that_fails_when_it_is_resumed_is_told(
     ):
         pytest.fail("it has begun")
 
-    # The broker's thread finds the record first, or the main one, which scans all topics.
+    # Either the broker's thread or the main thread, which scans all topics, finds the record.
     assert caught.value.args[0].txn_requires_abort()
     assert re.search("message.*(timed out|failed delivery)", caught.value.args[0].str())
     with producer.transaction(timeout=WAIT_S):
         producer.produce("any", b"third")
 
 
-def test_commit_that_fails_in_close_is_told(
+def test_failure_of_a_commit_in_close_is_reported(
     kafka: Any,
     mock_cluster: MockCluster,
     make_transactional: Callable[..., Any],
@@ -320,7 +320,7 @@ def test_commit_that_fails_in_close_is_told(
     assert "the commit of the transaction has failed" in caplog.text
 
 
-def test_commit_that_fails_in_close_is_logged_if_callbacks_raise(
+def test_failure_of_a_commit_in_close_is_logged_if_callbacks_raise(
     kafka: Any,
     mock_cluster: MockCluster,
     make_transactional: Callable[..., Any],
@@ -354,7 +354,7 @@ def test_commit_that_fails_in_close_is_logged_if_callbacks_raise(
     assert producer.close() is False
 
 
-def test_close_has_one_timeout_for_a_commit_and_the_abort_after_it(
+def test_close_shares_its_timeout_between_a_commit_and_the_abort_after_it(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
@@ -383,7 +383,7 @@ def test_close_has_one_timeout_for_a_commit_and_the_abort_after_it(
     assert "the open transaction could not be aborted" in stuck
 
 
-def test_transaction_that_close_cannot_abort_is_told(
+def test_transaction_that_close_cannot_abort_is_reported(
     mock_cluster: MockCluster, make_transactional: Callable[..., Any]
 ) -> None:
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -396,7 +396,7 @@ def test_transaction_that_close_cannot_abort_is_told(
     assert producer.close(timeout=1) is False
 
 
-def test_producer_that_is_closed_in_the_block_makes_it_fail(
+def test_closing_the_producer_in_the_block_fails_the_block(
     make_transactional: Callable[..., Any], topic: str
 ) -> None:
     producer = make_transactional(**{"linger.ms": 20_000})
@@ -408,7 +408,7 @@ def test_producer_that_is_closed_in_the_block_makes_it_fail(
     assert [error.name() for error in reports] == ["_PURGE_QUEUE"]
 
 
-def test_callback_that_closes_during_the_commit_does_not_make_the_block_fail(
+def test_callback_that_closes_during_the_commit_does_not_fail_the_block(
     mock_cluster: MockCluster, make_transactional: Callable[..., Any]
 ) -> None:
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -423,7 +423,7 @@ def test_callback_that_closes_during_the_commit_does_not_make_the_block_fail(
     assert len(mock_cluster.requests("EndTxn")) == 1
 
 
-def test_callback_that_raises_in_the_abort_does_not_stop_the_going_back(
+def test_callback_that_raises_in_the_abort_does_not_stop_the_seek_back(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -450,7 +450,7 @@ def test_callback_that_raises_in_the_abort_does_not_stop_the_going_back(
     assert [message.offset() for message in read(consumer, 1)] == [0]
 
 
-def test_callback_that_raises_the_exception_of_the_block_makes_no_circle(
+def test_callback_that_raises_the_exception_of_the_block_makes_no_reference_cycle(
     make_transactional: Callable[..., Any], topic: str
 ) -> None:
     failure = ValueError("of both")
@@ -468,7 +468,7 @@ def test_callback_that_raises_the_exception_of_the_block_makes_no_circle(
 
 
 def commit_that_will_fail(kafka: Any, mock_cluster: MockCluster, producer: Any) -> None:
-    """A commit out of time. Resumed, it fails, and the abort behind it takes long."""
+    """Make a commit time out. If resumed, it fails, and the abort after it takes long."""
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     producer.produce("any", b"x")
@@ -481,14 +481,14 @@ def commit_that_will_fail(kafka: Any, mock_cluster: MockCluster, producer: Any) 
     mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.POLICY_VIOLATION, *busy_errors])
 
 
-def test_commit_that_has_failed_is_logged_if_the_abort_in_close_is_interrupted(
+def test_failed_commit_is_logged_if_the_abort_in_close_is_interrupted(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit_that_will_fail(kafka, mock_cluster, broken)
     mock_cluster.start_request_tracking()
 
     def interrupt() -> None:
-        # The first EndTxn is the commit's, the others are the abort's.
+        # The commit sends the first EndTxn, the abort sends the others.
         while len(mock_cluster.requests("EndTxn")) < 3:
             time.sleep(0.01)
         signal.raise_signal(signal.SIGINT)
@@ -504,13 +504,13 @@ def test_commit_that_has_failed_is_logged_if_the_abort_in_close_is_interrupted(
     assert broken.close(timeout=WAIT_S) is True
 
 
-def test_commit_that_has_failed_is_raised_if_the_abort_behind_it_raises(
+def test_failed_commit_is_chained_if_the_abort_after_it_raises(
     kafka: Any, mock_cluster: MockCluster, make_transactional: Callable[..., Any]
 ) -> None:
     armed = threading.Event()
 
     def stats(_: str) -> None:
-        # The first EndTxn is the commit's, the others are the abort's.
+        # The commit sends the first EndTxn, the abort sends the others.
         if armed.is_set() and len(mock_cluster.requests("EndTxn")) >= 3:
             raise LookupError
 
@@ -536,7 +536,7 @@ def test_commit_that_has_failed_is_raised_if_the_abort_behind_it_raises(
     mock_cluster.clear_request_errors("EndTxn")
 
 
-def test_abort_that_had_no_time_to_begin_is_made_by_the_next_block(
+def test_next_block_makes_an_abort_that_had_no_time_to_begin(
     kafka: Any,
     mock_cluster: MockCluster,
     broken: Any,
@@ -557,8 +557,8 @@ def test_abort_that_had_no_time_to_begin_is_made_by_the_next_block(
     consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
     consumer.assign([kafka.TopicPartition("in", 0, 0)])
     first = read(consumer, 2)
-    # The offsets take long, a signal handler interrupts them, and librdkafka refuses the abort as
-    # long as they are on their way.
+    # Sending the offsets takes long, and a signal handler interrupts it. librdkafka refuses the
+    # abort until that request ends.
     previous = signal.signal(signal.SIGALRM, alarm)
     try:
         with pytest.raises(Alarm), broken.transaction(consumer, timeout=0.5):

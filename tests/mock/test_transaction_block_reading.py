@@ -1,6 +1,6 @@
-"""`with producer.transaction(consumer):` never commits records without the offsets they came from.
+"""`with producer.transaction(consumer):` never commits records without their source offsets.
 
-The mock does not apply a transaction's offsets, so the tests ask which offsets were sent.
+The mock does not apply a transaction's offsets, so the tests check which offsets were sent.
 """
 # ruff: noqa: PT012 -- the end of the block raises, not a statement in it
 
@@ -25,7 +25,7 @@ def filled(topic: str, fill: Callable[..., None]) -> str:
 
 @pytest.fixture
 def assigned(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
-    """A consumer that reads from offset 5, of a group without committed offsets."""
+    """A consumer that reads from offset 5, in a group without committed offsets."""
     consumer = make_consumer({"auto.offset.reset": "latest"})
     consumer.assign([kafka.TopicPartition(filled, 0, 5)])
     return consumer
@@ -38,7 +38,7 @@ def step(
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
 ) -> tuple[Any, Any]:
-    """A producer and a consumer on a cluster of their own, with six records to read in "in"."""
+    """A producer and a consumer on their own cluster, with six records in the topic "in"."""
     servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
     mock_cluster.create_topic("in", 1)
     producer = make_transactional(**servers)
@@ -62,7 +62,7 @@ def run(
             producer.produce(topic, message.value())
 
 
-def test_messages_read_after_a_commit_out_of_time_are_not_committed_without_their_offsets(
+def test_block_is_refused_after_reading_past_a_commit_that_timed_out(
     kafka: Any,
     mock_cluster: MockCluster,
     step: tuple[Any, Any],
@@ -87,13 +87,13 @@ def test_messages_read_after_a_commit_out_of_time_are_not_committed_without_thei
     assert caught.value.args[0] == kafka.KafkaError._RETRY
     assert caught.value.args[0].retriable()
 
-    # The consumer has gone back, so the next round reads everything again.
+    # The consumer has seeked back, so the next round reads everything again.
     again = read(consumer, 2)
     assert again[0].offset() < later[0].offset()
     run(producer, consumer, "out", again)
 
 
-def test_assignment_that_fails_forgets_nothing(
+def test_failed_assign_keeps_the_read_offsets(
     kafka: Any, step: tuple[Any, Any], read: Callable[..., list[Any]]
 ) -> None:
     producer, consumer = step
@@ -103,14 +103,14 @@ def test_assignment_that_fails_forgets_nothing(
     with pytest.raises(kafka.KafkaException, match="set assignment"):
         consumer.assign(twice)
 
-    # The messages can still be committed, and a failed block still knows where to go back to.
+    # The messages can still be committed, and a failed block still knows the offset to seek to.
     with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
         raise ZeroDivisionError
     assert offsets_of(read(consumer, 2)) == offsets_of(messages)
     run(producer, consumer, "out", messages)
 
 
-def test_reading_nothing_after_a_failed_block_does_not_refuse_the_next_one(
+def test_block_without_reads_after_a_failed_block_is_allowed(
     kafka: Any,
     mock_cluster: MockCluster,
     step: tuple[Any, Any],
@@ -131,7 +131,7 @@ def test_reading_nothing_after_a_failed_block_does_not_refuse_the_next_one(
         assert offsets_of(read(consumer, 2)) == [0, 1]
 
 
-def test_messages_read_after_going_back_failed_are_not_committed_without_their_offsets(
+def test_block_is_refused_after_reading_past_a_failed_seek_back(
     kafka: Any,
     mock_cluster: MockCluster,
     step: tuple[Any, Any],
@@ -154,7 +154,7 @@ def test_messages_read_after_going_back_failed_are_not_committed_without_their_o
     run(producer, consumer, "out", again)
 
 
-def test_partitions_revoked_between_reading_and_the_block_refuse_it(
+def test_block_is_refused_if_partitions_were_revoked_after_reading(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -175,12 +175,12 @@ def test_partitions_revoked_between_reading_and_the_block_refuse_it(
     assert caught.value.args[0] == kafka.KafkaError._ASSIGNMENT_LOST
     assert caught.value.args[0].retriable()
 
-    # It has gone back: this is not said twice.
+    # The consumer has seeked back, so the next block does not raise.
     with producer.transaction(consumer):
         pass
 
 
-def test_messages_that_were_gathered_and_not_returned_do_not_matter(
+def test_messages_that_were_never_returned_do_not_count_as_read(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -221,7 +221,7 @@ def test_messages_that_were_gathered_and_not_returned_do_not_matter(
         pass
 
 
-def test_revoked_partitions_of_which_nothing_was_read_since_do_not_matter(
+def test_revoked_partitions_without_new_reads_do_not_abort_the_block(
     make_transactional: Callable[..., Any],
     make_consumer: Callable[..., Any],
     filled: str,
@@ -242,7 +242,7 @@ def test_revoked_partitions_of_which_nothing_was_read_since_do_not_matter(
 
 @pytest.mark.parametrize("in_the_block", [True, False])
 @pytest.mark.parametrize("change", ["seek", "assign", "unassign", "incremental_unassign"])
-def test_giving_up_what_was_read_aborts_the_block(
+def test_moving_away_from_read_messages_aborts_the_block(
     kafka: Any,
     make_transactional: Callable[..., Any],
     assigned: Any,
@@ -286,7 +286,7 @@ def test_giving_up_what_was_read_aborts_the_block(
         assert offsets_of(read(assigned, 5)) == offsets_of(messages)
 
 
-def test_seek_before_anything_was_read_is_no_matter(
+def test_seek_before_the_first_read_is_allowed(
     kafka: Any,
     make_transactional: Callable[..., Any],
     assigned: Any,
@@ -303,7 +303,7 @@ def test_seek_before_anything_was_read_is_no_matter(
 
 
 @pytest.mark.parametrize("call", ["poll", "consume", "consume_batch"])
-def test_failed_first_block_goes_back_to_the_first_message_read(
+def test_failed_first_block_seeks_back_to_the_first_message_read(
     make_transactional: Callable[..., Any], assigned: Any, call: str
 ) -> None:
     producer = make_transactional()
@@ -324,7 +324,7 @@ def test_failed_first_block_goes_back_to_the_first_message_read(
         assert three() == [5, 6, 7]
 
 
-def test_failed_first_block_of_a_consumer_of_new_messages_skips_none(
+def test_failed_first_block_of_a_latest_consumer_skips_no_message(
     kafka: Any,
     make_transactional: Callable[..., Any],
     make_producer: Callable[..., Any],
@@ -350,7 +350,7 @@ def test_failed_first_block_of_a_consumer_of_new_messages_skips_none(
     assert consumer.poll(WAIT_S).offset() == got[0].offset() >= 20
 
 
-def test_failed_block_goes_back_to_what_the_last_one_committed(
+def test_failed_block_seeks_back_to_the_last_committed_offset(
     make_transactional: Callable[..., Any],
     assigned: Any,
     filled: str,
@@ -368,7 +368,7 @@ def test_failed_block_goes_back_to_what_the_last_one_committed(
 
 
 @pytest.mark.parametrize("failing", ["init_transactions", "the commit before", "begin"])
-def test_messages_read_before_a_block_that_could_not_begin_come_again(
+def test_messages_read_before_a_block_that_cannot_begin_are_read_again(
     kafka: Any,
     mock_cluster: MockCluster,
     step: tuple[Any, Any],

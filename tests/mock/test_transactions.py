@@ -20,7 +20,7 @@ NO_BROKER = "127.0.0.1:1"
 
 @pytest.fixture
 def ready(make_transactional: Callable[..., Any]) -> Any:
-    """A producer that may begin a transaction."""
+    """A producer that can begin a transaction."""
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
     return producer
@@ -41,7 +41,7 @@ def test_commit_delivers_the_messages(
     assert [m.value() for m in read(consumer, 2)] == [b"1", b"2"]
 
 
-def test_transactions_follow_each_other(ready: Any, topic: str) -> None:
+def test_producer_commits_several_transactions(ready: Any, topic: str) -> None:
     for _ in range(3):
         ready.begin_transaction()
         ready.produce(topic, b"x")
@@ -50,14 +50,14 @@ def test_transactions_follow_each_other(ready: Any, topic: str) -> None:
     assert len(ready) == 0
 
 
-@pytest.mark.ours  # the peer's librdkafka takes the answer for a fatal error
-def test_abort_of_what_the_coordinator_has_not_accepted(
+@pytest.mark.ours  # confluent_kafka's librdkafka treats the answer as fatal
+def test_abort_before_the_coordinator_accepts_succeeds(
     kafka: Any,
     mock_cluster: Any,
     make_transactional: Callable[..., Any],
     wait_until: Callable[..., None],
 ) -> None:
-    """Its last transaction is still being completed, as it is on a busy broker."""
+    """The coordinator is still completing the last transaction, as on a busy broker."""
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
     producer.init_transactions(WAIT_S)
     mock_cluster.start_request_tracking()
@@ -105,7 +105,7 @@ def test_abort_that_the_coordinator_refuses_is_fatal(
     assert caught.value.args[0].fatal()
 
 
-def test_abort_fails_what_was_queued(make_transactional: Any, kafka: Any, topic: str) -> None:
+def test_abort_fails_queued_messages(make_transactional: Any, kafka: Any, topic: str) -> None:
     seen: list[Any] = []
     producer = make_transactional(**{"linger.ms": 20_000})
     producer.init_transactions(WAIT_S)
@@ -187,13 +187,13 @@ def test_init_without_a_broker_can_be_tried_again(kafka: Any) -> None:
         assert not error.fatal()
         assert not error.txn_requires_abort()
     finally:
-        # Closing warns that the transaction's state is not known; that is not the matter here.
+        # close() warns that the transaction's state is unknown. That does not matter here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             producer.close()
 
 
-def test_commit_after_a_failed_message_asks_for_abort(
+def test_commit_after_a_failed_message_requires_an_abort(
     make_transactional: Callable[..., Any], kafka: Any, topic: str
 ) -> None:
     producer = make_transactional()
@@ -239,7 +239,7 @@ def test_offsets_are_sent_with_the_groups_metadata(
     ready.commit_transaction(WAIT_S)
 
 
-def test_offsets_with_nothing_in_them_are_accepted(ready: Any, consumer: Any) -> None:
+def test_empty_offsets_are_accepted(ready: Any, consumer: Any) -> None:
     ready.begin_transaction()
 
     assert (
@@ -261,7 +261,7 @@ def test_offsets_of_a_wrong_type_are_rejected(
 
 @pytest.mark.ours
 @pytest.mark.parametrize("group", ["", "a\0b"])
-def test_a_group_has_a_name(ready: Any, group: str) -> None:
+def test_invalid_group_name_is_refused(ready: Any, group: str) -> None:
     with pytest.raises(ValueError, match="expected the name of a group"):
         ready.send_offsets_to_transaction([], group, WAIT_S)
 
@@ -297,15 +297,15 @@ def test_callback_that_raises_reaches_the_caller_and_can_be_repeated(
     with pytest.raises(LookupError, match="from the report"):
         getattr(producer, method)(WAIT_S)
 
-    # Whether the first call came to its end or not, the producer must not be stuck.
+    # Whether or not the first call completed, the producer must not hang.
     producer.close()
 
 
 @pytest.mark.ours
-def test_commit_of_a_batch_that_nobody_knows_to_be_incomplete_is_refused(
+def test_commit_of_a_batch_with_unread_failures_is_refused(
     ready: Any, kafka: Any, topic: str
 ) -> None:
-    # From then on it knows the topic, and refuses partitions there are none of at once.
+    # After this the producer knows the topic, and refuses missing partitions at once.
     ready.begin_transaction()
     ready.publish(topic, ["a"], partitions=0).wait(WAIT_S)
     ready.commit_transaction(WAIT_S)
@@ -317,7 +317,8 @@ def test_commit_of_a_batch_that_nobody_knows_to_be_incomplete_is_refused(
     assert raised.value.args[0].txn_requires_abort()
     ready.abort_transaction(WAIT_S)
 
-    # What one transaction lacked is no matter for the next; nor is what somebody has looked at.
+    # Failures of one transaction do not affect the next one. Failures that the program has read do
+    # not matter either.
     ready.begin_transaction()
     ready.publish(topic, ["a"], partitions=0)
     ready.commit_transaction(WAIT_S)
@@ -329,7 +330,7 @@ def test_commit_of_a_batch_that_nobody_knows_to_be_incomplete_is_refused(
 
 @pytest.mark.ours
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
-def test_call_beside_a_flush_keeps_its_timeout(
+def test_call_during_a_flush_keeps_its_timeout(
     kafka: Any, mock_cluster: Any, make_transactional: Callable[..., Any], call: str
 ) -> None:
     mock_cluster.create_topic("slow", 1)
@@ -345,7 +346,7 @@ def test_call_beside_a_flush_keeps_its_timeout(
 
     flushing = threading.Thread(target=flush)
     flushing.start()
-    time.sleep(0.2)  # until it waits; no event says so
+    time.sleep(0.2)  # until it waits; no event signals that
     started = time.monotonic()
 
     with contextlib.suppress(kafka.KafkaException):  # in time or not

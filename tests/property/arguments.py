@@ -1,11 +1,11 @@
-"""Call what the package offers with arguments nobody should pass, in a process of its own.
+"""Call the public names of the package with invalid arguments, in a separate process.
 
     python arguments.py GROUP EXAMPLES SEED LOG
 
-`GROUP` is one of `groups()`. Every call is written to `LOG` before it is made, so that the parent
-can tell which one crashed. The exit status is 0 if each call returned or raised an ordinary
-exception in time. Handles live on from one example to the next, since their state is part of what
-is tried; hence examples are not shrunk: the log's last lines are the example.
+`GROUP` is one of `groups()`. The script writes every call to `LOG` before it makes the call, so
+that the parent knows which one crashed. The exit status is 0 if each call returned or raised an
+ordinary exception in time. Handles live from one example to the next, because their state is part
+of the test. So examples are not shrunk: the last lines of the log are the example.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ import cykafka.error
 from cykafka._core.client.handle import Handle
 from cykafka.testing import MockCluster, live_handles
 
-# A call that takes longer than this is said to hang; s.
+# A call that takes longer than this hangs, s.
 PATIENCE_S = 10.0
 
-# What is not called, and why.
+# The excluded names, with the reason.
 EXCLUDED = {
     "KafkaException.with_traceback": "Python's own",
 }
 
-# Python's operations that classes of ours implement.
+# The special methods that our classes implement.
 OPERATIONS = (
     "__bool__", "__contains__", "__enter__", "__eq__", "__exit__", "__ge__", "__getitem__",
     "__gt__", "__hash__", "__init__", "__iter__", "__le__", "__len__", "__lt__", "__ne__",
@@ -49,7 +49,7 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-# -- what is called
+# -- callables
 
 
 def public_classes() -> dict[str, type]:
@@ -82,7 +82,7 @@ def methods_of(cls: type) -> list[str]:
 
 
 servers: dict[str, Any] = {"log_level": 0}
-# A group each: a group's mock makes a new member wait for those that left.
+# Each consumer has its own group, because the mock makes a new member wait for former ones.
 group_numbers = counting()
 
 
@@ -120,7 +120,7 @@ def open_deserializing() -> Any:
     return consumer
 
 
-# The consumer of the last batch: alive, so that its records are librdkafka's.
+# The consumer of the last batch stays alive, so that librdkafka still has the batch's records.
 batch_sources: list[Any] = []
 
 
@@ -140,7 +140,7 @@ def open_admin() -> Any:
     return cykafka.admin.AdminClient({**servers, "socket.timeout.ms": 1000})
 
 
-# How a handle, or what it hands out, is opened whose methods are to be called.
+# Each object whose methods are called: its class, and a function that opens it.
 HANDLES: dict[str, tuple[type, Callable[[], Any]]] = {
     "producer": (cykafka.Producer, open_producer),
     "transactional producer": (cykafka.Producer, open_transactional),
@@ -166,7 +166,7 @@ def handle_classes() -> set[type]:
 
 @st.composite
 def arguments(draw: st.DrawFn, function: Any) -> tuple[list[Value], dict[str, Value]]:
-    """Arguments for a callable: mostly as many as it takes, and but for one or two fair ones."""
+    """Arguments for a callable: usually the right number, of which at most two are odd."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -210,7 +210,7 @@ def arguments(draw: st.DrawFn, function: Any) -> tuple[list[Value], dict[str, Va
 
 
 class Caller:
-    """Makes the calls and judges how they end."""
+    """Makes the calls and checks their outcome."""
 
     def __init__(self, log: str) -> None:
         self.log = open(log, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
@@ -257,7 +257,7 @@ def examples(test: Any, count: int, number: int) -> None:
 def call_methods(
     caller: Caller, cls: type, make: Callable[[], Any], count: int, number: int
 ) -> None:
-    """Call methods of one object, which is made anew once it is closed."""
+    """Call methods of one object, and make a new object once it is closed."""
     names = methods_of(cls)
 
     @given(st.data())
@@ -275,7 +275,7 @@ def call_methods(
         repr(result)
 
     examples(test, count, number)
-    with contextlib.suppress(ZeroDivisionError):  # a delivery callback of the test's
+    with contextlib.suppress(ZeroDivisionError):  # raised by a delivery callback of the test
         world.close()
     world.subject = None
     while batch_sources:
@@ -301,7 +301,7 @@ def call_values(caller: Caller, count: int, number: int) -> None:
         name = data.draw(st.sampled_from(sorted(classes)))
         cls = classes[name]
         args, kwargs = data.draw(arguments(cls))
-        # All is drawn before anything is called: what is drawn must not depend on the outcome.
+        # Draw everything before the first call, because draws must not depend on outcomes.
         steps = [
             (method, *data.draw(arguments(getattr(cls, method))))
             for method in data.draw(st.lists(st.sampled_from(methods_of(cls)), max_size=4))
@@ -319,10 +319,10 @@ def call_values(caller: Caller, count: int, number: int) -> None:
 
 
 def call_configurations(caller: Caller, count: int, number: int) -> None:
-    """Make clients of odd configurations; they are closed again at once."""
+    """Make clients with odd configurations, and close them at once."""
     from cykafka._core.common import config as _config
 
-    # The former loads code; the latter is a signal to the process when a client ends.
+    # The first loads code. The second sends the process a signal when a client ends.
     unwanted = {"plugin.library.paths", "internal.termination.signal"}
     names = sorted(set(_config.known_properties()) - unwanted) + list(_config.OWN_KEYS)
     fair = {**servers, "group.id": "group"}

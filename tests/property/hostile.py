@@ -1,7 +1,7 @@
-"""Arguments nobody should pass: values that are odd, and objects that misbehave when looked at.
+"""Invalid arguments: odd values, and objects that misbehave when Python inspects them.
 
-What a test draws is a `Value`: a name for the log, and a function that makes the object just
-before the call.
+A test draws a `Value`: a name for the log, and a function that makes the object just before the
+call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import cykafka
 
 
 class World:
-    """The object whose methods are called, and what the arguments may do to it."""
+    """The object whose methods are called. Arguments may close or change it."""
 
     def __init__(self) -> None:
         self.subject: Any = None
@@ -30,7 +30,7 @@ class World:
 world = World()
 
 
-# -- what misbehaves
+# -- objects that misbehave
 
 
 def fail() -> None:
@@ -47,7 +47,7 @@ ACTIONS: dict[str, Callable[[], Any]] = {
 
 
 def trap_methods(action: Callable[[], Any]) -> dict[str, Any]:
-    """Python's questions, each answered with the action and then with something wrong."""
+    """Special methods that each run the action and then return a wrong value."""
 
     def answer(value: Any) -> Callable[..., Any]:
         def method(self: Any, *_: Any) -> Any:
@@ -92,7 +92,7 @@ def self_containing() -> list[Any]:
 
 
 class Shrinking(list[Any]):
-    """Loses its items as they are looked at."""
+    """A list that loses its items during iteration."""
 
     def __iter__(self) -> Any:
         while self:
@@ -100,7 +100,7 @@ class Shrinking(list[Any]):
 
 
 class Liar:
-    """Says it is of another class."""
+    """An object that claims to be of another class."""
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
@@ -111,7 +111,7 @@ class Liar:
 
 
 class Value(NamedTuple):
-    """An argument to be: what the log calls it, and how it is made."""
+    """A future argument: its name in the log, and the function that makes it."""
 
     name: str
     make: Callable[[], Any]
@@ -193,7 +193,7 @@ def odd_partitions(draw: st.DrawFn) -> Value:
 
 @st.composite
 def collections(draw: st.DrawFn) -> Value:
-    """Lists, and what looks like them, of odd things and fair ones."""
+    """Lists and similar objects, with odd and valid items."""
     item = st.one_of(odd_partitions(), odd, pairs())
     items = draw(st.lists(item, max_size=4))
     if items and draw(st.booleans()):
@@ -225,7 +225,7 @@ def listed(items: list[Value]) -> Value:
     return Value(f"{items!r}", lambda: [item.make() for item in items])
 
 
-# Of the right type, though not of a sensible value.
+# Values of the right type, but without sense.
 partition_lists = st.builds(listed, st.lists(odd_partitions(), max_size=4)) | st.builds(
     lambda item, count: listed([item] * count), odd_partitions(), st.integers(1, 3)
 )
@@ -236,7 +236,7 @@ callbacks = st.sampled_from([
     Value("lambda closing", lambda: lambda *_: world.close()),
 ])  # fmt: skip
 
-# What a parameter of that name takes; that of any other name gets anything.
+# Valid values by parameter name. A parameter with another name gets any value.
 FAIR: dict[str, st.SearchStrategy[Value]] = {
     "topic": st.sampled_from([plain("t"), plain("topic")]),
     "topics": st.sampled_from([plain(["t"]), plain(["t", "t"]), plain(["^t"])]),
@@ -269,7 +269,7 @@ FAIR: dict[str, st.SearchStrategy[Value]] = {
     ),
     "num_messages": st.sampled_from([plain(0), plain(1), plain(1_000_000)]),
 }
-# None, negative and large timeouts wait for ever, or as long, by contract: nothing odd about them.
+# By contract None, negative and large timeouts wait forever or as long. So they are not used here.
 TIMEOUTS = st.one_of(
     st.sampled_from([*map(plain, [0, 0.001, 0.02, float("nan"), "1", b"1", 3 + 4j, True])]),
     st.sampled_from(

@@ -1,6 +1,7 @@
-"""Batches out and back: generated records, the forms publish() takes them in, what must arrive.
+"""Batches out and back: generated records, the forms of publish(), and the expected records.
 
-Used on the mock cluster (test_batch_round_trip.py here) and on real Kafka (tests/broker).
+The tests use it on the mock cluster (test_batch_round_trip.py here) and on real Kafka
+(tests/broker).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Records:
 
 
 def some_bytes(random: random.Random, small: bool) -> bytes | None:
-    """A null, nothing, a few bytes (often the same), text, or as much as may be borrowed."""
+    """A null, an empty value, a few bytes (often the same), text, or a borrowable length."""
     kind = random.random()
     if kind < 0.1:
         return None
@@ -53,7 +54,7 @@ def some_bytes(random: random.Random, small: bool) -> bytes | None:
 
 
 def generated(count: int, seed: int, small: bool) -> Records:
-    """Records of any lengths, with nulls, empties, duplicates and unicode; or of small ones."""
+    """Records of any or only small lengths, with nulls, empties, duplicates and unicode."""
     chance = random.Random(seed)
 
     def some() -> bytes | None:
@@ -67,13 +68,13 @@ def generated(count: int, seed: int, small: bool) -> Records:
         [some() for _ in range(count)],
         [some() for _ in range(count)],
         headers,
-        # Not in the future, which Kafka refuses.
+        # Kafka refuses timestamps in the future.
         [chance.randrange(1, 1_700_000_000_000) for _ in range(count)],
     )
 
 
 def texts(column: list[bytes | None]) -> list[Any]:
-    """The same column with what is text as str."""
+    """The same column, with valid UTF-8 as str."""
 
     def text(item: bytes | None) -> Any:
         try:
@@ -85,7 +86,7 @@ def texts(column: list[bytes | None]) -> list[Any]:
 
 
 def mixed(column: list[bytes | None]) -> list[Any]:
-    """The same column in a different type each."""
+    """The same column, with items of different types."""
     types: list[Callable[[bytes], Any]] = [bytes, bytearray, memoryview]
     return [item if item is None else types[i % 3](item) for i, item in enumerate(column)]
 
@@ -135,7 +136,7 @@ def as_named_headers(producer: Any, topic: str, records: Records) -> Any:
 
 
 def as_numpy(producer: Any, topic: str, records: Records) -> Any:
-    """Fixed widths: byte strings without their trailing NULs, rows of bytes as they are."""
+    """Fixed widths: byte strings lose their trailing NULs, rows of bytes keep them."""
     values = [(value or b"")[:20].rstrip(b"\0") for value in records.values]
     rows = numpy.frombuffer(
         b"".join(value.ljust(20, b"\xaa") for value in values), numpy.uint8
@@ -164,7 +165,7 @@ def as_arrow(kind: pa.DataType) -> Callable[[Any, str, Records], Any]:
             }
         )
         records.headers = [pairs or None for pairs in records.headers]
-        # In three chunks, the second of which begins in the middle of a byte of the bitmaps.
+        # Use three chunks. The second one begins inside a byte of the bitmaps.
         cut = len(records) // 3
         return producer.publish_arrow(
             topic,
@@ -207,7 +208,7 @@ class Wire:
         self.consumer.close()
 
     def check(self, form: str, count: int, seed: int, small: bool = False) -> None:
-        """Send generated records in a form, and find them identical and in order."""
+        """Send generated records in a form, and check that they arrive identical and in order."""
         records = generated(count, seed, small)
         delivery = FORMS[form](self.producer, self.topic, records)
         delivery.wait(WAIT_S)

@@ -1,7 +1,7 @@
-"""No argument crashes, hangs or confuses the interpreter, whatever is called with it.
+"""No argument to any callable crashes or hangs the interpreter.
 
-What is called is found by looking at the package: new functions are covered without a word here.
-More examples: `CYKAFKA_TEST_EXAMPLES=5000`; the same ones again: `CYKAFKA_TEST_SEED=...`.
+The test finds the callables in the package, so it covers new functions without a change here.
+`CYKAFKA_TEST_EXAMPLES=5000` tries more examples. `CYKAFKA_TEST_SEED=...` repeats them.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ def test_calls_return_or_raise_an_ordinary_exception(group: str, tmp_path: Path)
 
 def test_every_handle_is_opened_for_its_methods() -> None:
     opened = {cls for cls, _ in arguments.HANDLES.values()}
-    assert arguments.handle_classes() <= opened, "say in arguments.HANDLES how to open these"
+    assert arguments.handle_classes() <= opened, "add these classes to arguments.HANDLES"

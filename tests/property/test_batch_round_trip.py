@@ -1,4 +1,4 @@
-"""Batches of every form and size come back identical and in order, by the mock cluster."""
+"""Batches of every form and size round-trip identical and in order on the mock cluster."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def wire() -> Iterator[Wire]:
 @given(count=st.integers(0, 3_000), seed=st.integers(0, 2**32))
 @example(count=0, seed=0)
 @example(count=1, seed=0)
-def test_batches_come_back(wire: Wire, form: str, count: int, seed: int) -> None:
+def test_batches_round_trip(wire: Wire, form: str, count: int, seed: int) -> None:
     wire.check(form, count, seed)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_hundred_thousand_records_come_back(wire: Wire, form: str) -> None:
-    # The mock keeps 5 MB of a partition, and the reader may be late.
+def test_a_hundred_thousand_records_round_trip(wire: Wire, form: str) -> None:
+    # The mock keeps only 5 MB of a partition, and the reader may lag.
     wire.check(form, 100_000, seed=1, small=True)

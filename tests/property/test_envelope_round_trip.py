@@ -1,4 +1,4 @@
-"""Any envelope comes back from its record; any JSON is read as Python reads it, or refused."""
+"""Any envelope round-trips. Any JSON is read as by Python, or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cykafka.testing import MockCluster
 BASE64 = re.compile("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 TOPIC = "envelopes"
 
-# NULs too, which C must not take for an end; no surrogates, which UTF-8 cannot say.
+# With NULs, which must not end a string in C. Without surrogates, which UTF-8 cannot encode.
 texts = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 bodies = st.one_of(st.none(), st.binary(max_size=70), st.binary(max_size=9).map(lambda b: b * 500))
 times = st.one_of(
@@ -112,7 +112,7 @@ def zone(request: pytest.FixtureRequest) -> Iterator[None]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(sent=st.lists(envelopes(), min_size=1, max_size=140), traceparent=st.booleans())
-def test_envelopes_come_back(
+def test_envelopes_round_trip(
     wire: Wire, form: str, sent: list[Envelope], traceparent: bool
 ) -> None:
     codec = EnvelopeCodec(Envelope, form, traceparent=traceparent)
@@ -165,7 +165,7 @@ def decoded(value: bytes) -> Envelope:
     indent=st.sampled_from([None, 0, 2, "\t"]),
     body=bodies,
 )
-def test_json_is_read_as_python_reads_it(
+def test_json_is_read_like_by_python(
     members: list[tuple[str, Any]], ascii: bool, indent: Any, body: bytes | None
 ) -> None:
     given = dict(members)
@@ -198,10 +198,10 @@ def test_json_is_read_as_python_reads_it(
 @example(text="YQ=")
 @example(text="====")
 @example(text="0000=")
-def test_base64_is_read_if_it_is_padded_rightly(text: str) -> None:
+def test_base64_is_read_if_correctly_padded(text: str) -> None:
     value = json.dumps({"message": text}).encode()
     plain = "".join(text.split())
-    # Python's own strict mode takes more or less padding, by its version.
+    # The strict mode of Python accepts more or less padding, depending on its version.
     if BASE64.fullmatch(plain):
         assert decoded(value).message == base64.b64decode(plain)
     else:
@@ -212,7 +212,7 @@ def test_base64_is_read_if_it_is_padded_rightly(text: str) -> None:
 @settings(max_examples=examples(300), deadline=None)
 @given(value=st.binary(max_size=60))
 @example(value=b'{"a":1e400}')
-def test_any_bytes_are_read_or_refused(value: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(value: bytes) -> None:
     for candidate in (value, b'{"x": ' + value + b"}", b'{"message": "' + value + b'"}'):
         try:
             decoded(candidate)

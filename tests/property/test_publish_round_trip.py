@@ -1,4 +1,4 @@
-"""What goes into publish() comes out of consume(), whatever forms its columns have."""
+"""Records of publish() come out of consume() unchanged, whatever forms the columns have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "batches"
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
-# Short and long ones, for the long ones may be borrowed.
+# Short and long values, because long ones may be borrowed.
 raw = st.one_of(st.binary(max_size=60), st.binary(max_size=8).map(lambda item: item * 40))
 data = st.one_of(st.none(), raw, text, text.map(lambda item: item * 30))
 items = st.one_of(data, raw.map(bytearray), raw.map(memoryview))
@@ -35,7 +35,7 @@ def as_bytes(given: Any) -> bytes | None:
 
 @st.composite
 def byte_columns(draw: Any, count: int) -> tuple[Any, list[bytes | None]]:
-    """A column of byte strings, and what should arrive."""
+    """A column of byte strings, and the values that should arrive."""
     form = draw(st.sampled_from(["list", "tuple", "sequence", "alike", "rows"]))
     if form == "rows" and count:
         width = draw(st.integers(1, 90))
@@ -134,7 +134,7 @@ def wire() -> Iterator[Wire]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batch=batches())
-def test_batches_come_back_identical_and_in_order(wire: Wire, batch: Any) -> None:
+def test_batches_round_trip_identical_and_in_order(wire: Wire, batch: Any) -> None:
     columns, expected = batch
 
     delivery = wire.producer.publish(TOPIC, **columns, partitions=0)

@@ -1,4 +1,4 @@
-"""What goes into produce() comes out of consume(), byte for byte and in order."""
+"""Records of produce() come out of consume() byte for byte and in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wire:
         cluster.create_topic(TOPIC, 1)
         servers = {"bootstrap.servers": cluster.bootstrap_servers}
         self.producer = cykafka.Producer({**servers, "linger.ms": 0})
-        # An idle fetch would hold up every example for half a second.
+        # An idle fetch would delay every example by half a second.
         self.consumer = cykafka.Consumer({**servers, "group.id": "wire", "fetch.wait.max.ms": 10})
         self.consumer.assign([cykafka.TopicPartition(TOPIC, 0, cykafka.OFFSET_BEGINNING)])
 
@@ -66,7 +66,7 @@ def wire() -> Iterator[Wire]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(records=records)
-def test_records_come_back_identical_and_in_order(wire: Wire, records: list[Any]) -> None:
+def test_records_round_trip_identical_and_in_order(wire: Wire, records: list[Any]) -> None:
     reports: list[Any] = []
     for value, key, pairs, timestamp in records:
         wire.producer.produce(
@@ -89,7 +89,7 @@ def test_records_come_back_identical_and_in_order(wire: Wire, records: list[Any]
         (message.value(), message.key(), message.headers(), message.timestamp()[1])
         for message in messages
     ] == wanted
-    # Each report is of the record that was read at its offset.
+    # Each report belongs to the record at its offset.
     assert [error for error, _ in reports] == [None] * len(records)
     assert [
         (message.value(), message.key(), message.headers() or None, message.offset())
@@ -121,7 +121,7 @@ def test_batches_of_any_size_lose_nothing(wire: Wire, values: list[Any], most: i
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(records=records, detached=st.booleans(), rows=st.slices(20))
-def test_columns_of_a_batch_are_the_records_that_went_out(
+def test_columns_of_a_batch_match_the_sent_records(
     wire: Wire, records: list[Any], detached: bool, rows: slice
 ) -> None:
     for value, key, pairs, timestamp in records:

@@ -1,4 +1,4 @@
-"""What holds of offsets and ranges, whatever they are."""
+"""Properties of all offsets and ranges."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_offsets_survive_their_json(end: dict, start: dict) -> None:  # type: ig
 
 
 @given(ranges(), counts, counts)
-def test_splitting_loses_nothing_and_doubles_nothing(
+def test_split_neither_loses_nor_duplicates_offsets(
     whole: list[PartitionRange], least: int | None, most: int | None
 ) -> None:
     pieces = split(whole, least, most)
@@ -61,7 +61,7 @@ def test_splitting_loses_nothing_and_doubles_nothing(
 
 
 @given(ranges(), counts, counts, st.integers(1, 2000))
-def test_tasks_have_every_range_once_and_a_partition_once(
+def test_tasks_have_every_range_once_and_each_partition_at_most_once(
     whole: list[PartitionRange], least: int | None, most: int | None, per_task: int
 ) -> None:
     pieces = split(whole, least, most)
@@ -76,7 +76,7 @@ def test_tasks_have_every_range_once_and_a_partition_once(
 
 
 @given(st.integers(1, 10**6), ranges())
-def test_rate_limit_goes_forward_and_not_too_far(limit: int, whole: list[PartitionRange]) -> None:
+def test_rate_limit_advances_within_its_bounds(limit: int, whole: list[PartitionRange]) -> None:
     start = {(each.topic, each.partition): each.start for each in whole}
     end = {(each.topic, each.partition): each.end for each in whole}
 
@@ -87,6 +87,6 @@ def test_rate_limit_goes_forward_and_not_too_far(limit: int, whole: list[Partiti
     taken = sum(limited[each] - start[each] for each in limited)
     left = sum(end[each] - limited[each] for each in limited)
     assert taken <= limit + len(limited)
-    # Every partition that has records moves, so that a limited stream comes to its end.
+    # Every partition with records advances, so that a limited stream ends.
     assert all(limited[each] > start[each] for each in end if end[each] > start[each])
     assert left == 0 or taken > 0

@@ -80,7 +80,7 @@ def test_error_survives_pickle_and_copy(error: KafkaError) -> None:
 
 @settings(max_examples=examples(50))
 @given(errors, errors | codes)
-def test_errors_compare_as_their_codes(error: KafkaError, other: KafkaError | int) -> None:
+def test_errors_compare_like_their_codes(error: KafkaError, other: KafkaError | int) -> None:
     code = other.code() if isinstance(other, KafkaError) else other
     assert (error == other) is (error.code() == code)
     assert (error != other) is (error.code() != code)
@@ -106,7 +106,7 @@ def test_partition_survives_pickle_and_copy(partition: TopicPartition) -> None:
 
 @settings(max_examples=examples(50))
 @given(st.lists(partitions, max_size=8))
-def test_partitions_order_as_their_topic_and_number(found: list[TopicPartition]) -> None:
+def test_partitions_sort_by_topic_and_number(found: list[TopicPartition]) -> None:
     def key(partition: TopicPartition) -> tuple[str, int]:
         return (partition.topic, partition.partition)
 
@@ -133,8 +133,8 @@ def test_message_survives_pickle_and_copy(message: Message) -> None:
 
 @settings(max_examples=examples(50))
 @given(messages, messages)
-def test_messages_are_equal_when_all_they_hold_is(one: Message, other: Message) -> None:
+def test_messages_are_equal_if_all_their_fields_are(one: Message, other: Message) -> None:
     same = message_state(one) == message_state(other)
-    # Errors compare by their codes, which message_state() goes beyond.
+    # Errors compare by code only, but message_state() has more than the code.
     assert not same or one == other
     assert (one == other) is not (one != other)

@@ -1,4 +1,4 @@
-"""The Python in README and the guides, which tests run."""
+"""The Python in README and the guides, for the tests that run it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks(page: str) -> list[str]:
-    """The blocks of Python of a page, by its path from the project's root."""
+    """The Python blocks of a page, which is named by its path from the project's root."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

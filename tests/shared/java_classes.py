@@ -1,6 +1,6 @@
-"""Spark's Java in tests: compiles soon rather than well, and loads its classes from an archive.
+"""Options for Spark's Java in tests: compile fast, and load classes from an archive.
 
-Run as a program, it makes the missing archives of Spark and of Kafka.
+As a program it creates the missing archives of Spark and Kafka.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ START_S = 600
 
 
 def java_options(folder: Path) -> str:
-    """The value of spark.driver.extraJavaOptions. Temporary files go to a folder.
+    """The value of spark.driver.extraJavaOptions. Temporary files go to the folder.
 
-    A driver that is killed leaves them there.
-    The first run of a user with this Spark makes the archive, which takes half a minute.
+    A killed driver leaves them there. The first run of a user with this Spark creates the archive,
+    which takes half a minute.
     """
     import pyspark
 
@@ -31,7 +31,7 @@ def java_options(folder: Path) -> str:
 
 
 def _use_once(options: Sequence[str]) -> None:
-    """Run a session to its normal end, in a process of its own."""
+    """Run a session to its normal end in a separate process."""
     from cykafka.testing import KafkaClusterError
 
     done = subprocess.run(
@@ -47,7 +47,7 @@ def _use_once(options: Sequence[str]) -> None:
 
 
 def _main(options: list[str]) -> None:
-    """Do a little of everything the tests do, so that its classes are loaded."""
+    """Do a little of everything that the tests do, so that Java loads the classes."""
     import os
 
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What users of the JVM's Kafka client write to log in, as options of Spark."""
+"""The login options of Kafka's JVM client, as options of Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def login(config: Mapping[str, str], module: str) -> dict[str, str]:
-    """A user of a listener with SASL, by JAAS; the authority's certificate in a file, with TLS."""
+    """The options of a SASL user by JAAS. With TLS the authority's certificate is in a file."""
     options = {
         "kafka.bootstrap.servers": config["bootstrap.servers"],
         "kafka.security.protocol": config["security.protocol"],
@@ -25,7 +25,7 @@ def login(config: Mapping[str, str], module: str) -> dict[str, str]:
 
 
 def certificate(config: Mapping[str, str], folder: Path | None = None) -> dict[str, str]:
-    """A client's certificate, in the options themselves or in files of that folder."""
+    """The options of a client certificate, as texts or as files in a folder."""
     texts = {
         name: Path(config[f"ssl.{name}.location"]).read_text()
         for name in ("ca", "certificate", "key")

@@ -1,4 +1,4 @@
-"""How long tests wait, and how quick the machine is at the moment, for tests with a time limit."""
+"""The timeout of tests, and the current speed of the machine for tests with a time limit."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import statistics
 import threading
 import time
 
-# How long a test waits for what must happen, s. It is no claim: only a test that fails waits so
-# long, and a busy machine may need much of it.
+# The time that a test waits for an event, s. It claims nothing about speed: only a failing test
+# waits this long, and a busy machine may need much of it.
 WAIT_S = 60.0
 ROUNDS = 50
 
 
 def wake_up_s() -> float:
-    """The time in which a thread wakes another thread and is woken by it, s.
+    """The time in which a thread wakes another thread and is woken in turn, s.
 
-    It is well below a millisecond on an idle machine and may be a hundred times as long on a busy
-    one. A test that expects an immediate answer adds a few of these to its bound.
+    On an idle machine it is well below a millisecond. On a busy one it may be a hundred times
+    longer. A test that expects an immediate answer adds a few of these to its bound.
     """
     there: queue.SimpleQueue[bool] = queue.SimpleQueue()
     back: queue.SimpleQueue[bool] = queue.SimpleQueue()

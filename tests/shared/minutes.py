@@ -3,7 +3,7 @@
     make test ARGS="--junitxml=build/tests.xml"
     python tests/shared/minutes.py build/tests.xml
 
-The times are those of all workers: divided by the number of workers, they are about the duration
+The times are summed over all workers. Divided by the number of workers they are about the duration
 of the run.
 """
 

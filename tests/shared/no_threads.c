@@ -1,6 +1,5 @@
 /* Preloaded into a test's process: pthread_create() fails as long as the file NO_THREADS
- * exists. The threads of librdkafka itself come from thrd_create(), which does not ask
- * here. */
+ * exists. librdkafka starts its threads with thrd_create(), which does not call this. */
 /* NOLINTNEXTLINE(*-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +10,7 @@
 
 typedef int create_t(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-/* The symbol, under a name that pthread.h does not declare. */
+/* The symbol under a name that pthread.h does not declare. */
 /* NOLINTNEXTLINE(misc-use-internal-linkage): the process calls it */
 create_t create_thread __asm__("pthread_create");
 

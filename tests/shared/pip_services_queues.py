@@ -1,4 +1,4 @@
-"""What the tests of pip_services4_kafka's queues share, on the mock and on real brokers."""
+"""Fixtures for the tests of pip_services4_kafka's queues, on the mock and on real brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def envelope() -> Callable[..., Any]:
 
 @pytest.fixture
 def bodies(envelope: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Make so many envelopes with the bodies "0", "1", ..."""
+    """Make that many envelopes with the bodies "0", "1", ..."""
     return lambda count, first=0: [envelope(str(n)) for n in range(first, first + count)]
 
 
@@ -45,7 +45,7 @@ def make_queue(
 ) -> Iterator[Callable[..., Any]]:
     """Make queues of `topic` and `group`, configured and open; `opened=False`: not open.
 
-    They begin at the beginning, so that nothing depends on when they were opened.
+    They start at the first message, so that the time of open() does not matter.
     """
     from pip_services4_kafka.queues import KafkaMessageQueue
 
@@ -66,9 +66,9 @@ def make_queue(
             "group_id": group,
             "from_beginning": True,
             "options__connect_timeout": 10000,
-            # The mock's brokers do not wake up a fetch that waits.
+            # On the mock a new message does not end a waiting fetch.
             "options__kafka__fetch.wait.max.ms": 10,
-            # A member that comes back is let in at once.
+            # A returning member rejoins at once.
             "options__kafka__group.protocol": "consumer",
             **values,
         }
@@ -93,7 +93,7 @@ def make_queue(
 
 @pytest.fixture
 def received() -> Callable[..., list[str]]:
-    """Receive so many messages and return their bodies."""
+    """Receive that many messages and return their bodies."""
 
     def receive(queue: Any, count: int, timeout: float = WAIT_S) -> list[str]:
         found = []
@@ -108,7 +108,7 @@ def received() -> Callable[..., list[str]]:
 
 @pytest.fixture
 def make_receiver() -> Callable[..., Any]:
-    """Make receivers that keep what they got; `then(envelope, queue)` is called before."""
+    """Make receivers that keep their messages, after a call of `then(envelope, queue)`."""
     from pip_services4_messaging.queues import IMessageReceiver
 
     class Receiver(IMessageReceiver):  # type: ignore[misc]
@@ -132,7 +132,7 @@ def make_receiver() -> Callable[..., Any]:
             return [envelope.get_message_as_string() for envelope in list(self.envelopes)]
 
         def wait(self, count: int, timeout: float = WAIT_S) -> list[str]:
-            """Wait until so many messages have come."""
+            """Wait until that many messages have arrived."""
             with self._changed:
                 there = self._changed.wait_for(lambda: len(self.envelopes) >= count, timeout)
             assert there, f"{len(self.envelopes)} of {count} messages within {timeout} s"

@@ -1,6 +1,6 @@
-"""What the tests of pip_services4_kafka share, on the mock cluster and on real brokers.
+"""Fixtures for the tests of pip_services4_kafka, on the mock cluster and on real brokers.
 
-The fixtures of `cluster`'s folder make the connections its own.
+Connections use the fixture `cluster` of the test's folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-# The packages of pip-services say what Python has deprecated.
+# The packages of pip-services use deprecated features of Python.
 QUIET = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def in_thread(call: Callable[[], object]) -> threading.Thread:
-    """Begin a call in a thread of its own, which ends with the process at the latest."""
+    """Start a call in a daemon thread."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     return thread
@@ -59,7 +59,7 @@ def config() -> Callable[..., Any]:
 
 @pytest.fixture
 def logger() -> Any:
-    """A logger of pip-services that keeps what it is told, in `lines`: (level, text, error)."""
+    """A logger of pip-services that keeps its calls in `lines`: (level, text, error)."""
     from pip_services4_observability.log import Logger
 
     class Recorder(Logger):  # type: ignore[misc]
@@ -101,7 +101,7 @@ def make_references(logger: Any) -> Callable[..., Any]:
 def new_connection(
     config: Callable[..., Any], make_references: Callable[..., Any]
 ) -> Iterator[Callable[..., Any]]:
-    """Make connections, configured and with the logger, not open; they are closed at the end."""
+    """Make configured connections with the logger; the test opens them. Close them at the end."""
     from pip_services4_kafka.connect import KafkaConnection
 
     made = []
@@ -128,7 +128,7 @@ def make_connection(new_connection: Callable[..., Any], cluster: Any) -> Callabl
             **{
                 "connection__uri": f"tcp://{cluster.bootstrap_servers}",
                 "options__connect_timeout": 10000,
-                # The mock's brokers do not wake up a fetch that waits.
+                # On the mock a new message does not end a waiting fetch.
                 "options__kafka__fetch.wait.max.ms": 10,
                 **values,
             },
@@ -146,7 +146,7 @@ def connection(make_connection: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def make_listener() -> Callable[..., Any]:
-    """Make listeners that keep their messages; `then` is called with each before it counts."""
+    """Make listeners that keep their messages, after a call of `then` with each message."""
     from pip_services4_kafka.connect import IKafkaMessageListener
 
     class Listener(IKafkaMessageListener):
@@ -167,7 +167,7 @@ def make_listener() -> Callable[..., Any]:
             return [message.value() for message in self.messages]
 
         def wait(self, count: int, timeout: float = WAIT_S) -> list[bytes | None]:
-            """Wait until so many messages have come."""
+            """Wait until that many messages have arrived."""
             with self._changed:
                 there = self._changed.wait_for(lambda: len(self.messages) >= count, timeout)
             assert there, f"{len(self.messages)} of {count} messages within {timeout} s"
@@ -178,7 +178,7 @@ def make_listener() -> Callable[..., Any]:
 
 @pytest.fixture
 def make_batch_listener() -> Callable[..., Any]:
-    """Make listeners that take batches and hear of rebalances, and store what they got."""
+    """Make listeners that take batches and rebalance callbacks, and keep both."""
 
     from pip_services4_kafka.connect import IKafkaMessageListener
 
@@ -223,13 +223,13 @@ def make_batch_listener() -> Callable[..., Any]:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Wait until something another thread does has happened."""
+    """Wait until a condition is true; fail after the timeout."""
 
     def eventually(happened: Callable[[], Any], timeout: float = WAIT_S) -> None:
         deadline = time.monotonic() + timeout
         pause = threading.Event()
         while not happened():
-            assert time.monotonic() < deadline, f"nothing happened within {timeout} s"
+            assert time.monotonic() < deadline, f"the condition is still false after {timeout} s"
             pause.wait(0.01)
 
     return eventually
@@ -237,7 +237,7 @@ def eventually() -> Callable[..., None]:
 
 @pytest.fixture
 def committed(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., dict[int, int]]:
-    """The offsets a group has committed in a topic of four partitions."""
+    """The committed offsets of a group in a topic of four partitions."""
 
     def committed(topic: str, group: str, partitions: int = 4) -> dict[int, int]:
         consumer = make_consumer({"group.id": group})

@@ -1,12 +1,11 @@
 """Processes that handle messages, for tests that kill them.
 
-Starting an interpreter takes longer than a process lives that is killed while it works. So one
-process, the nursery, imports everything once and forks a worker for each life; it has neither
-threads nor clients of its own.
+An interpreter takes longer to start than a killed worker lives. So one process, the nursery,
+imports everything once and forks the workers. The nursery itself has neither threads nor clients.
 
-A worker writes one line `partition offset body` to a file for each message it has handled, at the
-end of handling it. The file is open with O_APPEND, and what was written stays when the process is
-killed: the test knows exactly what was handled at that moment.
+When a worker has handled a message, it writes a line `partition offset body` to a file, which is
+open with O_APPEND. Written lines survive a kill, so the test knows exactly which messages were
+handled at that moment.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ for line in sys.stdin:
         if pid == 0:
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
-            os.dup2(2, 1)  # the pipe to the test is the nursery's
+            os.dup2(2, 1)  # the pipe to the test belongs to the nursery
             try:
                 work(*arguments)
             except BaseException:
@@ -110,9 +109,9 @@ class Nursery:
     Parameters
     ----------
     command : list of str
-        Runs NURSERY.
+        The command that runs NURSERY.
     log : Path
-        Gets what it and the workers print.
+        The file for the output of the nursery and the workers.
     """
 
     def __init__(self, command: list[str], log: Path) -> None:
@@ -126,7 +125,7 @@ class Nursery:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the nursery has ended: {self.said()}"
+        assert line, f"the nursery has ended: {self.output()}"
         return line.strip()
 
     def _ask(self, *order: Any) -> int:
@@ -140,23 +139,25 @@ class Nursery:
         Parameters
         ----------
         config : dict
-            Of its queue.
+            The configuration of its queue.
         mode : str
             ``autocommit`` and ``complete`` listen, the latter completes each message; ``receive``
             receives and completes.
         handled : Path
-            The file that tells what was handled.
+            The file for the handled messages.
         seconds : float
-            How long it works on a message.
+            The time that it works on a message.
         """
         return self._ask("start", config, mode, str(handled), seconds)
 
     def kill(self, pid: int) -> None:
         """Kill a worker (SIGKILL), which must not have ended by itself."""
         status = self._ask("kill", pid)
-        assert status == -signal.SIGKILL, f"worker {pid} ended by itself ({status}): {self.said()}"
+        assert status == -signal.SIGKILL, (
+            f"worker {pid} ended by itself ({status}): {self.output()}"
+        )
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The last lines of what the workers printed."""
         return self._log.read_text(errors="replace")[-4000:]
 
@@ -180,7 +181,7 @@ class Handled:
         self.offsets: dict[int, set[int]] = {}
 
     def look(self) -> int:
-        """Read what came since; how many messages were handled so far, repeated ones included."""
+        """Read new lines; return the number of handled messages so far, including repetitions."""
         with self.path.open("rb") as file:
             file.seek(self._read)
             lines = file.read()
@@ -192,7 +193,7 @@ class Handled:
         return self.bodies.total()
 
     def skipped(self, committed: dict[int, int]) -> dict[int, list[int]]:
-        """Offsets below the committed ones that nobody has handled: they never come again."""
+        """Unhandled offsets below the committed ones, which are never redelivered."""
         found = {
             partition: sorted(set(range(end)) - self.offsets.get(partition, set()))
             for partition, end in committed.items()
@@ -201,7 +202,7 @@ class Handled:
 
 
 def new_seed() -> str:
-    """A seed for the test's dice: CYKAFKA_TEST_SEED, or one of its own."""
+    """The seed of the test's random choices: CYKAFKA_TEST_SEED, or a random one."""
     return os.environ.get("CYKAFKA_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 
 

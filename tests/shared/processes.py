@@ -1,4 +1,4 @@
-"""Processes and what descends from them, for tests that kill."""
+"""Processes and their descendants, for tests that kill processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import signal
 import time
 from pathlib import Path
 
-__all__ = ["family", "is_there", "kill_all"]
+__all__ = ["family", "is_running", "kill_all"]
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def is_there(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether a process runs."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -39,6 +39,6 @@ def kill_all(pids: list[int], wait_s: float = 60.0) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + wait_s
-    while any(map(is_there, pids)):
+    while any(map(is_running, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What stands between clients and a broker, and changes what the broker answers."""
+"""Relays between clients and a broker that change the broker's answers."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Switch(socketserver.ThreadingTCPServer):
         self.broker = host, int(port)
 
     def answer(self, request: int, answer: bytes) -> bytes:
-        """The answer that clients get for the broker's answer to a request of that number."""
+        """Return the clients' version of the broker's answer to a request of that number."""
         return answer
 
 
 class Relay(Switch):
-    """Another address of a cluster's only broker, the only one that clients learn from it.
+    """Another address of a cluster's only broker. Answers tell clients only this address.
 
-    On demand its answers name no broker, or the address is gone.
+    On demand the answers name no broker, or the address refuses connections.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -64,15 +64,15 @@ class Relay(Switch):
         self._connections: set[socket.socket] = set()
 
     def answer(self, request: int, answer: bytes) -> bytes:
-        """The broker's answer with this address; that to a metadata request, of version 9 or
-        newer, without brokers on demand."""
+        """Return the broker's answer with this address. On demand a metadata answer (version 9 or
+        newer) names no brokers."""
         if request not in {METADATA, FIND_COORDINATOR}:
             return answer
         if request != METADATA or not self.names_none:
             return answer.replace(self._theirs, self._ours)
-        before = 4 + 1 + 4  # the number of the request, no tags, the time to wait
+        before = 4 + 1 + 4  # correlation id, empty tags, throttle time
         behind = answer.index(self._theirs) + len(self._theirs)
-        behind += max(answer[behind], 1) + 1  # the rack, or that there is none, and no tags
+        behind += max(answer[behind], 1) + 1  # the rack or null, and empty tags
         self.none_named.set()
         return answer[:before] + b"\x01" + answer[behind:]
 
@@ -87,11 +87,11 @@ class Relay(Switch):
         super().shutdown_request(request)
 
     def end(self) -> None:
-        """Refuse new connections, and end those that are there."""
+        """Refuse new connections, and end existing ones."""
         self.shutdown()
         self.server_close()
         for connection in list(self._connections):
-            with suppress(OSError):  # it has ended itself
+            with suppress(OSError):  # the connection has already ended
                 connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -116,7 +116,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def _read(stream: BufferedIOBase) -> bytes:
-    """A request or an answer without its size; nothing at the end."""
+    """A request or an answer without its size; empty at the end of the stream."""
     size = stream.read(4)
     return stream.read(*struct.unpack(">i", size)) if len(size) == 4 else b""
 
@@ -127,7 +127,7 @@ def _write(to: socket.socket, frame: bytes) -> None:
 
 @contextmanager
 def serving(switch: AnySwitch) -> Iterator[AnySwitch]:
-    """The switch while it takes connections."""
+    """Run the switch: it accepts connections."""
     with switch:
         thread = threading.Thread(target=switch.serve_forever, args=(0.02,))
         thread.start()

@@ -1,5 +1,5 @@
-"""Clients that continue after all their brokers were replaced behind one bootstrap address, or
-after their broker has moved to another address."""
+"""Checks that clients continue after new brokers took over their bootstrap address, or after
+their broker moved to another address."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 
 try:
     from xdist.scheduler import LoadGroupScheduling
-except ImportError:  # all tests run one after another then
+except ImportError:  # without xdist all tests run one after another
     LoadGroupScheduling = object
 
 HERE = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByFileOrGroup(LoadGroupScheduling):  # type: ignore[misc]
-    """xdist's scheduler of groups, with the file as the group of a test that has none."""
+    """xdist's scheduler of groups. A test without a group has its file as its group."""
 
     def _split_scope(self, nodeid: str) -> str:
         return str(super()._split_scope(nodeid)).partition("::")[0]
@@ -79,7 +79,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return ByFileOrGroup(config, log) if config.option.dist == "loadgroup" else None
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # the lock's wait is no test time
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the wait for the lock must not count as test time
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not hasattr(item.config, "workerinput"):
         return (yield)

@@ -1,7 +1,7 @@
-"""Repeat the tests that throw dice until the time is over: ``make soak DURATION=10m SEED=...``.
+"""Repeat the randomized tests until the time is over: ``make soak DURATION=10m SEED=...``.
 
-The first round has the seed that is given, or a random one; each further round the next number. A
-round that has begun is brought to its end. The exit status is 0 if every round passed.
+The first round uses the given seed or a random one. Each further round uses the next number. The
+last round is completed. The exit status is 0 if every round passed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A driver to be killed: one session that archives a topic in both ways, until it dies.
+"""A driver that a test kills: one session archives a topic with both kinds of file names.
 
-It starts Spark, says so, waits for a line on standard input, then goes on from the checkpoints.
+It starts Spark, prints "ready", waits for a line on standard input, and then continues from the
+checkpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ KINDS = ("spark", "deterministic")
 def config(
     servers: str, topic: str, folder: Path, java_options: str, kind: str, **keys: str
 ) -> Archive:
-    """How an archive is made."""
+    """The configuration of an archive."""
     given = {
         "kafka.bootstrap.servers": servers,
         "topics": topic,
@@ -33,7 +34,7 @@ def config(
         "checkpoint": str(folder / f"{kind}.checkpoint"),
         "file_names": kind,
         "app_name": kind,
-        "master": "local[2,3]",  # a task whose worker is killed is done again, twice at most
+        "master": "local[2,3]",  # a task whose worker is killed is retried, at most twice
         "source.maxOffsetsPerTrigger": "200",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",

@@ -1,7 +1,7 @@
 """Compile the Python modules in Spark's zip files, once for each environment.
 
-The zip files that pyspark ships hold sources alone. Every Python process that Spark starts would
-compile them again, which takes 0.7 s of CPU each time.
+The zip files of pyspark have only sources. Every Python process that Spark starts would compile
+them again, which takes 0.7 s of CPU each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from py_compile import PycInvalidationMode
 
 
 def compile_zip(path: Path) -> None:
-    """Put the compiled modules beside the sources. A reader keeps the old file."""
+    """Add the compiled modules to the sources. A running reader keeps the old file."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         tree = Path(folder) / "tree"
         shutil.unpack_archive(path, tree)

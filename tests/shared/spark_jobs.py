@@ -1,4 +1,4 @@
-"""Jobs of Spark in tests: run in the session of the folder, and records that are sent and read."""
+"""Spark jobs in tests: run them in the folder's session, and send and read records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cykafka.spark.jobs.session import Run, Stop
 
 
 class Bench:
-    """Where the tests of jobs work: a broker, and a session of Spark."""
+    """The environment of the tests of jobs: a broker and a Spark session."""
 
     def __init__(self, spark: Any, servers: str, java_options: str) -> None:
         self.spark = spark
@@ -28,7 +28,7 @@ class Bench:
         self.java_options = java_options
 
     def command(self, job: str, *more: str) -> list[str]:
-        """The command that runs a job in its own Spark."""
+        """The command that runs a job with its own Spark."""
         return [
             sys.executable, "-m", "cykafka.spark", job,
             "--bootstrap-servers", self.servers, "--master", "local[2]",
@@ -37,24 +37,24 @@ class Bench:
         ]  # fmt: skip
 
     def run(self, job: str, stop: Stop | None = None, **keys: Any) -> Summary:
-        """Run a job with these keys (``source__x`` is source.x) and return its summary."""
+        """Run a job with these keys (``source__x`` means source.x) and return its summary."""
         return self.work(job, self.prepare(job, stop, **keys))
 
     def prepare(self, job: str, stop: Stop | None = None, **keys: Any) -> Run:
-        """The prepared run of a job."""
+        """Prepare a run of a job."""
         given = {name.replace("__", "."): value for name, value in keys.items()}
         given = {"kafka.bootstrap.servers": self.servers, **given}
         config = load(JOBS[job], None, given, {})
         return Run(self.spark, config, Progress(0, io.StringIO()), stop)
 
     def work(self, job: str, run: Run) -> Summary:
-        """Run a job that is prepared."""
+        """Run a prepared job."""
         module = importlib.import_module(f"cykafka.spark.jobs.{job}")
         done: Summary = module.run(run)
         return done
 
     def send(self, topic: str, records: list[Mapping[str, Any]]) -> None:
-        """Send records: arguments of `Producer.produce`, in their order."""
+        """Send records, given as arguments of `Producer.produce`, in order."""
         config = {"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True}
         with cykafka.Producer(config) as producer:
             for record in records:
@@ -62,7 +62,7 @@ class Bench:
             assert producer.flush(WAIT_S) == 0
 
     def fill(self, topic: str, count: int, partitions: int = 4, **record: Any) -> None:
-        """Send `count` records to each partition: keys, values and headers tell their places."""
+        """Send `count` records to each partition. Keys, values and headers have their offsets."""
         self.send(
             topic,
             [
@@ -94,7 +94,7 @@ class Bench:
             messages, ended = [], set()
             deadline = time.monotonic() + WAIT_S
             while len(ended) < len(partitions):
-                assert time.monotonic() < deadline, "the topic has no end"
+                assert time.monotonic() < deadline, "the end of the topic was not reached in time"
                 for message in consumer.consume(1000, 0.2):
                     if message.error() is None:
                         messages.append(message)
@@ -112,7 +112,7 @@ def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:
 
 
 def offsets_by_listing(path: str) -> Counter[tuple[str, int, int]]:
-    """As a reader sees it that knows nothing of Spark."""
+    """The offsets that a reader without Spark finds."""
     import duckdb
 
     query = (

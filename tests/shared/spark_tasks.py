@@ -1,4 +1,4 @@
-"""Tasks of micro-batches in this process, as Spark's workers run them."""
+"""Run tasks of micro-batches in this process, like Spark's workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_task(
     run: str | None = "run",
     attempt: int = 0,
 ) -> Written:
-    """Run a task of the sink: which one, of which batch, in which run of the query."""
+    """Run a task of the sink with a partition id, batch and query run."""
     properties = {
         "streaming.sql.batchId": str(batch),
         "sql.streaming.queryId": QUERY,
@@ -53,7 +53,7 @@ def write_task(
 
 
 def rows(values: list[str], partition: int = 0, topic: str | None = None) -> Any:
-    """An Arrow batch of the columns `COLUMNS`."""
+    """An Arrow batch with the columns `COLUMNS`."""
     return pa.record_batch(
         {
             "value": pa.array(values, pa.string()),

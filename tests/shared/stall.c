@@ -1,8 +1,8 @@
 /* Preloaded into a test's process: stalls one thread, as if the system did not run it,
  * as long as the file STALLS exists, and creates the file STALLED then. STALL_THREAD is
  * the thread's name: "rdk:broker1" waits in poll(), "rdk:main" in cnd_timedwait(). A
- * thread that waits in neither, as the application's, is slow: it rests after each
- * read-write lock. */
+ * thread that waits in neither, like the application's, is only slowed: it sleeps after
+ * each read-write lock. */
 /* NOLINTNEXTLINE(*-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -59,7 +59,7 @@ int cnd_timedwait(cnd_t *cond, mtx_t *mutex, const struct timespec *time_point) 
             dlsym(RTLD_NEXT, "cnd_timedwait");
 
         if (stalls()) {
-                /* Others go on with the queue that it waits for. */
+                /* Other threads can still use the queue that it waits for. */
                 (void)mtx_unlock(mutex);
                 stall();
                 (void)mtx_lock(mutex);

@@ -1,4 +1,4 @@
-"""One Spark session and one broker for the folder; a test has topics and folders of its own."""
+"""One Spark session and one broker for the folder. Each test has its own topics and folders."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = os.path.dirname(__file__) + os.sep
     for item in items:
         if str(item.path).startswith(here):
-            # A session is slow to start, the more so on a busy machine.
+            # A session starts slowly, especially on a busy machine.
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
-            # py4j leaves sockets to the collector.
+            # py4j leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(scope="session")
 def jvm_jars() -> Any:
-    """Paths of the jars of Spark's own Kafka connector, or the error why there are none."""
+    """The paths of the jars of Spark's own Kafka connector, or the error of their fetch."""
     from cykafka.testing import NoBrokerError
     from cykafka.testing._artifacts import Jars
 
@@ -52,7 +52,7 @@ def java_options() -> Iterator[str]:
     from cykafka.testing import NoBrokerError
     from cykafka.testing.plugin import no_broker
 
-    # The path of a socket in it may have a hundred characters: pytest's folders are too long.
+    # The path of a socket in it may have at most 100 characters, so pytest's folders are too long.
     with tempfile.TemporaryDirectory(prefix="java-", ignore_cleanup_errors=True) as folder:
         try:
             options = java_classes.java_options(Path(folder))
@@ -65,7 +65,7 @@ def java_options() -> Iterator[str]:
 def spark_config(
     tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any, java_options: str
 ) -> dict[str, str]:
-    """What sessions of the tests are configured with; their files go where pytest's go."""
+    """The configuration of the tests' sessions. Their files go to pytest's temporary folder."""
     jars = {} if isinstance(jvm_jars, Exception) else {"spark.jars": ",".join(jvm_jars)}
     folder = tmp_path_factory.mktemp("spark")
     return {
@@ -79,7 +79,7 @@ def spark_config(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        # Longer than a busy machine takes to start a process.
+        # Longer than a busy machine needs to start a process.
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -90,7 +90,7 @@ def spark_config(
 
 @pytest.fixture(scope="session")
 def spark(spark_config: dict[str, str]) -> Iterator[Any]:
-    """The session of the whole run. Workers run this Python, whatever the environment says."""
+    """The session of the whole run. Workers run this Python despite the environment."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = "120"
@@ -110,13 +110,13 @@ def spark(spark_config: dict[str, str]) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def cluster(kafka_cluster: Any) -> Any:
-    """The broker of the whole run: topics come from `topic`, other names from `unique`."""
+    """The broker of the whole run. Topics come from `topic`, other names from `unique`."""
     return kafka_cluster
 
 
 @pytest.fixture
 def stop_queries(spark: Any) -> Iterator[None]:
-    """Streams that a test started are stopped after it, even if it failed."""
+    """Stop the streams of a test after it, even if it failed."""
     yield
     for query in spark.streams.active:
         query.stop()
@@ -184,7 +184,7 @@ def delete_before(admin: Any) -> Callable[..., None]:
 
 @pytest.fixture
 def delete_topic(admin: Any) -> Callable[[str], None]:
-    """Delete a topic, and return when it is gone."""
+    """Delete a topic, and wait until the deletion is complete."""
 
     def delete(name: str) -> None:
         admin.delete_topics([name])[name].result(WAIT_S)

@@ -1,7 +1,7 @@
-"""A driver with streams, to be killed by test_stream_killed: arguments as JSON.
+"""A driver with streams that test_stream_killed kills. Its arguments are JSON.
 
-It says "ready" when Spark is up, and then waits for a line: "go on" starts the streams, "end" lets
-them come to their end.
+It prints "ready" when Spark is up, and then waits for a line: "go on" starts the streams, "end"
+lets them run to their end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     end = sys.stdin.readline().strip() == "end"
     source = dict(given["source"])
     if end:
-        # All that is left in one batch; only what Spark has planned already stays as it is.
+        # Read the rest in one batch, after the batches that Spark has already planned.
         del source["maxOffsetsPerTrigger"]
     queries = []
     for sink in given["sinks"]:

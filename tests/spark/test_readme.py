@@ -1,4 +1,4 @@
-"""README's example for Spark runs, and does what it is there for."""
+"""README's example for Spark runs and does what README says."""
 
 from __future__ import annotations
 

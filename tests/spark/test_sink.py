@@ -1,4 +1,4 @@
-"""`df.write.format("cykafka")` and `writeStream`: what arrives, and what is refused before."""
+"""`df.write.format("cykafka")` and `writeStream`: written records, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 @pytest.fixture
 def save(spark: Any, cluster: Any) -> Callable[..., None]:
-    """Write rows, or a DataFrame, by the sink."""
+    """Write rows or a DataFrame with the sink."""
 
     def save(rows: Any, schema: str = "", mode: str = "append", **options: str) -> None:
         frame = spark.createDataFrame(rows, schema) if schema else rows
@@ -32,7 +32,7 @@ def save(spark: Any, cluster: Any) -> Callable[..., None]:
 def records(
     make_consumer: Callable[..., Any], read: Callable[..., list[Any]]
 ) -> Callable[..., Any]:
-    """All records of a topic, which must be as many, in the order of their values."""
+    """All records of a topic, sorted by value; fail unless there are `count`."""
 
     def records(topic: str, count: int) -> list[Any]:
         consumer = make_consumer(
@@ -43,7 +43,7 @@ def records(
         ends = 0
         while ends < 4:
             message = consumer.poll(WAIT_S)
-            assert message is not None, f"{len(found)} records, and no end"
+            assert message is not None, f"{len(found)} records, but no end of the topic"
             if message.error() is None:
                 found.append(message)
             else:
@@ -98,7 +98,7 @@ def test_a_null_value_is_a_tombstone(save: Any, topic: str, records: Any) -> Non
     assert (record.key(), record.value()) == (b"k", None)
 
 
-def test_the_option_topic_wins_over_the_column(
+def test_option_topic_overrides_the_column(
     save: Any, topic: str, records: Any, unique: Any
 ) -> None:
     save([("x", unique("other")), ("y", None)], "value string, topic string", topic=topic)
@@ -120,7 +120,7 @@ def test_each_row_goes_to_its_topic(save: Any, cluster: Any, unique: Any, record
         assert values == [b"%03d" % number for number in range(start, 300, 3)]
 
 
-def test_keys_go_where_the_jvm_client_puts_them(save: Any, topic: str, records: Any) -> None:
+def test_keys_go_to_the_partitions_of_the_jvm_client(save: Any, topic: str, records: Any) -> None:
     expected = {b"key-%d" % number: place for number, place in enumerate(JAVAS_PLACES)}
     save([(key, key) for key in expected], "key binary, value binary", topic=topic)
 
@@ -134,7 +134,7 @@ JAVAS_PLACES = (1, 0, 2, 3, 1, 0, 0, 3, 3, 1, 2, 1)
 
 
 @pytest.mark.parametrize("include", [None, "true", "false"])
-def test_headers_are_written_unless_they_are_not_wanted(
+def test_headers_are_written_unless_includeheaders_is_false(
     save: Any, topic: str, records: Any, include: str | None
 ) -> None:
     options = {} if include is None else {"includeHeaders": include}
@@ -150,8 +150,8 @@ def test_headers_are_written_unless_they_are_not_wanted(
     assert record.headers() == (None if include == "false" else [("a", b"1")])
 
 
-def test_what_a_source_gives_is_written_back(save: Any, topic: str, records: Any) -> None:
-    # offset, timestamp and timestampType are the broker's to give.
+def test_rows_of_the_source_are_written_back(save: Any, topic: str, records: Any) -> None:
+    # The broker sets offset, timestamp and timestampType.
     save(
         [(b"k", b"v", topic, 2, 17, datetime(2020, 1, 1, tzinfo=UTC), 0)],
         "key binary, value binary, topic string, partition int, offset bigint, "
@@ -169,7 +169,7 @@ def test_many_rows_arrive_once_and_in_order(
 ) -> None:
     from pyspark.sql import functions as F
 
-    # More than an Arrow batch, and values that are borrowed rather than copied.
+    # More rows than an Arrow batch, and values that are borrowed rather than copied.
     text = F.lpad(F.col("id").cast("string"), 100, "0")
     frame = spark.range(0, 50_000, 1, 2).select(
         text.alias("value"), (F.col("id") % 4).cast("int").alias("partition")
@@ -182,7 +182,7 @@ def test_many_rows_arrive_once_and_in_order(
     for partition in range(4):
         mine = [record for record in found if record.partition() == partition]
         assert all(int(record.value()) % 4 == partition for record in mine)
-        # Tasks are interleaved; within one the order stays.
+        # Tasks are interleaved; each task keeps its order.
         for half in (range(25_000), range(25_000, 50_000)):
             offsets = [record.offset() for record in mine if int(record.value()) in half]
             assert offsets == sorted(offsets)
@@ -194,7 +194,7 @@ def test_an_empty_frame_writes_nothing(spark: Any, save: Any, topic: str, record
     assert records(topic, 0) == []
 
 
-# -- what is refused before anything is written
+# -- refusals before anything is written
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ def test_columns_are_checked_by_the_query(
         save(spark.createDataFrame([], schema), topic=topic)
 
 
-def test_other_columns_are_left_alone(save: Any, topic: str, records: Any) -> None:
+def test_other_columns_are_ignored(save: Any, topic: str, records: Any) -> None:
     save([("x", 1.5)], "value string, amount double", topic=topic)
     assert [record.value() for record in records(topic, 1)] == [b"x"]
 
 
-def test_a_topic_is_wanted(save: Any) -> None:
+def test_topic_is_required(save: Any) -> None:
     with pytest.raises(Exception, match="no topic: set the option topic"):
         save([("x",)], "value string")
 
@@ -233,7 +233,7 @@ def test_overwriting_is_refused(save: Any, topic: str, records: Any) -> None:
 
 @pytest.fixture
 def stream(spark: Any, cluster: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Write a file stream, to its end or on and on."""
+    """Write a file stream, to its end or continuously."""
 
     def stream(frame: Any, mode: str = "append", **options: str) -> Any:
         writer = frame.writeStream.format("cykafka").outputMode(mode)
@@ -286,8 +286,8 @@ def test_secrets_are_in_no_plan(
     spark: Any, save: Any, stream: Any, cluster: Any, topic: str, tmp_path: Path,
     stop_queries: None, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Neither in what `explain` prints, nor in the plans that Spark's pages and event log have."""
-    # The listener is plain text: who could be logged in is not asked for.
+    """Neither `explain` nor the plans in Spark's pages and event log have secrets."""
+    # The listener is plain text, so the login options are not used.
     secrets = {
         "kafka.sasl.password": "do-not-tell-1",
         "kafka.ssl.key.password": "do-not-tell-2",

@@ -1,4 +1,4 @@
-"""What a user learns when records cannot be written, and what is kept from task to task."""
+"""Errors of records that cannot be written, and producers that stay open between tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cykafka.spark.writing import KafkaWriteError, Written
 
 @pytest.fixture(autouse=True)
 def pool() -> Iterator[producers.ProducerPool]:
-    """The producers of this process, none of which is left open."""
+    """The producers of this process; close them after the test."""
     yield producers._pool
     producers._pool.close()
 
@@ -69,83 +69,83 @@ def refusal(task: Callable[..., Any], *batches: Any, **options: str) -> str:
 # -- errors
 
 
-def test_a_record_too_large_is_told_with_its_place(task: Any, topic: str) -> None:
+def test_error_of_an_oversized_record_names_its_place(task: Any, topic: str) -> None:
     large = b"x" * 3_000_000
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a"] * 10, partition=([0] * 10, pa.int32())),
         batch([b"b", large, large, b"c"], partition=([0, 2, 2, 1], pa.int32())),
         topic=topic,
     )
 
-    assert "2 of the last " in told
-    assert f'topic "{topic}" partition 2: ' in told
-    assert "MSG_SIZE_TOO_LARGE" in told
-    assert "kafka.message.max.bytes" in told
-    assert "2 record(s), the first in row 11 of the task" in told
+    assert "2 of the last " in text
+    assert f'topic "{topic}" partition 2: ' in text
+    assert "MSG_SIZE_TOO_LARGE" in text
+    assert "kafka.message.max.bytes" in text
+    assert "2 record(s), the first in row 11 of the task" in text
 
 
-def test_a_record_the_topic_finds_too_large_is_told(
+def test_record_above_the_limit_of_the_topic_is_an_error(
     task: Any, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     name = unique("small")
     cluster.create_topic(name, 1, config={"max.message.bytes": "1000"})
 
-    told = refusal(task, batch([b"x" * 2000]), topic=name)
+    text = refusal(task, batch([b"x" * 2000]), topic=name)
 
-    assert f'topic "{name}" partition 0: ' in told
-    assert "MSG_SIZE_TOO_LARGE" in told
-
-
-def test_a_partition_the_topic_has_not_is_told(task: Any, topic: str) -> None:
-    told = refusal(task, batch([b"a", b"b"], partition=([1, 9], pa.int32())), topic=topic)
-
-    assert f'topic "{topic}" partition 9: ' in told
-    assert "the topic has no such partition" in told
-    assert "1 record(s), the first in row 1 of the task" in told
+    assert f'topic "{name}" partition 0: ' in text
+    assert "MSG_SIZE_TOO_LARGE" in text
 
 
-def test_a_partition_that_is_none_is_told(task: Any, topic: str) -> None:
-    told = refusal(
+def test_missing_partition_is_an_error(task: Any, topic: str) -> None:
+    text = refusal(task, batch([b"a", b"b"], partition=([1, 9], pa.int32())), topic=topic)
+
+    assert f'topic "{topic}" partition 9: ' in text
+    assert "the topic has no such partition" in text
+    assert "1 record(s), the first in row 1 of the task" in text
+
+
+def test_invalid_partition_is_an_error(task: Any, topic: str) -> None:
+    text = refusal(
         task,
         batch([b"a"] * 3, partition=([0, 1, 2], pa.int32())),
         batch([b"a"] * 4, partition=([0, None, -2, -1], pa.int32())),
         topic=topic,
     )
 
-    assert "the partition of row 5 of the task is -2: expected 0 or more; null and -1" in told
+    assert "the partition of row 5 of the task is -2: expected 0 or more; null and -1" in text
 
 
-def test_a_time_that_is_none_is_told(task: Any, topic: str) -> None:
+def test_invalid_timestamp_is_an_error(task: Any, topic: str) -> None:
     kind = pa.timestamp("us", tz="UTC")
-    told = refusal(
+    text = refusal(
         task,
         batch([b"a"] * 3, timestamp=([None, 1_000, -2_000_000], kind)),
         topic=topic,
         includeTimestamp="true",
     )
 
-    assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in told
-    assert "expected a time after 1970-01-01; null means now" in told
+    assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in text
+    assert "expected a time after 1970-01-01; null means now" in text
 
 
-def test_a_null_topic_is_told(task: Any, topic: str) -> None:
-    told = refusal(
+def test_null_topic_is_an_error(task: Any, topic: str) -> None:
+    text = refusal(
         task,
         batch([b"a", b"b"], topic=([topic, topic], pa.string())),
         batch([b"a", b"b", b"c"], topic=([topic, None, None], pa.string())),
     )
 
-    assert "the topic of row 3 of the task is null: set the option topic" in told
+    assert "the topic of row 3 of the task is null: set the option topic" in text
 
 
-def test_each_place_that_fails_is_told_once(
+def test_error_names_each_failed_partition_once(
     task: Any, topic: str, cluster: Any, unique: Callable[[str], str]
 ) -> None:
     other = unique("other")
     cluster.create_topic(other, 1)
     large = b"x" * 3_000_000
-    told = refusal(
+    text = refusal(
         task,
         batch(
             [large, large, b"a", b"b"],
@@ -154,23 +154,23 @@ def test_each_place_that_fails_is_told_once(
         ),
     )
 
-    assert "3 of the last 4 records could not be written to Kafka: " in told
-    assert f'topic "{topic}" partition 3: ' in told
-    assert f'topic "{other}" partition 0: ' in told
-    assert f'topic "{other}" partition 5: ' in told
+    assert "3 of the last 4 records could not be written to Kafka: " in text
+    assert f'topic "{topic}" partition 3: ' in text
+    assert f'topic "{other}" partition 0: ' in text
+    assert f'topic "{other}" partition 5: ' in text
 
 
-def test_many_places_are_not_all_told(task: Any, topic: str) -> None:
+def test_error_names_only_some_of_many_failed_partitions(task: Any, topic: str) -> None:
     numbers = list(range(100, 120))
-    told = refusal(task, batch([b"a"] * 20, partition=(numbers, pa.int32())), topic=topic)
+    text = refusal(task, batch([b"a"] * 20, partition=(numbers, pa.int32())), topic=topic)
 
-    assert "20 of the last 20 records" in told
-    assert told.count("the topic has no such partition") == 5
-    assert "and 15 more places and errors" in told
+    assert "20 of the last 20 records" in text
+    assert text.count("the topic has no such partition") == 5
+    assert "and 15 more places and errors" in text
 
 
-def test_a_broker_that_is_gone_is_told_with_what_the_connection_says(task: Any) -> None:
-    told = refusal(
+def test_error_of_a_lost_broker_has_the_connection_error(task: Any) -> None:
+    text = refusal(
         task,
         batch([b"a"] * 3),
         topic="any",
@@ -179,11 +179,11 @@ def test_a_broker_that_is_gone_is_told_with_what_the_connection_says(task: Any) 
         kafka__linger__ms="0",
     )
 
-    assert "3 of the last 3 records" in told
-    assert 'topic "any": ' in told
-    assert "within kafka.delivery.timeout.ms" in told
-    assert "the connections' last error: " in told
-    assert "127.0.0.1:1" in told
+    assert "3 of the last 3 records" in text
+    assert 'topic "any": ' in text
+    assert "within kafka.delivery.timeout.ms" in text
+    assert "the connections' last error: " in text
+    assert "127.0.0.1:1" in text
 
 
 def test_an_error_reaches_the_query(spark: Any, cluster: Any, topic: str) -> None:
@@ -209,7 +209,9 @@ def test_a_producer_stays_open_for_the_next_task(
     assert second is first
 
 
-def test_few_records_are_in_flight(cluster: Any, topic: str, pool: producers.ProducerPool) -> None:
+def test_only_a_few_records_are_in_flight(
+    cluster: Any, topic: str, pool: producers.ProducerPool
+) -> None:
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic,
                "kafka.linger.ms": "100", "kafka.queue.buffering.max.messages": "1000"}  # fmt: skip
     writer = batch_writer(options, t.StructType([t.StructField("value", t.BinaryType())]), False)
@@ -225,7 +227,7 @@ def test_few_records_are_in_flight(cluster: Any, topic: str, pool: producers.Pro
     written = writer.write(rows())
     assert isinstance(written, Written)
     assert written.records == 3_000
-    # Beside the records of six batches a report or two may wait.
+    # Besides the records of six batches, one or two reports may wait.
     assert 500 < max(seen) < 700
 
 
@@ -235,7 +237,7 @@ def test_another_configuration_has_another_producer(
     task(batch([b"a"]), topic=topic)
     task(batch([b"a"]), topic=topic, kafka__client__id="other")
     assert len(pool) == 2
-    # Options that are not the client's make no difference.
+    # Options that do not belong to the client make no difference.
     task(batch([b"a"], key=([b"k"], pa.binary())), topic=topic)
     assert len(pool) == 2
 
@@ -266,7 +268,9 @@ def test_a_producer_is_dropped_when_the_rows_fail(
     assert len(pool) == 0
 
 
-def test_only_so_many_stay_open(task: Any, topic: str, pool: producers.ProducerPool) -> None:
+def test_number_of_open_producers_is_limited(
+    task: Any, topic: str, pool: producers.ProducerPool
+) -> None:
     for number in range(producers.MAX_OPEN + 2):
         task(batch([b"a"]), topic=topic, kafka__client__id=str(number))
 

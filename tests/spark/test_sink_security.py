@@ -1,4 +1,4 @@
-"""TLS and SASL by the JVM client's options, and what those who may not write are told."""
+"""TLS and SASL by the JVM client's options, and errors without write permission."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cykafka.testing import KafkaCluster
 
 @pytest.fixture
 def allow(secured: KafkaCluster) -> Callable[..., None]:
-    """Give a user rights on what has a name, or on all that begins with it."""
+    """Grant a user operations on a name, or on all names with a prefix."""
 
     def allow(
         user: str, kind: ResourceType, name: str, *operations: AclOperation, prefix: bool = False
@@ -74,7 +74,7 @@ def write(options: Mapping[str, str], topic: str) -> int:
     return int(written.records)  # type: ignore[attr-defined]
 
 
-def test_a_user_of_jaas_writes(secured: KafkaCluster, own: str) -> None:
+def test_jaas_user_writes(secured: KafkaCluster, own: str) -> None:
     assert write(login(secured.client_config("sasl_plain", "alice"), PLAIN), own) == 2
 
 
@@ -84,7 +84,7 @@ def test_scram_by_jaas_over_tls_with_pem_files_writes(secured: KafkaCluster, own
 
 
 @pytest.mark.parametrize("form", ["files", "texts"])
-def test_a_clients_certificate_in_pem_writes(
+def test_client_certificate_in_pem_writes(
     secured: KafkaCluster, own: str, form: str, tmp_path: Path
 ) -> None:
     config = secured.client_config("mtls", "alice")
@@ -92,7 +92,7 @@ def test_a_clients_certificate_in_pem_writes(
     assert write(certificate(config, folder), own) == 2
 
 
-def test_who_may_not_write_is_told_the_topic(secured: KafkaCluster, own: str) -> None:
+def test_missing_write_permission_error_names_the_topic(secured: KafkaCluster, own: str) -> None:
     with pytest.raises(KafkaWriteError, match="2 of the last 2 records") as info:
         write(login(secured.client_config("sasl_plain", "mallory"), PLAIN), own)
 
@@ -100,7 +100,7 @@ def test_who_may_not_write_is_told_the_topic(secured: KafkaCluster, own: str) ->
     assert "TOPIC_AUTHORIZATION_FAILED" in str(info.value)
 
 
-def test_a_wrong_password_is_told_at_once_and_not_printed(secured: KafkaCluster, own: str) -> None:
+def test_wrong_password_fails_at_once_and_is_not_printed(secured: KafkaCluster, own: str) -> None:
     config = {**secured.client_config("sasl_plain", "alice"), "sasl.password": "hush-hush"}
 
     with pytest.raises(KafkaWriteError, match="cannot write to Kafka") as info:
@@ -110,9 +110,7 @@ def test_a_wrong_password_is_told_at_once_and_not_printed(secured: KafkaCluster,
     assert "hush-hush" not in str(info.value)
 
 
-def test_a_topic_that_is_not_there_is_told(
-    secured: KafkaCluster, unique: Callable[[str], str]
-) -> None:
+def test_missing_topic_is_an_error(secured: KafkaCluster, unique: Callable[[str], str]) -> None:
     name = unique("none")
     options = {
         "kafka.bootstrap.servers": secured.bootstrap_servers,
@@ -124,12 +122,12 @@ def test_a_topic_that_is_not_there_is_told(
     assert f'topic "{name}"' in str(info.value)
 
 
-# -- rights, one by one
+# -- single permissions
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 
 
-def test_write_is_all_that_an_idempotent_producer_needs(
+def test_idempotent_producer_needs_only_write_permission(
     secured: KafkaCluster, unique: Callable[[str], str], allow: Any
 ) -> None:
     name = unique("own")
@@ -148,7 +146,7 @@ def test_write_is_all_that_an_idempotent_producer_needs(
         ("ids", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "needs Write and Describe on the trans"),
     ],
 )
-def test_transactions_need_rights_of_their_own(
+def test_transactions_need_their_own_permissions(
     secured: KafkaCluster,
     unique: Callable[[str], str],
     allow: Any,
@@ -156,10 +154,13 @@ def test_transactions_need_rights_of_their_own(
     code: str,
     words: str,
 ) -> None:
-    name, prefix = unique("own"), unique("tx") + "."  # so that no other one begins with it
+    name, prefix = (
+        unique("own"),
+        unique("tx") + ".",
+    )  # the dot ends the prefix, so no other name has it
     secured.create_topic(name, 1)
     allow("wanda", ResourceType.TOPIC, name, WRITE, *([READ] if missing != "read" else []))
-    # What nobody has a right on, everybody has with these brokers.
+    # These brokers allow every user to use resources without ACLs.
     reader = "wanda" if missing != "groups" else "alice"
     allow(reader, ResourceType.GROUP, prefix, READ, prefix=True)
     writer = "wanda" if missing != "ids" else "alice"
@@ -183,7 +184,7 @@ def test_transactions_need_rights_of_their_own(
     assert words in str(info.value)
 
 
-def test_a_task_that_takes_longer_than_its_transaction_may_is_told(
+def test_task_longer_than_its_transaction_timeout_is_an_error(
     secured: KafkaCluster, unique: Callable[[str], str], make_consumer: Callable[..., Any]
 ) -> None:
     name, prefix = unique("long"), unique("tx")
@@ -211,7 +212,7 @@ def test_a_task_that_takes_longer_than_its_transaction_may_is_told(
         message = arrived.poll(WAIT_S)
         assert message is not None
         assert message.value() == b"a"
-        # What is read committed goes beyond the record when the brokers have aborted it.
+        # Once the brokers abort, the read_committed end moves past the record.
         while True:
             end = ends.poll(WAIT_S)
             assert end is not None

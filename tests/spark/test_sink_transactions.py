@@ -1,4 +1,4 @@
-"""The transactional sink: batches that are tried again, zombies, and what readers see."""
+"""The transactional sink: retried batches, zombies, and visibility to readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pool() -> Iterator[producers.ProducerPool]:
 
 @pytest.fixture
 def marked(cluster: Any, topic: str, prefix: str) -> Callable[..., None]:
-    """Write the mark of a task by hand: its offset, and its text."""
+    """Write the mark of a task directly: its offset and its text."""
 
     def marked(offset: int, text: str) -> None:
         with cykafka.Consumer(
@@ -43,7 +43,7 @@ def marked(cluster: Any, topic: str, prefix: str) -> Callable[..., None]:
 
 @pytest.fixture
 def committed(make_consumer: Callable[..., Any]) -> Callable[[str], list[str]]:
-    """The values of a topic that a reader of the isolation level sees, in order."""
+    """The values of a topic that a reader with this isolation level sees, in order."""
 
     def committed(topic: str, isolation_level: str = "read_committed") -> list[str]:
         consumer = make_consumer(
@@ -53,7 +53,7 @@ def committed(make_consumer: Callable[..., Any]) -> Callable[[str], list[str]]:
         values, ends = [], 0
         while ends < 4:
             message = consumer.poll(WAIT_S)
-            assert message is not None, "no end of the partition in time"
+            assert message is not None, "the reader did not reach the end of the partition in time"
             if message.error() is None:
                 values.append(message.value().decode())
             else:
@@ -70,7 +70,7 @@ def prefix(unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def task(cluster: Any, topic: str, prefix: str) -> Callable[..., Any]:
-    """Run one task of a micro-batch in this process, as Spark's workers do."""
+    """Run one task of a micro-batch in this process, like Spark's workers."""
 
     def task(values: Any, batch: int = 0, task: int = 0, **options: Any) -> Written:
         place = {key: options.pop(key) for key in ("run", "attempt") if key in options}
@@ -123,14 +123,14 @@ def test_a_batch_that_was_written_is_skipped_by_another_worker(
     task(["a", "b"], 0)
     pool.close()
     assert task(["a", "b"], 0).skipped is True
-    # The producer that found it written goes on.
+    # The producer that found the written batch continues.
     assert task(["c", "d"], 1).skipped is False
     pool.close()
     assert task(["c", "d"], 1).skipped is True
     assert committed(topic) == ["a", "b", "c", "d"]
 
 
-def test_a_task_that_fails_leaves_nothing_and_is_written_when_it_is_tried_again(
+def test_failed_task_writes_nothing_and_its_retry_writes_all(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     def failing() -> Iterator[Any]:
@@ -157,7 +157,7 @@ def test_a_record_that_fails_aborts_its_task(task: Any, topic: str, committed: A
     assert committed(topic) == ["a", "b"]
 
 
-def test_readers_see_a_task_when_it_has_ended(task: Any, topic: str, committed: Any) -> None:
+def test_readers_see_a_task_only_after_it_ended(task: Any, topic: str, committed: Any) -> None:
     def seen() -> Iterator[Any]:
         yield rows(["a"])
         yield rows(["b"])
@@ -171,7 +171,7 @@ def test_readers_see_a_task_when_it_has_ended(task: Any, topic: str, committed: 
 def test_a_zombie_is_fenced(
     task: Any, topic: str, make_consumer: Callable[..., Any], committed: Any, pool: Any
 ) -> None:
-    """A task goes to another worker while the first attempt still writes."""
+    """A task moves to another worker while its first attempt still writes."""
     other = producers.ProducerPool()
     uncommitted = make_consumer({"isolation.level": "read_uncommitted"})
     uncommitted.assign([cykafka.TopicPartition(topic, 0, 0)])
@@ -196,10 +196,10 @@ def test_a_zombie_is_fenced(
     assert committed(topic) == ["a", "b"]
 
 
-def test_a_worker_that_was_fenced_meanwhile_begins_anew(
+def test_fenced_worker_starts_again_with_a_new_producer(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
-    """Tasks change workers from batch to batch; their producers stay open in each of them."""
+    """Tasks change workers between batches. The producers stay open in each worker."""
     other = producers.ProducerPool()
 
     def elsewhere(*args: Any) -> Any:
@@ -222,7 +222,7 @@ def test_a_worker_that_was_fenced_meanwhile_begins_anew(
     assert committed(topic) == ["a", "b", "c", "d", "e"]
 
 
-def test_a_batch_partitioned_otherwise_is_refused(
+def test_batch_with_another_partitioning_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     task(["a", "b", "c"], 0)
@@ -235,10 +235,10 @@ def test_a_batch_partitioned_otherwise_is_refused(
     assert committed(topic) == ["a", "b", "c"]
 
 
-def test_a_batch_of_other_rows_of_the_same_size_is_refused(
+def test_batch_of_the_same_size_with_other_rows_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
-    """Rows that are all of one size, and tasks that have changed places."""
+    """All rows have one size, or tasks have swapped partitions."""
     task(["a1", "a2"], 0, 0)
     for kept in (True, False):
         if not kept:
@@ -252,16 +252,16 @@ def test_a_batch_of_other_rows_of_the_same_size_is_refused(
 
 
 def test_the_same_rows_in_another_order_are_skipped(task: Any, topic: str, committed: Any) -> None:
-    # A shuffle gives them as they come.
+    # A shuffle returns rows in any order.
     task([rows(["a", "b", "c"]), rows(["d", "dd"])], 0)
     assert task([rows(["dd"]), rows(["c", "a"]), rows(["b", "d"])], 0).skipped is True
     assert committed(topic) == ["a", "b", "c", "d", "dd"]
 
 
-def test_a_task_that_had_rows_and_has_none_now_is_refused(
+def test_retried_task_that_lost_its_rows_is_refused(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
-    """Its rows would be another task's now, which would write them again."""
+    """Another task may have its rows now, and would write them again."""
     task(["a", "b"], 0)
     for kept in (True, False):
         if not kept:
@@ -275,7 +275,7 @@ def test_a_task_that_had_rows_and_has_none_now_is_refused(
     assert committed(topic) == ["a", "b"]
 
 
-def test_a_task_without_rows_fences_who_might_still_write_them(
+def test_task_without_rows_fences_earlier_attempts(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     def zombie() -> Iterator[Any]:
@@ -290,7 +290,7 @@ def test_a_task_without_rows_fences_who_might_still_write_them(
     assert committed(topic) == ["a"]
 
 
-def test_a_task_without_rows_looks_once_in_a_run(
+def test_task_without_rows_checks_once_per_run(
     task: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
@@ -310,7 +310,7 @@ def test_a_task_without_rows_looks_once_in_a_run(
 def test_a_mark_without_a_checksum_is_read(
     task: Any, topic: str, committed: Any, marked: Any
 ) -> None:
-    # As they were before marks had one.
+    # The format before marks had a checksum.
     marked(7, '{"batch": 7, "records": 2, "bytes": 3}')
     with pytest.raises(KafkaWriteError, match=r"now the task has 2 record\(s\) of 2"):
         task(["a", "b"], 7)
@@ -320,7 +320,7 @@ def test_a_mark_without_a_checksum_is_read(
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", "7", '{"records": 1}', '{"bytes": null}'])
-def test_a_mark_that_is_none_is_refused(task: Any, marked: Any, text: str) -> None:
+def test_invalid_mark_is_refused(task: Any, marked: Any, text: str) -> None:
     marked(0, text)
     with pytest.raises(KafkaWriteError, match="has offsets that another program committed"):
         task(["a"], 1)
@@ -352,10 +352,10 @@ def test_a_task_without_rows_writes_nothing(
     assert committed(topic) == ["a", "b"]
 
 
-def test_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
+def test_next_attempt_finds_a_commit_whose_answer_was_lost(
     task: Any, topic: str, committed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brokers commit, and their answer is lost."""
+    """The brokers commit, but their answer is lost."""
     real = transactions.take
 
     class Deaf:
@@ -382,7 +382,7 @@ def test_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
     assert committed(topic) == ["a", "b"]
 
 
-def test_more_tasks_than_producers_that_stay_open(
+def test_more_tasks_than_open_producers_are_written(
     task: Any, topic: str, committed: Any, pool: producers.ProducerPool
 ) -> None:
     tasks = producers.MAX_OPEN + 3
@@ -395,7 +395,7 @@ def test_more_tasks_than_producers_that_stay_open(
     assert committed(topic) == sorted(f"{b}-{number}" for b in range(2) for number in range(tasks))
 
 
-def test_topics_by_the_column_have_their_marks_too(
+def test_topics_from_the_column_have_marks_too(
     cluster: Any, task: Any, topic: str, committed: Any, unique: Any, pool: producers.ProducerPool
 ) -> None:
     other = unique("other")
@@ -411,7 +411,7 @@ def test_topics_by_the_column_have_their_marks_too(
     assert committed(other) == ["1", "3"]
 
 
-def test_without_sparks_context_there_is_no_batch() -> None:
+def test_transactional_sink_requires_a_task_context() -> None:
     with pytest.raises(KafkaWriteError, match="does not give the number of the micro-batch"):
         transactions.Place.here()
 
@@ -424,7 +424,7 @@ POISON = "poison"
 
 @pytest.fixture
 def query(spark: Any, cluster: Any, topic: str, prefix: str, tmp_path: Path) -> Callable[..., Any]:
-    """Start or restart a stream of two tasks, one file of four rows a batch."""
+    """Start or restart a stream with two tasks and one file per batch."""
 
     def query(**options: str) -> Any:
         source = spark.readStream.format("text").option("maxFilesPerTrigger", "1")
@@ -433,7 +433,7 @@ def query(spark: Any, cluster: Any, topic: str, prefix: str, tmp_path: Path) -> 
 
         @pyspark.sql.functions.udf("string", useArrow=False)
         def checked(value: str) -> str:
-            # The task that has this row fails as long as the file is there.
+            # The task with this row fails as long as the file exists.
             if value.endswith("c") and os.path.exists(flag):
                 raise ValueError(POISON)
             return value
@@ -459,10 +459,10 @@ def fill(folder: Path, *names: str) -> list[str]:
     return [f"{name}-{letter}" for name in names for letter in "abcdefgh"]
 
 
-def test_a_batch_whose_end_spark_has_forgotten_is_there_once(
+def test_batch_whose_commit_spark_forgot_is_written_once(
     query: Any, topic: str, committed: Any, tmp_path: Path, stop_queries: None
 ) -> None:
-    # As after a crash between the last task's end and the commit in the checkpoint.
+    # This simulates a crash between the last task's end and the commit in the checkpoint.
     expected = fill(tmp_path / "in", "0", "1")
     assert query().awaitTermination(120)
     for name in ("1", ".1.crc"):
@@ -476,7 +476,7 @@ def test_a_batch_whose_end_spark_has_forgotten_is_there_once(
     assert committed(topic, "read_uncommitted") == expected
 
 
-def test_a_batch_of_which_one_task_failed_is_there_once(
+def test_batch_with_one_failed_task_is_written_once(
     query: Any, topic: str, committed: Any, tmp_path: Path, stop_queries: None
 ) -> None:
     expected = fill(tmp_path / "in", "0")
@@ -485,7 +485,7 @@ def test_a_batch_of_which_one_task_failed_is_there_once(
     (tmp_path / POISON).touch()
     with pytest.raises(Exception, match=POISON):
         query().awaitTermination(120)
-    # One of the two tasks may have ended before; none of the other's rows are there.
+    # One of the two tasks may have ended before. No row of the other one is visible.
     assert set(expected[:8]) <= set(committed(topic)) < set(expected)
 
     (tmp_path / POISON).unlink()

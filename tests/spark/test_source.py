@@ -1,4 +1,4 @@
-"""Batches: columns, rows and projections, against a real broker."""
+"""Batches: columns, rows and projections, on a real broker."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_columns_are_those_of_the_jvm_connector(batch: Load, topic: str) -> None
     )
 
 
-def test_rows_hold_what_was_produced(batch: Load, topic: str, producer: Any) -> None:
-    at_ms = int(time.time()) * 1000 + 123  # recent: the broker deletes what is old
+def test_rows_match_the_produced_records(batch: Load, topic: str, producer: Any) -> None:
+    at_ms = int(time.time()) * 1000 + 123  # recent, because the broker deletes old records
     producer.produce(
         topic,
         b"value",
@@ -81,7 +81,7 @@ def test_timestamps_of_the_broker_have_type_1(
     assert [row.timestampType for row in batch(subscribe=name).collect()] == [1]
 
 
-def test_every_record_comes_once_whatever_the_tasks(
+def test_every_record_is_read_once_with_any_number_of_tasks(
     batch: Load, topic: str, fill: Any, found: Any
 ) -> None:
     for partition, count in ((0, 1000), (1, 10), (3, 333)):
@@ -94,11 +94,11 @@ def test_every_record_comes_once_whatever_the_tasks(
         assert found(batch(subscribe=topic, **options)) == everything
 
 
-def test_tasks_are_as_many_as_the_options_say(batch: Load, topic: str, fill: Any) -> None:
+def test_options_set_the_number_of_tasks(batch: Load, topic: str, fill: Any) -> None:
     for partition in range(4):
         fill(topic, 250, partition)
 
-    assert batch(subscribe=topic).rdd.getNumPartitions() == 1  # small ranges go together
+    assert batch(subscribe=topic).rdd.getNumPartitions() == 1  # small ranges share a task
     assert batch(subscribe=topic, minPartitions="4").rdd.getNumPartitions() == 4
     assert batch(subscribe=topic, minPartitions="8").rdd.getNumPartitions() == 8
     assert batch(subscribe=topic, maxRecordsPerPartition="100").rdd.getNumPartitions() == 12
@@ -135,7 +135,7 @@ def test_schema_is_a_projection(batch: Load, topic: str, producer: Any) -> None:
         ),
     ],
 )
-def test_schema_that_does_not_fit_is_refused(
+def test_unsuitable_schema_is_refused(
     batch: Load, topic: str, producer: Any, schema: str, expected: str
 ) -> None:
     producer.produce(topic, b"value", partition=0)
@@ -155,7 +155,9 @@ def test_reading_only_the_first_rows_ends_the_task(batch: Load, topic: str, fill
     assert batch(subscribe=topic).count() == 1000
 
 
-def test_large_records_come_in_several_batches(batch: Load, topic: str, producer: Any) -> None:
+def test_large_records_are_split_into_several_batches(
+    batch: Load, topic: str, producer: Any
+) -> None:
     for number in range(30):
         producer.produce(topic, bytes([number]) * 900_000, partition=0)
     producer.flush()
@@ -164,7 +166,7 @@ def test_large_records_come_in_several_batches(batch: Load, topic: str, producer
     assert [row.size for row in frame.collect()] == [900_000] * 30
 
 
-def test_source_is_known_to_sql_for_views(spark: Any, cluster: Any, topic: str, fill: Any) -> None:
+def test_source_can_be_used_for_sql_views(spark: Any, cluster: Any, topic: str, fill: Any) -> None:
     fill(topic, 5, 2)
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW records USING cykafka OPTIONS ("
@@ -178,7 +180,7 @@ def test_source_is_known_to_sql_for_views(spark: Any, cluster: Any, topic: str, 
 
 @pytest.fixture
 def pushdown(spark: Any) -> Iterator[None]:
-    """Spark hands over filters."""
+    """Make Spark push filters down."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     yield
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
@@ -208,7 +210,7 @@ def torn(batch: Load, topic: str, fill: Any, delete_before: Any) -> DataFrame:
         ("partition = 9", []),
     ],
 )
-def test_pushdown_reads_no_more_than_the_filters_let_through(
+def test_pushdown_reads_only_records_that_match_the_filters(
     torn: DataFrame, found: Any, condition: str, expected: list[tuple[int, int]]
 ) -> None:
     picked = torn.where(condition)
@@ -219,6 +221,8 @@ def test_pushdown_reads_no_more_than_the_filters_let_through(
 
 @pytest.mark.usefixtures("pushdown")
 @pytest.mark.parametrize("condition", ["true", "offset >= 49", "value is not null"])
-def test_what_filters_let_through_and_is_gone_is_a_loss(torn: DataFrame, condition: str) -> None:
+def test_missing_records_that_match_the_filters_are_a_loss(
+    torn: DataFrame, condition: str
+) -> None:
     with pytest.raises(PySparkException, match=r"\[0\]: offsets (0|49) to 49 are gone"):
         torn.where(condition).collect()

@@ -1,4 +1,4 @@
-"""Where batches start and end, what is read, and what is refused."""
+"""Starts and ends of batches, the rows between, and refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_offsets_are_explicit_earliest_and_latest(batch: Load, pair: str, found:
     assert found(frame) == [(0, 7), (0, 8), (0, 9), (1, 0), (1, 1)]
 
 
-def test_start_behind_the_end_is_empty(batch: Load, pair: str, found: Any) -> None:
+def test_start_after_the_end_is_empty(batch: Load, pair: str, found: Any) -> None:
     frame = batch(
         subscribe=pair, startingOffsets=offsets(pair, 7, 7), endingOffsets=offsets(pair, 3, 9)
     )
@@ -46,14 +46,14 @@ def test_start_behind_the_end_is_empty(batch: Load, pair: str, found: Any) -> No
     assert found(frame) == [(1, 7), (1, 8)]
 
 
-def test_assign_reads_these_partitions_only(batch: Load, pair: str, found: Any) -> None:
+def test_assign_reads_only_its_partitions(batch: Load, pair: str, found: Any) -> None:
     assign = json.dumps({pair: [1]})
     assert found(batch(assign=assign)) == [(1, each) for each in range(10)]
     start = json.dumps({pair: {"1": 9}})
     assert found(batch(assign=assign, startingOffsets=start)) == [(1, 9)]
 
 
-def test_pattern_fits_whole_names(batch: Load, cluster: Any, unique: Any, fill: Any) -> None:
+def test_pattern_matches_whole_names(batch: Load, cluster: Any, unique: Any, fill: Any) -> None:
     prefix = unique("pattern")
     for end in ("a", "b", "bb"):
         cluster.create_topic(f"{prefix}-{end}", 1)
@@ -84,7 +84,7 @@ def test_several_topics_are_read(batch: Load, cluster: Any, unique: Any, fill: A
 
 @pytest.fixture
 def timed(cluster: Any, unique: Any, producer: Any) -> tuple[str, int]:
-    """A topic of two partitions, whose records are a second apart; the first one's time, ms."""
+    """A topic of two partitions with records a second apart, and the first timestamp, ms."""
     name = unique("timed")
     cluster.create_topic(name, 2)
     first = int(time.time()) * 1000 - 60_000
@@ -112,7 +112,7 @@ def test_times_are_inclusive_starts_and_exclusive_ends(
     assert found(frame) == [(0, 9), (1, 8)]
 
 
-def test_time_wins_over_times_and_times_over_offsets(
+def test_time_overrides_times_and_times_override_offsets(
     batch: Load, timed: tuple[str, int], found: Any
 ) -> None:
     name, first = timed
@@ -179,9 +179,7 @@ def test_a_start_later_than_all_records_is_an_error_or_the_end(
         ({"subscribe": "a", "commitGroup": "g"}, "is for streams only"),
     ],
 )
-def test_options_that_cannot_be_are_refused(
-    batch: Load, options: dict[str, str], expected: str
-) -> None:
+def test_invalid_options_are_refused(batch: Load, options: dict[str, str], expected: str) -> None:
     with pytest.raises(PySparkException) as caught:
         batch(**options).collect()
 
@@ -204,7 +202,7 @@ def test_missing_topic_is_named(batch: Load, unique: Any) -> None:
 
 def test_aged_out_start_is_a_loss(batch: Load, pair: str, found: Any, delete_before: Any) -> None:
     delete_before(pair, 0, 4)
-    assert found(batch(subscribe=pair))[0] == (0, 4)  # earliest is what is there
+    assert found(batch(subscribe=pair))[0] == (0, 4)  # earliest is the first existing offset
 
     start = {"subscribe": pair, "startingOffsets": offsets(pair, 1, 9)}
     with pytest.raises(PySparkException, match="offsets 1 to 3 are gone") as caught:
@@ -216,7 +214,7 @@ def test_aged_out_start_is_a_loss(batch: Load, pair: str, found: Any, delete_bef
     assert found(frame) == [*((0, each) for each in range(4, 10)), (1, 9)]
 
 
-def test_end_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -> None:
+def test_missing_end_offset_is_a_loss(batch: Load, pair: str, found: Any) -> None:
     end = {"subscribe": pair, "endingOffsets": offsets(pair, 1, 12)}
     with pytest.raises(PySparkException, match="offsets 10 to 11 do not exist"):
         batch(**end).collect()
@@ -226,7 +224,7 @@ def test_end_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -> 
     ]
 
 
-def test_start_that_is_not_there_is_a_loss(batch: Load, pair: str, found: Any) -> None:
+def test_missing_start_offset_is_a_loss(batch: Load, pair: str, found: Any) -> None:
     start = {"subscribe": pair, "startingOffsets": offsets(pair, 10, 11)}
     with pytest.raises(PySparkException, match="would begin at 11, but the partition ends at 10"):
         batch(**start).collect()
@@ -251,7 +249,7 @@ PEM = "-----BEGIN PRIVATE KEY-----\ndo-not-tell\n-----END PRIVATE KEY-----\n"
 def test_secrets_are_in_no_error(
     batch: Load, pair: str, options: dict[str, str], words: str
 ) -> None:
-    """Options that are wrong, so that whoever refuses them has them in hand."""
+    """Wrong options, which the refusing code has at hand."""
     secured = {"security.protocol": "SASL_PLAINTEXT", **options}
     given = {f"kafka.{key}": value for key, value in secured.items()}
     with pytest.raises(PySparkException) as caught:

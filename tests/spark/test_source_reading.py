@@ -1,4 +1,4 @@
-"""How executors read: to the end of a range and no further, with gaps, losses and silence."""
+"""Executors read exactly to the end of a range, with gaps, losses and silent brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def options(cluster: Any) -> Callable[..., ReadOptions]:
 
 @pytest.fixture
 def read(options: Any) -> Iterator[Read]:
-    """The (partition, offset) of what ranges of a topic give, in the order they come."""
+    """Read ranges of a topic; return (partition, offset) of each record, in order."""
 
     def read(topic: str, *ranges: tuple[int, int, int], **given: str) -> list[tuple[int, int]]:
         parts = [PartitionRange(topic, *each) for each in ranges]
@@ -49,7 +49,7 @@ def read(options: Any) -> Iterator[Read]:
 
 @pytest.fixture
 def single(cluster: Any, unique: Any) -> Callable[..., str]:
-    """Make a topic of one partition, with these settings."""
+    """Make a topic of one partition with these settings."""
 
     def make(**config: str) -> str:
         name = unique("single")
@@ -72,7 +72,7 @@ def test_range_ends_exactly_at_its_end(read: Read, topic: str, fill: Any) -> Non
     assert read(topic, (2, 0, 0)) == []
 
 
-def test_partition_that_was_done_early_is_read_by_the_next_task(
+def test_partition_finished_early_is_read_by_the_next_task(
     read: Read, topic: str, fill: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "BATCH_ROWS", 10)
@@ -104,7 +104,7 @@ def test_group_of_executors_has_the_prefix(read: Read, topic: str, fill: Any) ->
     assert kept.consumer.configuration()["group.id"] == "mine-executor"
 
 
-def test_task_that_is_not_read_to_its_end_leaves_the_consumer(
+def test_unfinished_task_leaves_the_consumer_usable(
     options: Any, topic: str, fill: Any, read: Read
 ) -> None:
     fill(topic, 30_000, 0)
@@ -117,7 +117,7 @@ def test_task_that_is_not_read_to_its_end_leaves_the_consumer(
     assert len(consumers._kept) == 1
 
 
-def test_offsets_missing_at_the_end_do_not_matter_behind_transactions(
+def test_offsets_of_transaction_markers_at_the_end_are_no_loss(
     read: Read, single: Any, cluster: Any, unique: Any
 ) -> None:
     name = single()
@@ -130,7 +130,7 @@ def test_offsets_missing_at_the_end_do_not_matter_behind_transactions(
                 producer.produce(name, b"x")
             producer.flush()
             (producer.commit_transaction if commit else producer.abort_transaction)()
-    # Markers lie at 3, 7, 11 and 15.
+    # The markers have the offsets 3, 7, 11 and 15.
     committed = [(0, each) for each in (0, 1, 2, 8, 9, 10)]
     aborted = [(0, each) for each in (4, 5, 6, 12, 13, 14)]
 
@@ -145,7 +145,7 @@ def test_offsets_missing_at_the_end_do_not_matter_behind_transactions(
     assert time.monotonic() - began < 10
 
 
-def test_range_without_records_is_done_when_a_later_record_comes(
+def test_range_without_records_ends_when_a_later_record_arrives(
     read: Read, single: Any, cluster: Any, unique: Any
 ) -> None:
     name = single()
@@ -177,10 +177,10 @@ def test_compacted_records_are_no_loss(read: Read, single: Any, producer: Any) -
         producer.flush()
         sent += 1
         offsets = [at for _, at in read(name, (0, 0, sent))]
-        if 0 not in offsets:  # the cleaner has been there
+        if 0 not in offsets:  # the cleaner has run
             break
         assert time.monotonic() < deadline, "the broker has not compacted"
-        time.sleep(0.2)  # segments have an age
+        time.sleep(0.2)  # segments need a minimum age
 
     assert offsets[-1] == sent - 1
     assert read(name, (0, 0, 1)) == []
@@ -196,14 +196,14 @@ def test_aged_out_offsets_are_a_loss(
     with pytest.raises(DataLossError, match="failOnDataLoss to false") as caught:
         read(name, (0, 2, 8))
     assert f"{name} [0]: offsets 2 to 5 are gone: the partition begins at 6" in str(caught.value)
-    assert not consumers._kept  # what failed is not used again
+    assert not consumers._kept  # a failed consumer is not reused
 
     assert read(name, (0, 2, 8), failOnDataLoss="false") == [(0, 6), (0, 7)]
     assert read(name, (0, 2, 5), failOnDataLoss="false") == []
     assert f"{name} [0]: offsets 2 to 5 are gone" in "\n".join(caplog.messages)
 
 
-def test_offsets_behind_the_end_are_a_loss(
+def test_offsets_after_the_end_are_a_loss(
     read: Read, single: Any, fill: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(worker, "LOOK_AFTER_S", 0.1)
@@ -211,7 +211,7 @@ def test_offsets_behind_the_end_are_a_loss(
     name = single()
     fill(name, 10)
 
-    # The position is the end: silence. It is behind the end: the broker says so.
+    # At a position at the end the broker is silent. After the end it returns an error.
     for start in (8, 15):
         with pytest.raises(DataLossError, match="the partition ends at 10"):
             read(name, (0, start, 20))
@@ -219,7 +219,7 @@ def test_offsets_behind_the_end_are_a_loss(
     assert read(name, (0, 15, 20), failOnDataLoss="false") == []
 
 
-def test_one_lost_range_keeps_nothing_from_the_others(
+def test_lost_range_does_not_stop_the_others(
     read: Read, topic: str, fill: Any, delete_before: Any
 ) -> None:
     fill(topic, 10, 0)
@@ -246,7 +246,7 @@ def test_deleted_topic_is_a_loss(
     assert read(name, (0, 5, 10), failOnDataLoss="false") == []
 
 
-def test_recreated_topic_is_read_by_a_consumer_that_knew_the_old_one(
+def test_consumer_that_knew_the_old_topic_reads_the_recreated_one(
     read: Read, single: Any, fill: Any, delete_topic: Any, cluster: Any
 ) -> None:
     name = single()
@@ -261,7 +261,7 @@ def test_recreated_topic_is_read_by_a_consumer_that_knew_the_old_one(
     assert read(name, (1, 0, 3)) == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_grown_topic_is_read_without_delay(
+def test_added_partitions_are_read_without_delay(
     read: Read, single: Any, fill: Any, admin: Any, wait_until: Callable[..., None]
 ) -> None:
     from cykafka.admin import NewPartitions
@@ -270,7 +270,7 @@ def test_grown_topic_is_read_without_delay(
     fill(name, 1)
     assert len(read(name, (0, 0, 1))) == 1
     admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
-    # The controller answers before the broker has learned of it.
+    # The controller answers before the broker knows of the change.
     wait_until(
         lambda: len(admin.list_topics(name, 30).topics[name].partitions) == 3,
         lambda: admin.poll(0.1),
@@ -280,9 +280,7 @@ def test_grown_topic_is_read_without_delay(
     assert len(read(name, (2, 0, 5))) == 5
 
 
-def test_silence_is_an_error_that_names_what_is_missing(
-    read: Read, single: Any, fill: Any
-) -> None:
+def test_timeout_error_names_the_missing_offsets(read: Read, single: Any, fill: Any) -> None:
     name = single()
     fill(name, 10)
 
@@ -293,7 +291,7 @@ def test_silence_is_an_error_that_names_what_is_missing(
     assert "within 2.5 s" in str(caught.value)
 
 
-def test_nobody_answers(read: Read, options: Any, unique: Any) -> None:
+def test_unreachable_brokers_time_out(read: Read, options: Any, unique: Any) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "500"}
     with pytest.raises((KafkaException, TimeoutError)):
         read(unique("nowhere"), (0, 0, 1), **given)

@@ -1,4 +1,4 @@
-"""Reading by TLS and SASL with the JVM client's options, and what those who may not are told."""
+"""Reading with TLS and SASL by the JVM client's options, and errors without permission."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.source import CyKafkaDataSource, TaskRanges
 from cykafka.testing import KafkaCluster
 
-# How long a login that fails may take until it is told, s; a minute would be its timeout.
+# The limit until a failed login raises, s. Its timeout would be a minute.
 SOON_S = 25.0
 
 
 @pytest.fixture
 def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
-    """A topic with two records that only alice may read."""
+    """A topic with two records, which only alice may read."""
     name = unique("own")
     secured.create_topic(name, 1)
     brokers = {"bootstrap.servers": secured.bootstrap_servers}
@@ -64,24 +64,24 @@ def no_consumer_stays() -> Iterator[None]:
 
 
 def reader_of(options: Mapping[str, str], topic: str) -> Any:
-    # What Spark asks, in the driver and in a worker.
+    # Spark makes these calls in the driver and in a worker.
     source = CyKafkaDataSource({"subscribe": topic, **options})
     return source.reader(source.schema())
 
 
 def read(options: Mapping[str, str], topic: str) -> int:
-    """How many rows a batch has."""
+    """Return the number of rows of a batch."""
     reader = reader_of(options, topic)
     return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
 
 
 def in_a_task(options: Mapping[str, str], topic: str) -> int:
-    """The same without the driver, which would fail first."""
+    """Return the number of rows without the driver, which would fail first."""
     task = TaskRanges([PartitionRange(topic, 0, 0, 2)])
     return sum(batch.num_rows for batch in reader_of(options, topic).read(task))
 
 
-def test_a_user_of_jaas_reads(secured: KafkaCluster, own: str) -> None:
+def test_jaas_user_reads(secured: KafkaCluster, own: str) -> None:
     assert read(login(secured.client_config("sasl_plain", "alice"), PLAIN), own) == 2
 
 
@@ -91,7 +91,7 @@ def test_scram_by_jaas_over_tls_with_pem_files_reads(secured: KafkaCluster, own:
 
 
 @pytest.mark.parametrize("form", ["files", "texts"])
-def test_a_clients_certificate_in_pem_reads(
+def test_client_certificate_in_pem_reads(
     secured: KafkaCluster, own: str, form: str, tmp_path: Path
 ) -> None:
     config = secured.client_config("mtls", "alice")
@@ -99,7 +99,7 @@ def test_a_clients_certificate_in_pem_reads(
 
 
 @pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
-def test_who_may_not_read_is_told_the_topic(
+def test_missing_read_permission_error_names_the_topic(
     secured: KafkaCluster, own: str, side: Callable[..., int]
 ) -> None:
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED") as caught:
@@ -109,7 +109,7 @@ def test_who_may_not_read_is_told_the_topic(
 
 
 @pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
-def test_a_wrong_password_is_told_soon_and_not_printed(
+def test_wrong_password_fails_soon_and_is_not_printed(
     secured: KafkaCluster, own: str, side: Callable[..., int]
 ) -> None:
     config = {**secured.client_config("sasl_plain", "alice"), "sasl.password": "hush-hush"}
@@ -122,7 +122,7 @@ def test_a_wrong_password_is_told_soon_and_not_printed(
     assert "hush-hush" not in str(caught.value)
 
 
-def test_a_job_is_told_of_a_login_before_spark_starts(secured: KafkaCluster, own: str) -> None:
+def test_job_checks_the_login_before_spark_starts(secured: KafkaCluster, own: str) -> None:
     def check(user: str, **more: str) -> None:
         config = {**secured.client_config("sasl_plain", user), **more}
         given = {**login(config, PLAIN), "topics": own}
@@ -140,7 +140,7 @@ def test_a_job_is_told_of_a_login_before_spark_starts(secured: KafkaCluster, own
 
 
 @pytest.mark.parametrize("side", [read, in_a_task], ids=["driver", "task"])
-def test_a_broker_of_another_authority_is_told_soon(
+def test_broker_certificate_of_another_authority_fails_soon(
     secured: KafkaCluster, own: str, side: Callable[..., int], tmp_path: Path
 ) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))

@@ -1,4 +1,4 @@
-"""Streams: what a batch is, how it is limited, and which topics belong to it."""
+"""Streams: the contents, limits and topics of their batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("stop_queries")
 
 
 class Sink:
-    """Runs a stream into Parquet, and reads what it has written."""
+    """Runs a stream into Parquet, and reads the written rows."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
@@ -32,7 +32,7 @@ class Sink:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self, frame: DataFrame) -> list[Any]:
-        """All there is, with Trigger.AvailableNow; the progress of each batch with rows."""
+        """Run with Trigger.AvailableNow; return the progress of each batch with rows."""
         query = self.start(frame, availableNow=True)
         assert query.awaitTermination(WAIT_S)
         return [each for each in query.recentProgress if each.numInputRows]
@@ -42,7 +42,7 @@ class Sink:
         return sorted((row.partition, row.offset) for row in rows)
 
     def logged(self, batch: int) -> dict[str, Any]:
-        """The source's offset in the checkpoint, where a batch ends."""
+        """The source's end offset of a batch in the checkpoint."""
         text = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
         return dict(json.loads(text))
 
@@ -60,7 +60,7 @@ def every(*counts: int) -> list[tuple[int, int]]:
     return [(partition, at) for partition, count in enumerate(counts) for at in range(count)]
 
 
-def test_available_now_reads_what_is_there_and_the_next_run_what_is_new(
+def test_available_now_reads_existing_records_and_the_next_run_new_ones(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 10, 0)
@@ -75,11 +75,13 @@ def test_available_now_reads_what_is_there_and_the_next_run_what_is_new(
     assert sink.rows() == every(10, 8)
     assert sink.run(frame) == []
 
-    # Once the first batch is over the checkpoint reads as the JVM connector's.
+    # After the first batch the checkpoint has the JVM connector's format.
     assert sink.logged(1) == {topic: {"0": 10, "1": 8, "2": 0, "3": 0}}
 
 
-def test_latest_is_where_the_query_began(stream: Load, topic: str, fill: Any, sink: Sink) -> None:
+def test_latest_starts_at_the_end_when_the_query_starts(
+    stream: Load, topic: str, fill: Any, sink: Sink
+) -> None:
     fill(topic, 10, 0)
     query = sink.start(stream(subscribe=topic))
     query.processAllAvailable()
@@ -91,7 +93,7 @@ def test_latest_is_where_the_query_began(stream: Load, topic: str, fill: Any, si
     assert sink.rows() == [(0, 10), (0, 11)]
 
 
-def test_max_offsets_are_shared_in_proportion(
+def test_max_offsets_are_divided_in_proportion(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 90, 0)
@@ -101,7 +103,7 @@ def test_max_offsets_are_shared_in_proportion(
 
     progress = sink.run(frame)
 
-    # 45 of the first, 4 of the second, and one, not half a one, of the third.
+    # 45 of the first, 4 of the second, and 1 (rounded up from 0.5) of the third.
     assert json.loads(progress[0].sources[0].endOffset)[topic] == {
         "0": 45,
         "1": 4,
@@ -113,7 +115,7 @@ def test_max_offsets_are_shared_in_proportion(
     assert sink.rows() == every(90, 9, 1)
 
 
-def test_min_offsets_wait_until_there_are_as_many_or_the_delay_is_over(
+def test_min_offsets_wait_for_enough_records_or_the_delay(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 1, 0)
@@ -131,7 +133,7 @@ def test_min_offsets_wait_until_there_are_as_many_or_the_delay_is_over(
     fill(topic, 1, 0)
     query.stop()
 
-    # What does not come together in time is taken as it is, and at the end of all.
+    # After the delay the query takes fewer records too, and also at the end of the stream.
     query = sink.start(stream(maxTriggerDelay="1s", **options))
     deadline = time.monotonic() + WAIT_S
     query.processAllAvailable()
@@ -142,7 +144,7 @@ def test_min_offsets_wait_until_there_are_as_many_or_the_delay_is_over(
     query.stop()
 
 
-def test_min_offsets_leave_nothing_behind_with_available_now(
+def test_min_offsets_with_available_now_leave_no_records(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 25, 0)
@@ -156,7 +158,7 @@ def test_min_offsets_leave_nothing_behind_with_available_now(
     assert sizes(sink.run(frame)) == [10, 10, 5]
 
 
-def test_available_now_ends_where_it_began_to_look(
+def test_available_now_ends_at_the_offsets_of_its_start(
     stream: Load, spark: Any, topic: str, fill: Any, tmp_path: Path
 ) -> None:
     fill(topic, 20, 0)
@@ -174,7 +176,7 @@ def test_available_now_ends_where_it_began_to_look(
     assert seen == list(range(20))
 
 
-def test_topics_and_partitions_that_appear_later_are_read_from_their_beginning(
+def test_new_topics_and_partitions_are_read_from_their_beginning(
     stream: Load, cluster: Any, unique: Any, fill: Any, sink: Sink, admin: Any
 ) -> None:
     from cykafka.admin import NewPartitions
@@ -182,7 +184,7 @@ def test_topics_and_partitions_that_appear_later_are_read_from_their_beginning(
     prefix = unique("later")
     cluster.create_topic(f"{prefix}-a", 1)
     fill(f"{prefix}-a", 3)
-    query = sink.start(stream(subscribePattern=f"{prefix}-.*"))  # from the latest on
+    query = sink.start(stream(subscribePattern=f"{prefix}-.*"))  # starts at the latest offsets
     query.processAllAvailable()
 
     admin.create_partitions([NewPartitions(f"{prefix}-a", 2)])[f"{prefix}-a"].result(30)
@@ -197,7 +199,7 @@ def test_topics_and_partitions_that_appear_later_are_read_from_their_beginning(
     assert sink.rows() == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
 
 
-def test_progress_tells_the_latest_offsets(
+def test_progress_reports_the_latest_offsets(
     stream: Load, topic: str, fill: Any, sink: Sink
 ) -> None:
     fill(topic, 20, 2)
@@ -231,7 +233,7 @@ def test_positions_are_mirrored_into_a_group(
     query.processAllAvailable()
     consumer = make_consumer({"group.id": group})
     deadline = time.monotonic() + WAIT_S
-    while True:  # the query asks for its latest offsets again, and mirrors where it is
+    while True:  # the query requests its latest offsets again, and mirrors its position
         (at,) = consumer.committed([TopicPartition(topic, 0)], 30)
         if at.offset == 10:
             break
@@ -255,7 +257,7 @@ def test_positions_are_mirrored_into_a_group(
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: expected a time such as"),
     ],
 )
-def test_options_no_stream_has_are_refused(
+def test_options_of_batch_queries_are_refused(
     stream: Load, topic: str, sink: Sink, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:
@@ -306,12 +308,12 @@ def test_deleted_and_recreated_topics(
     fill(f"{prefix}-b", 1)
     assert sizes(sink.run(skipping)) == [1]
 
-    # Made anew while the query knows nothing of it: a new topic.
+    # Recreated while the query does not know the topic: a new topic.
     cluster.create_topic(f"{prefix}-a", 1)
     fill(f"{prefix}-a", 3)
     assert sizes(sink.run(skipping)) == [3]
 
-    # Made anew between two batches: shorter than what was read.
+    # Recreated between two batches: it is shorter than the position.
     delete_topic(f"{prefix}-b")
     cluster.create_topic(f"{prefix}-b", 1)
     fill(f"{prefix}-b", 2)

@@ -1,8 +1,8 @@
-"""Drivers and workers that are killed with -9 at any moment: what comes of their streams.
+"""Streams whose drivers and workers are killed with -9 at any moment.
 
-One driver has three of them, into files, into a topic, and into a topic by transactions, so that
-each kill is for all of them. While it works, the next one starts its JVM, and the kill of a driver
-costs no more than the start of its streams.
+One driver has three streams, into files, into a topic, and into a topic with transactions. So each
+kill hits all of them. While a driver works, the next one starts its JVM, so that a kill costs only
+the start of the streams.
 
 CYKAFKA_TEST_KILLS: the number of kills (5, in `make soak` 20), a fifth of them of the driver.
 CYKAFKA_TEST_SEED=... repeats the random choices; the timing of the processes still varies.
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(KILLS * 30 + 600)]
 
 
 class Driver:
-    """A process with streams, and all that it has started: a session of its own."""
+    """A process with streams, and all its child processes, in their own process session."""
 
     def __init__(self, given: dict[str, Any], log: Path) -> None:
         script = Path(__file__).with_name("killed_query.py")
@@ -60,7 +60,7 @@ class Driver:
             )
 
     def go(self, how: str) -> None:
-        """Let it begin; when this returns its streams have been started."""
+        """Let it begin, and wait until its streams have started."""
         self.expect("ready")
         assert self.process.stdin is not None
         self.process.stdin.write(how + "\n")
@@ -73,24 +73,24 @@ class Driver:
         assert said == words, f"{self.log.read_text()[-5000:]}\nCYKAFKA_TEST_SEED={SEED}"
 
     def family(self) -> dict[int, tuple[int, bytes]]:
-        """The processes of its session: their parents and what they were called with."""
+        """The processes of its session, with their parents and command lines."""
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the process has just ended
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == self.process.pid and fields[0] != "Z":
                     found[int(entry.name)] = (int(fields[1]), (entry / "cmdline").read_bytes())
         return found
 
     def workers(self) -> list[int]:
-        """The Python workers that run tasks: forked by a daemon of Spark's."""
+        """The Python workers that run tasks, which Spark's daemon forks."""
         daemons = {
             pid: parent for pid, (parent, line) in self.family().items() if b".daemon" in line
         }
         return sorted(pid for pid, parent in daemons.items() if parent in daemons)
 
     def kill(self) -> None:
-        # One after another, but the first is the one that could start others.
+        # Kill the first process first, because it could start others.
         for pid in [self.process.pid, *self.family()]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -102,7 +102,7 @@ class Driver:
 
 
 class Drivers:
-    """The driver that works, and the one that will when it is killed."""
+    """The working driver, and its successor."""
 
     def __init__(self, given: dict[str, Any], log: Path) -> None:
         self._given = given
@@ -164,14 +164,14 @@ def drivers(
         ("cykafka", {**servers, "topic": copies["transactions"], **transactional}),
     ]
     given = {
-        # A task of a worker that was killed is tried again.
+        # Spark retries the task of a killed worker.
         "config": {**spark_config, "spark.master": "local[2,8]", "spark.app.name": "killed"},
         "source": {
             **servers,
             "subscribe": filled,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(PER_BATCH),
-            # Two tasks a batch.
+            # Two tasks per batch.
             "maxRecordsPerPartition": str(PER_BATCH // PARTITIONS // 2),
         },
         "sinks": [
@@ -188,7 +188,7 @@ def drivers(
 
 
 def kill_often(drivers: Drivers) -> None:
-    """Kill workers and drivers again and again, then let the streams come to their ends."""
+    """Repeatedly kill workers and drivers, then let the streams run to their end."""
     dice = random.Random(SEED)
     plan = ["driver"] * (KILLS // 5) + ["worker"] * (KILLS - KILLS // 5)
     dice.shuffle(plan)
@@ -200,14 +200,14 @@ def kill_often(drivers: Drivers) -> None:
         while kind == "worker" and driver.process.poll() is None:
             workers = driver.workers()
             if workers:
-                with contextlib.suppress(ProcessLookupError):  # it had ended by itself
+                with contextlib.suppress(ProcessLookupError):  # the process had ended by itself
                     os.kill(dice.choice(workers), signal.SIGKILL)
                     drivers.killed[kind] += 1
                     break
             assert time.monotonic() < deadline, "the driver has no workers"
-            time.sleep(0.02)  # there is no event to wait for
+            time.sleep(0.02)  # no event signals this
         if kind == "driver" or driver.process.poll() is not None:
-            # A task that is killed too often ends the stream, and so the driver.
+            # A task that is killed too often ends the stream, and thus the driver.
             drivers.killed["driver"] += 1
             driver.kill()
             driver = drivers.take()
@@ -218,15 +218,15 @@ def kill_often(drivers: Drivers) -> None:
 def check(counts: Counter[tuple[int, int]], what: str, once: bool = True) -> None:
     expected = {(partition, at) for partition in range(PARTITIONS) for at in range(EACH)}
     missing = sorted(expected - counts.keys())
-    told = f"in {what}; CYKAFKA_TEST_SEED={SEED}"
-    assert not missing, f"{len(missing)} are missing, {missing[:5]}, {told}"
+    where = f"in {what}; CYKAFKA_TEST_SEED={SEED}"
+    assert not missing, f"{len(missing)} are missing, {missing[:5]}, {where}"
     assert counts.keys() == expected
     doubled = sorted(each for each, count in counts.items() if count > 1)
-    assert not (once and doubled), f"{len(doubled)} more than once, {doubled[:5]}, {told}"
+    assert not (once and doubled), f"{len(doubled)} more than once, {doubled[:5]}, {where}"
 
 
 def files_of(out: Path) -> set[Path]:
-    """The files that Spark's file sink says are in a folder."""
+    """The files of a folder, by the log of Spark's file sink."""
     logs = sorted(
         (path for path in (out / "_spark_metadata").iterdir() if path.name[0] != "."),
         key=lambda path: int(path.name.partition(".")[0]),
@@ -238,10 +238,10 @@ def files_of(out: Path) -> set[Path]:
     return {out / Path(json.loads(line)["path"]).name for line in lines if line[0] == "{"}
 
 
-def test_streams_that_are_killed_have_every_offset(
+def test_killed_streams_have_every_offset(
     drivers: Drivers, copies: dict[str, str], make_consumer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Exactly once in files and, read committed, by transactions; at least once in a topic."""
+    """Files and transactions (read_committed) have each offset once, a topic at least once."""
     kill_often(drivers)
     assert drivers.killed["worker"] >= KILLS // 2, drivers.killed
 
@@ -254,7 +254,7 @@ def test_streams_that_are_killed_have_every_offset(
         ends = 0
         while ends < PARTITIONS:
             message = consumer.poll(WAIT_S)
-            assert message is not None, "no end of the partition in time"
+            assert message is not None, "the reader did not reach the end of the partition in time"
             if message.error() is None:
                 found[message.partition(), int(message.value())] += 1
             else:

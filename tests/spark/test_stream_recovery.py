@@ -1,4 +1,4 @@
-"""Streams that begin again: the trap of the first batch, checkpoints of the JVM's connector."""
+"""Restarted streams: the start of the first batch, checkpoints of the JVM connector."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WAIT_S = 120
 
 pytestmark = pytest.mark.usefixtures("stop_queries")
 
-# What the JVM writes at the top of its files.
+# The first line of the JVM's files.
 VERSION = "v1"
 
 
 class Query:
-    """A stream into Parquet whose checkpoint is looked into."""
+    """A stream into Parquet whose checkpoint the test reads and changes."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
@@ -52,21 +52,21 @@ class Query:
         return self.checkpoint / "offsets" / str(batch)
 
     def write_end(self, batch: int, end: dict[str, Any]) -> None:
-        """Put another end of a batch into the log, as a connector of the JVM would have."""
+        """Replace the end of a batch in the log, as the JVM connector would have written it."""
         lines = self._log(batch).read_text().splitlines()
         lines[-1] = json.dumps(end, separators=(",", ":"))
         self._log(batch).write_text("\n".join(lines))
         (self.checkpoint / "offsets" / f".{batch}.crc").unlink(missing_ok=True)
 
     def crash_in(self, batch: int) -> None:
-        """As if the driver had been killed after it had planned this batch."""
+        """Restore the state of a kill after the driver planned this batch."""
         for log in ("offsets", "commits"):
             for path in (self.checkpoint / log).iterdir():
                 name = path.name.strip(".").removesuffix(".crc")
                 last = batch if log == "offsets" else batch - 1
                 if name.isdigit() and int(name) > last:
                     path.unlink()
-        # What the sink has of it is gone, too.
+        # Remove the output of the sink, too.
         for path in (self.out / "_spark_metadata").iterdir():
             name = path.name.strip(".").removesuffix(".crc")
             if name.isdigit() and int(name) >= batch:
@@ -85,7 +85,7 @@ def single(cluster: Any, unique: Any) -> str:
     return str(name)
 
 
-def test_first_batch_is_read_again_from_where_it_began(
+def test_first_batch_is_reread_from_its_start(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     frame = stream(subscribe=single, startingOffsets="latest")
@@ -94,12 +94,12 @@ def test_first_batch_is_read_again_from_where_it_began(
     fill(single, 5)
     query.crash_in(0)
 
-    # Now `latest` is 10: from there on the batch would begin behind its end.
+    # Now `latest` is 10. From there the batch would begin after its end.
     query.run(frame)
     assert query.found() == [(0, at) for at in range(5, 10)]
 
 
-def test_first_batch_with_records_is_read_again_as_it_was(
+def test_first_batch_with_records_is_reread_unchanged(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     fill(single, 10)
@@ -108,13 +108,13 @@ def test_first_batch_with_records_is_read_again_as_it_was(
     assert query.found() == [(0, at) for at in range(10)]
     query.crash_in(0)
 
-    # Wherever a new query would begin by now.
+    # The option of a new query does not matter.
     query.run(stream(subscribe=single, startingOffsets="latest"))
 
     assert query.found() == [(0, at) for at in range(10)]
 
 
-def test_only_the_first_end_carries_the_start(
+def test_only_the_first_end_offset_contains_the_start(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     fill(single, 8)
@@ -125,9 +125,7 @@ def test_only_the_first_end_carries_the_start(
     assert query.end_of(1) == {single: {"0": 8}}
 
 
-def test_batch_in_the_middle_is_read_again(
-    stream: Load, single: str, fill: Any, query: Query
-) -> None:
+def test_batch_in_the_middle_is_reread(stream: Load, single: str, fill: Any, query: Query) -> None:
     fill(single, 10)
     frame = stream(subscribe=single, startingOffsets="earliest", maxOffsetsPerTrigger="4")
     query.run(frame)
@@ -138,13 +136,13 @@ def test_batch_in_the_middle_is_read_again(
     assert query.found() == [(0, at) for at in range(11)]
 
 
-def test_checkpoint_of_the_jvm_connector_goes_on(
+def test_checkpoint_of_the_jvm_connector_is_continued(
     stream: Load, single: str, fill: Any, query: Query
 ) -> None:
     fill(single, 10)
     frame = stream(subscribe=single, startingOffsets="earliest")
     query.run(frame)
-    # All that tells the two connectors' logs apart is the first end, and the JVM's own start.
+    # The logs of the two connectors differ only in the first end, and in the JVM's own start.
     query.write_end(0, {single: {"0": 6}})
     initial = query.checkpoint / "sources" / "0"
     initial.mkdir(parents=True)
@@ -158,7 +156,7 @@ def test_checkpoint_of_the_jvm_connector_goes_on(
 
 
 @pytest.mark.parametrize("more", [0, 5])
-def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
+def test_unfinished_first_batch_of_the_jvm_connector_is_not_lost_silently(
     stream: Load, single: str, fill: Any, query: Query, more: int
 ) -> None:
     frame = stream(subscribe=single, startingOffsets="latest")
@@ -166,7 +164,7 @@ def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
     query.run(frame, available_now=False)
     fill(single, 5)
     query.crash_in(0)
-    # It began at 5.
+    # The first batch began at 5.
     query.write_end(0, {single: {"0": 10}})
     if more:
         fill(single, more)
@@ -175,7 +173,7 @@ def test_first_batch_of_the_jvm_connector_that_was_not_done_is_no_silent_loss(
         query.run(frame)
 
     assert f'{{"{single}": {{"0": 10}}}}' in str(caught.value)
-    # As the error says.
+    # The test follows the advice of the error.
     began = json.dumps({single: {"0": 5}})
     query.run(stream(subscribe=single, startingOffsets=began))
     assert query.found() == [(0, at) for at in range(5, 10 + more)]

@@ -1,4 +1,4 @@
-"""Typical code of a user, which ``mypy --strict`` has to accept. It is checked, never run."""
+"""Typical code of users that ``mypy --strict`` must accept. It is checked, never run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report(error: KafkaError | None, message: Message) -> None:
 
 
 class Array:
-    """An array as numpy's stubs describe it before Python 3.12, where it is no Buffer."""
+    """An array as in numpy's stubs before Python 3.12, where it is not a Buffer."""
 
     @property
     def __array_interface__(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Mistakes that mypy has to find: exactly one on each line that is marked with its code.
+"""Mistakes that mypy must find: exactly one on each line that is marked with its code.
 
 It is checked, never run.
 """

@@ -1,4 +1,4 @@
-"""The stubs, checked with a user's code. `make lint` compares them with the compiled modules."""
+"""The stubs with user code. `make lint` compares the stubs with the compiled modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 240
 
 
 def run_mypy(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run mypy as a user would who has no configuration for it."""
+    """Run mypy without a configuration, like a user."""
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=cache
@@ -46,7 +46,7 @@ def test_typical_code_is_accepted(cache: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_mistakes_are_found_where_they_are(cache: Path) -> None:
+def test_mistakes_are_reported_at_their_lines(cache: Path) -> None:
     path = HERE / "rejected.py"
     expected = {
         number: mark[1].split(", ")

@@ -1,4 +1,4 @@
-"""AdminClient's arguments: what is refused at once, before anything is sent anywhere."""
+"""AdminClient refuses wrong arguments at once, before it sends a request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def api(kafka: ModuleType) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def admin(api: ModuleType) -> Iterator[Any]:
-    """A client that knows no broker."""
+    """A client without a broker."""
     with api.AdminClient({"socket.timeout.ms": 10}) as admin:
         yield admin
 
 
 @pytest.fixture(scope="module")
 def made(kafka: ModuleType, api: ModuleType) -> SimpleNamespace:
-    """One good value of each kind."""
+    """One valid value of each kind."""
     info = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
     change = api.ConfigEntry("a", "b", incremental_operation=api.AlterConfigOpType.SET)
     return SimpleNamespace(
@@ -44,7 +44,7 @@ def made(kafka: ModuleType, api: ModuleType) -> SimpleNamespace:
 
 
 def good_calls(kafka: ModuleType, made: SimpleNamespace) -> dict[str, tuple[Any, ...]]:
-    """A good call of each method that asks the cluster."""
+    """A valid call of each method that sends a request."""
     offsets = kafka.ConsumerGroupTopicPartitions("g", [kafka.TopicPartition("t", 0, 5)])
     return {
         "create_topics": ([made.topic],),
@@ -83,7 +83,7 @@ LISTS = """
     incremental_alter_configs create_acls delete_acls describe_consumer_groups
     delete_consumer_groups alter_user_scram_credentials
 """
-# The peer's elect_leaders() takes no option: any is a SystemError.
+# confluent_kafka's elect_leaders() raises SystemError for any option.
 ELECTION = pytest.param("elect_leaders", marks=pytest.mark.ours)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -130,7 +130,7 @@ def test_options_are_checked(
         call(*args, request_timeout=10**400)
 
 
-def test_text_that_is_no_utf8_is_told_with_its_argument(admin: Any) -> None:
+def test_error_for_text_that_is_not_utf8_names_its_argument(admin: Any) -> None:
     with pytest.raises(UnicodeEncodeError, match="in group_ids"):
         admin.describe_consumer_groups(["\ud800"])
 
@@ -173,7 +173,7 @@ def test_numbers_are_in_range(admin: Any, made: SimpleNamespace) -> None:
         5,
         [],
         [None],
-        # The peer sends a topic named "5".
+        # confluent_kafka sends a topic named "5".
         pytest.param([5], marks=pytest.mark.ours),
         pytest.param([b"t"], marks=pytest.mark.ours),
     ],
@@ -212,7 +212,7 @@ def test_wrong_types_name_the_argument(admin: Any, method: str, argument: str) -
         getattr(admin, method)(object())
 
 
-def test_topics_that_cannot_be_are_refused(api: ModuleType, admin: Any) -> None:
+def test_invalid_topics_are_refused(api: ModuleType, admin: Any) -> None:
     for wrong in (
         api.NewTopic("t", -2),
         api.NewTopic("t", 10**6),
@@ -240,8 +240,8 @@ def test_topics_that_cannot_be_are_refused(api: ModuleType, admin: Any) -> None:
 
 
 @pytest.mark.ours
-def test_texts_that_cannot_be_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
-    # librdkafka would copy such texts on its stack, cut them, or send what no broker understands.
+def test_invalid_texts_are_refused(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
+    # librdkafka would copy such texts on its stack, cut them, or send invalid requests.
     tp = kafka.TopicPartition
     for wrong in ("a\0b", "x" * 40_000, "\ud800"):
         change = api.ConfigEntry(wrong, "v", incremental_operation=api.AlterConfigOpType.SET)
@@ -376,7 +376,7 @@ def test_timeout_out_of_range_is_named_in_seconds(admin: Any) -> None:
         admin.delete_topics(["t"], operation_timeout=3601)
 
 
-def test_rules_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
+def test_acls_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="duplicate"):
         admin.create_acls([made.acl, made.acl])
     with pytest.raises(ValueError, match="duplicate"):
@@ -388,7 +388,7 @@ def test_rules_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -
         admin.delete_acls([made.acl])
 
 
-def test_choice_of_groups_is_checked(kafka: ModuleType, admin: Any) -> None:
+def test_group_filters_are_checked(kafka: ModuleType, admin: Any) -> None:
     for wrong in ("EMPTY", ["EMPTY"], [kafka.ConsumerGroupState.EMPTY], {"EMPTY"}, {5}):
         with pytest.raises(TypeError, match="states"):
             admin.list_consumer_groups(states=wrong)
@@ -477,7 +477,7 @@ def test_users_to_describe_are_checked(admin: Any) -> None:
 
 
 @pytest.mark.ours
-def test_mechanism_that_is_unknown_fails(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
+def test_unknown_mechanism_fails(kafka: ModuleType, api: ModuleType, admin: Any) -> None:
     unknown = api.ScramMechanism.UNKNOWN
     alteration = api.UserScramCredentialDeletion("u", unknown)
 
@@ -522,9 +522,7 @@ def test_configuration_errors_name_the_client(kafka: ModuleType, api: ModuleType
         assert len(admin) == 0
 
 
-def test_election_type_is_there_by_its_name_with_an_underscore(
-    kafka: ModuleType, api: ModuleType
-) -> None:
+def test_election_type_has_a_name_with_an_underscore(kafka: ModuleType, api: ModuleType) -> None:
     assert api._ElectionType is kafka.ElectionType
     assert api._TopicPartition is kafka.TopicPartition
     for name in (
@@ -535,20 +533,22 @@ def test_election_type_is_there_by_its_name_with_an_underscore(
 
 
 @pytest.mark.parametrize("request_", [None, "x", 5, {}])
-def test_delete_records_of_no_list_has_confluents_words(admin: Any, request_: Any) -> None:
+def test_delete_records_without_a_list_raises_the_error_of_confluent_kafka(
+    admin: Any, request_: Any
+) -> None:
     name = type(request_).__name__
     with pytest.raises(TypeError, match=f"^Expected Request to be a list, got '{name}'"):
         admin.delete_records(request_)
 
 
-def test_delete_records_of_something_else_has_confluents_words(admin: Any) -> None:
+def test_delete_records_of_a_wrong_type_raises_the_error_of_confluent_kafka(admin: Any) -> None:
     words = "^Element of the request list must be of type 'TopicPartition' got 'int'"
     with pytest.raises(TypeError, match=words):
         admin.delete_records([1])
 
 
 @pytest.mark.parametrize("partitions", ["x", 5, {}])
-def test_elect_leaders_of_no_list_has_confluents_words(
+def test_elect_leaders_without_a_list_raises_the_error_of_confluent_kafka(
     kafka: ModuleType, admin: Any, partitions: Any
 ) -> None:
     words = f"^Expected 'partitions' to be a list, got '{type(partitions).__name__}'"
@@ -556,7 +556,7 @@ def test_elect_leaders_of_no_list_has_confluents_words(
         admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions)
 
 
-def test_elect_leaders_of_something_else_has_confluents_words(
+def test_elect_leaders_of_a_wrong_type_raises_the_error_of_confluent_kafka(
     kafka: ModuleType, admin: Any
 ) -> None:
     words = "^Element of the 'partitions' list must be of type 'TopicPartition' got 'NoneType'"
@@ -568,7 +568,7 @@ def test_elect_leaders_of_something_else_has_confluents_words(
 
 
 @pytest.mark.parametrize("replicas", [[[0]], [[0], [1]], [], "x", [0], [["x"]], [[]]])
-def test_replica_assignment_beside_a_replication_factor_is_refused(
+def test_replica_assignment_with_a_replication_factor_is_refused(
     api: ModuleType, admin: Any, replicas: Any
 ) -> None:
     topic = api.NewTopic("t", 1, replication_factor=1, replica_assignment=replicas)
@@ -579,7 +579,7 @@ def test_replica_assignment_beside_a_replication_factor_is_refused(
 
 
 @pytest.mark.parametrize("replicas", [[[0], [1]], [], "x", [0], [["x"]], [[]]])
-def test_replica_assignment_of_another_shape_has_confluents_words(
+def test_wrong_replica_assignment_raises_the_error_of_confluent_kafka(
     api: ModuleType, admin: Any, replicas: Any
 ) -> None:
     words = "^replica_assignment must be a list of int lists with an outer size of num_partitions"

@@ -1,4 +1,4 @@
-"""The administrative classes: values with equality, order, hash and representation."""
+"""The administrative classes: values with equality, order, hash and repr."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_client_has_every_method(api: ModuleType) -> None:
         ("ScramMechanism", "UNKNOWN SCRAM_SHA_256 SCRAM_SHA_512"),
     ],
 )
-def test_enumerations_are_numbered_as_librdkafka_s(
+def test_enumerations_have_the_numbers_of_librdkafka(
     api: ModuleType, enumeration: str, members: str
 ) -> None:
     numbers = {member.name: member.value for member in getattr(api, enumeration)}
@@ -119,7 +119,7 @@ def test_new_topics_are_compared_by_name_and_partitions(api: ModuleType) -> None
     assert sorted([api.NewTopic("b"), topic]) == [topic, api.NewTopic("b")]
 
 
-def test_new_topic_s_text(api: ModuleType) -> None:
+def test_new_topic_str_names_its_fields(api: ModuleType) -> None:
     assert repr(api.NewTopic("t", 3)) == "NewTopic(topic=t,num_partitions=3)"
     assert str(api.NewTopic("t")) == "NewTopic(topic=t)"
 
@@ -144,7 +144,7 @@ def test_new_topic_refuses_wrong_types(
         api.NewTopic(*args, **kwargs)
 
 
-def test_new_partitions_are_values_too(api: ModuleType) -> None:
+def test_new_partitions_are_compared_by_value(api: ModuleType) -> None:
     wanted = api.NewPartitions("t", 5, replica_assignment=[[1]])
 
     assert (wanted.topic, wanted.new_total_count) == ("t", 5)
@@ -159,7 +159,7 @@ def test_new_partitions_are_values_too(api: ModuleType) -> None:
 
 
 @pytest.mark.ours
-def test_plans_differ_from_other_things(api: ModuleType) -> None:
+def test_new_topic_differs_from_other_types(api: ModuleType) -> None:
     assert api.NewTopic("t", 5) != api.NewPartitions("t", 5)
     assert api.NewTopic("t", 5) != "t"
 
@@ -188,7 +188,7 @@ def test_resources_are_compared_by_type_and_name(api: ModuleType) -> None:
     assert resource != "t"
 
 
-def test_resource_collects_what_to_set(api: ModuleType) -> None:
+def test_resource_collects_the_values_to_set(api: ModuleType) -> None:
     given = {"a": "1"}
     resource = api.ConfigResource("topic", "t", set_config=given)
 
@@ -229,7 +229,7 @@ def test_config_entries_do_not_share_their_synonyms(api: ModuleType) -> None:
     assert api.ConfigEntry("c", "d").synonyms == {}
 
 
-# -- access rules
+# -- ACLs
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_binding_s_enumerations_are_given_in_three_ways(api: ModuleType, binding
     assert (binding.operation_int, binding.permission_type_int) == (3, 3)
 
 
-def test_bindings_are_values(api: ModuleType, binding: Any) -> None:
+def test_bindings_are_compared_by_value(api: ModuleType, binding: Any) -> None:
     other = api.AclBinding("topic", "t", "literal", "User:u", "*", "write", "allow")
 
     assert hash(binding) == hash(
@@ -271,7 +271,9 @@ def test_bindings_are_values(api: ModuleType, binding: Any) -> None:
     ("index", "value"),
     [(0, "any"), (2, "any"), (2, "match"), (5, "any"), (6, "any")],
 )
-def test_binding_refuses_what_is_for_filters(api: ModuleType, index: int, value: str) -> None:
+def test_binding_refuses_values_that_only_filters_take(
+    api: ModuleType, index: int, value: str
+) -> None:
     args = ["topic", "t", "literal", "User:u", "*", "read", "allow"]
     args[index] = value
 
@@ -312,7 +314,7 @@ def test_filter_takes_none_for_its_texts(api: ModuleType, index: int) -> None:
 # -- offsets
 
 
-def test_offset_specs_are_made_by_name(api: ModuleType) -> None:
+def test_offset_specs_are_created_by_name(api: ModuleType) -> None:
     spec = api.OffsetSpec
 
     assert spec.earliest() is spec.earliest()
@@ -326,7 +328,7 @@ def test_offset_specs_are_made_by_name(api: ModuleType) -> None:
 
 
 @pytest.mark.ours
-def test_offset_specs_are_values(api: ModuleType) -> None:
+def test_offset_specs_are_compared_by_value(api: ModuleType) -> None:
     spec = api.OffsetSpec
 
     assert spec.for_timestamp(5) == spec.for_timestamp(5) != spec.for_timestamp(6)
@@ -391,7 +393,7 @@ def test_credentials_keep_their_fields(api: ModuleType) -> None:
     assert (described.user, described.scram_credential_infos) == ("u", [info])
 
 
-def test_secrets_are_not_in_the_text(api: ModuleType) -> None:
+def test_secrets_are_not_in_the_repr(api: ModuleType) -> None:
     info = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = api.UserScramCredentialUpsertion("u", info, b"secret", salt=b"secret")
 
@@ -400,7 +402,7 @@ def test_secrets_are_not_in_the_text(api: ModuleType) -> None:
 
 
 @pytest.mark.ours
-def test_results_show_what_they_hold(kafka: Any, api: Any) -> None:
+def test_results_have_a_repr(kafka: Any, api: Any) -> None:
     node = kafka.Node(1, "localhost", 9092)
     info = kafka.TopicPartitionInfo(0, node, [node], [])
     shown = repr(info)
@@ -410,7 +412,7 @@ def test_results_show_what_they_hold(kafka: Any, api: Any) -> None:
     assert repr(kafka.ConsumerGroupTopicPartitions("g")) == (
         "ConsumerGroupTopicPartitions(group_id='g', topic_partitions=None)"
     )
-    # Unlike these, what is to become a credential never shows its password.
+    # Unlike these, a new credential never shows its password.
     secret = api.UserScramCredentialUpsertion(
         "alice", api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096), b"hidden"
     )

@@ -1,4 +1,4 @@
-"""Columns of Arrow data as the publisher sees them, against what Python says is in them."""
+"""Columns of Arrow data as the publisher reads them, compared with the values in Python."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ INTEGERS = {
     **{getattr(pa, f"uint{n}")(): (0, 2**n - 1) for n in (8, 16, 32)},
     pa.uint64(): (0, 2**63 - 1),
 }
-PER_MS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # times; divided by, if negative
+PER_MS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # factors; a negative one divides
 PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
-# Beyond 12 bytes a view lies in another buffer.
+# The bytes of a view longer than 12 bytes are in another buffer.
 binaries = st.binary(max_size=30)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -40,7 +40,7 @@ def lists_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
 
 @st.composite
 def arrays(draw: st.DrawFn, values: list[Any], kind: pa.DataType) -> tuple[Any, list[Any]]:
-    """An array of these values, or a part of it, or chunks; and what is in it."""
+    """An array of these values, a slice of it, or chunks, with the expected values."""
     array = pa.array(values, kind)
     if draw(st.booleans()):
         start = draw(st.integers(0, len(values)))
@@ -56,7 +56,7 @@ def arrays(draw: st.DrawFn, values: list[Any], kind: pa.DataType) -> tuple[Any, 
 
 
 def as_table(array: Any, draw: Callable[[Any], Any]) -> Any:
-    """The array as a column "x" of a table, a stream, or a struct that is a slice of another."""
+    """The array as a column "x" of a table, a stream, or a sliced struct."""
     table = pa.table({"other": pa.nulls(len(array)), "x": array})
     if draw(st.booleans()) and not isinstance(array, pa.ChunkedArray):
         fields = [pa.concat_arrays([array.slice(0, 1), array])]
@@ -184,7 +184,7 @@ def test_a_table_without_rows_is_checked_too() -> None:
         (pa.array([["a"]], pa.list_(pa.string(), 1)), r"fixed_size_list<item: string>\[1\]"),
     ],
 )
-def test_other_types_are_refused_by_name_with_the_cast_to_make(array: Any, name: str) -> None:
+def test_error_for_another_type_suggests_a_cast(array: Any, name: str) -> None:
     message = f"^data: the array is of Arrow's type {name}; cast it to binary or string$"
     with pytest.raises(TypeError, match=message):
         ArrowData(array).read_column()
@@ -207,7 +207,7 @@ def test_columns_are_found_by_name() -> None:
         ArrowData(pa.array(["a"])).read_column("x")
 
 
-def test_numbers_that_do_not_fit_are_refused_with_their_row() -> None:
+def test_error_for_a_number_out_of_range_names_its_row() -> None:
     chunks = pa.chunked_array([[1, 2], [None, 2**63]], pa.uint64())
 
     message = "in row 3 of the column 'x' the number is too large for an int64"
@@ -226,7 +226,7 @@ def test_a_null_row_of_a_table_is_refused() -> None:
     assert ArrowData(struct.slice(2)).read_column("x") == [b"b"]
 
 
-def test_headers_that_are_no_headers_are_refused_with_their_row() -> None:
+def test_error_for_invalid_headers_names_their_row() -> None:
     kind = pa.list_(PAIR)
     good = [{"key": "a", "value": b"1"}]
     for bad, message in (
@@ -236,7 +236,7 @@ def test_headers_that_are_no_headers_are_refused_with_their_row() -> None:
     ):
         with pytest.raises(ValueError, match=f"in row 2 of the array {message}"):
             ArrowData(pa.array([good, None, bad], kind)).read_headers()
-        # Out of sight, it does no harm.
+        # Outside the slice it does no harm.
         part = pa.array([good, None, bad], kind).slice(0, 2)
         assert ArrowData(part).read_headers() == [[(b"a", b"1")], []]
     nameless = pa.list_(pa.struct([("key", pa.null()), ("value", pa.binary())]))
@@ -273,7 +273,7 @@ class Raises:
 
 
 @pytest.mark.parametrize("answer", [None, (), (1,), (1, 2), (1, 2, 3), [1, 2], "ab", b"ab"])
-def test_what_is_no_pair_of_capsules_is_refused(answer: Any) -> None:
+def test_anything_but_a_pair_of_capsules_is_refused(answer: Any) -> None:
     with pytest.raises(TypeError, match=r"^data: "):
         ArrowData(Gives(answer))
     with pytest.raises(TypeError, match="expected a capsule named arrow_array_stream"):
@@ -288,11 +288,11 @@ def test_capsules_of_other_names_are_refused() -> None:
             ArrowData(Gives(pair))
     with pytest.raises(TypeError, match="expected a capsule named arrow_array_stream"):
         ArrowData(Streams(array))
-    # Nothing was taken out of them meanwhile.
+    # The failed attempts consumed none of the data.
     assert ArrowData(Gives((schema, array))).read_column() == [b"a"]
 
 
-def test_data_is_taken_once() -> None:
+def test_data_can_be_consumed_only_once() -> None:
     array = Gives(pa.array(["a"]).__arrow_c_array__())
     stream = Streams(pa.table({"x": ["a"]}).__arrow_c_stream__())
 
@@ -304,7 +304,7 @@ def test_data_is_taken_once() -> None:
         ArrowData(stream)
 
 
-def test_exceptions_of_a_producer_are_the_callers() -> None:
+def test_exceptions_of_an_arrow_producer_reach_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         ArrowData(Gives(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
@@ -327,7 +327,7 @@ def all_is_released() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("all_is_released")
-def test_a_stream_that_fails_says_why_and_is_released() -> None:
+def test_failed_stream_raises_its_error_and_is_released() -> None:
     schema = pa.schema([("x", pa.string())])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -339,7 +339,7 @@ def test_a_stream_that_fails_says_why_and_is_released() -> None:
         ArrowData(reader)
 
 
-def test_data_is_released_with_the_object_and_not_before() -> None:
+def test_data_is_released_with_the_object() -> None:
     gc.collect()
     before = pa.total_allocated_bytes()
     chunks = [pa.array(["x" * 1000] * 100) for _ in range(3)]
@@ -378,7 +378,9 @@ class CArray(ctypes.Structure):
         ("null_count", 1, "it has nulls but no validity bitmap"),
     ],
 )
-def test_what_breaks_the_interfaces_rules_is_refused(field: str, value: int, message: str) -> None:
+def test_data_that_breaks_the_arrow_c_interface_is_refused(
+    field: str, value: int, message: str
+) -> None:
     pair = pa.array(["a", "b"]).__arrow_c_array__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype = ctypes.c_void_p

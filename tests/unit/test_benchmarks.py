@@ -1,4 +1,4 @@
-"""The benchmarks: spreads, paired ratios, verdicts, and how much work a contender gets."""
+"""The benchmarks: spreads, paired ratios, verdicts, and the work of each contender."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN = (
 
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The folder is importable meanwhile, and its modules are gone afterwards."""
+    """Make the folder importable for the test, and unload its modules afterwards."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
     for name in list(sys.modules):
@@ -49,14 +49,14 @@ def result(**numbers: float) -> dict[str, float]:
     return {"messages": 10_000, "wall": 1.0, "cpu_us": 1.0, "peak_rss_kb": 1024, **numbers}
 
 
-def test_spread_tells_median_quartiles_and_extremes(figures: ModuleType) -> None:
+def test_spread_has_median_quartiles_and_extremes(figures: ModuleType) -> None:
     spread = figures.Spread.of([5, 1, 4, 2, 3])
 
     assert (spread.median, spread.lower, spread.upper) == (3, 2, 4)
     assert (spread.low, spread.high) == (1, 5)
 
 
-def test_spread_leaves_out_what_is_lost_in_the_noise(figures: ModuleType) -> None:
+def test_spread_ignores_nan_values(figures: ModuleType) -> None:
     assert figures.Spread.of([math.nan, 2, math.nan]).median == 2
     assert math.isnan(figures.Spread.of([math.nan]).median)
 
@@ -94,7 +94,7 @@ def test_overheads_are_above_the_floor_of_the_same_round(figures: ModuleType) ->
         ([1.0, 1.0, 1.0], "met"),
     ],
 )
-def test_verdict_judges_the_median_and_says_when_it_is_close(
+def test_verdict_judges_the_median_and_marks_close_results(
     figures: ModuleType, values: list[float], expected: str
 ) -> None:
     assert figures.verdict(figures.Spread.of(values), 1.0) == expected
@@ -110,7 +110,7 @@ def test_percentiles_are_of_the_sorted_latencies_in_us(figures: ModuleType) -> N
     assert found == pytest.approx({"p50_us": 500, "p99_us": 990, "p99_9_us": 999})
 
 
-def test_peak_ratio_allows_what_held_deliveries_need() -> None:
+def test_peak_ratio_allows_for_held_deliveries() -> None:
     from _model import Contender, peak_ratio
 
     own, floor = Contender("cykafka", "held", "a:b"), Contender("C", "floor", "a:b")
@@ -128,7 +128,7 @@ def test_peak_ratio_allows_what_held_deliveries_need() -> None:
     assert not growth.judged
 
 
-def test_cpu_above_is_what_a_message_costs_more_than_a_multiple_of_the_floor() -> None:
+def test_cpu_above_is_the_cost_per_message_beyond_a_multiple_of_the_floor() -> None:
     from _model import Contender, cpu_above
 
     own, floor = Contender("cykafka", "own", "a:b"), Contender("C", "floor", "a:b")
@@ -194,7 +194,7 @@ def test_slow_reader_reads_whole_partitions() -> None:
     assert whole.messages == 4 * part.messages
 
 
-def test_report_of_a_run_survives_being_written(tmp_path: Path) -> None:
+def test_written_report_is_read_back(tmp_path: Path) -> None:
     from _model import Case
     from _report import Run, run_lines
     from _suite import KINDS
@@ -214,7 +214,7 @@ def test_report_of_a_run_survives_being_written(tmp_path: Path) -> None:
     assert run.complete
 
 
-def test_build_of_before_is_compared_with_and_survives_being_written(tmp_path: Path) -> None:
+def test_previous_build_is_compared_and_read_back(tmp_path: Path) -> None:
     from _model import Case, with_before
     from _report import Run, run_lines
     from _suite import KINDS
@@ -251,7 +251,7 @@ def test_run_without_the_subject_is_not_complete() -> None:
 
 
 def spark_run(**rates: float) -> Any:
-    """A run of the case `read`, in which everybody has one round; thousand rows/s by contender."""
+    """A run of the case `read` with one round each, from thousand rows/s by contender."""
     from _spark_report import SparkRun
     from _spark_suite import CASES
 
@@ -290,7 +290,7 @@ def test_spark_record_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["batch", "micro-batch"])
-def test_planning_plans_what_there_is(kind: str) -> None:
+def test_planning_plans_the_existing_offsets(kind: str) -> None:
     pytest.importorskip("pyarrow")
     import _spark_plan
 

@@ -1,4 +1,4 @@
-"""The report on a build, and on a librdkafka that lacks our patches."""
+"""The report on a build, and on a librdkafka without our patches."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def test_build_info_names_versions_and_the_library() -> None:
     assert platform.python_version() in info["python"]
 
 
-def test_import_of_a_patched_build_is_silent_and_reads_no_facts(
+def test_import_of_a_patched_build_is_silent_and_does_not_load_build_info(
     run_script: Callable[..., CompletedProcess[str]],
 ) -> None:
     done = run_script("import sys; print('cykafka._core.build_info' in sys.modules)")
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_library_from_elsewhere_is_warned_of_once(
+def test_foreign_library_warns_once(
     run_script: Callable[..., CompletedProcess[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As with a system library that the loader finds first."""
+    """This happens if the loader finds a system library first."""
     shutil.copy(PACKAGE / "librdkafka.so.1", tmp_path)
     monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "librdkafka.so.1"))
     done = run_script(
@@ -62,7 +62,7 @@ def test_library_from_elsewhere_is_warned_of_once(
 
 @pytest.fixture
 def unpatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A build for the system's library, whose one patch is upstream since some version."""
+    """A build with the system's library and one patch, which upstream fixed in a version."""
 
     def unpatched(fixed_in: str | None) -> None:
         facts: dict[str, Any] = {
@@ -79,7 +79,7 @@ def unpatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.mark.parametrize("fixed_in", [None, "999.0.0"])
-def test_system_library_that_needs_a_patch_is_warned_of(
+def test_unpatched_system_library_warns(
     unpatched: Callable[..., None], fixed_in: str | None
 ) -> None:
     unpatched(fixed_in)
@@ -88,7 +88,7 @@ def test_system_library_that_needs_a_patch_is_warned_of(
     assert cykafka.build_info()["missing_patches"] == ["0001-it"]
 
 
-def test_system_library_with_the_fix_of_upstream_is_not_warned_of(
+def test_system_library_with_the_upstream_fix_does_not_warn(
     unpatched: Callable[..., None],
 ) -> None:
     unpatched(cykafka.libversion()[0])

@@ -1,4 +1,4 @@
-"""Certificates and keys from memory: a TLS server sees what the client was given."""
+"""Certificates and keys from memory: a TLS server gets them from the client."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def client(authority: Identity) -> Identity:
 
 @dataclass
 class Server:
-    """Where it listens, and who has connected to it."""
+    """The address of a server, and the clients that connected to it."""
 
     address: str
     seen: list[str]
@@ -85,7 +85,7 @@ class Server:
 
 @pytest.fixture
 def server(authority: Identity, tmp_path: Path) -> Iterator[Server]:
-    """A TLS server that wants a certificate of the authority's from its clients."""
+    """A TLS server that requires client certificates of the authority."""
     own = certify("the server", authority)
     (tmp_path / "chain.pem").write_bytes(
         own.key_as(Encoding.PEM) + own.certificate_as(Encoding.PEM)
@@ -125,7 +125,7 @@ def server(authority: Identity, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def connect(server: Server) -> Callable[..., list[str]]:
-    """Connect a client with these properties; the subjects that the server has seen."""
+    """Connect a client with these properties; return the subjects that the server has seen."""
 
     def connect(**properties: Any) -> list[str]:
         config: dict[str, Any] = {
@@ -207,7 +207,7 @@ def test_key_with_a_password(
         connect(**properties, ssl__key__password="another")
 
 
-def test_authority_in_memory_decides_whom_to_trust(
+def test_authority_in_memory_decides_which_servers_are_trusted(
     connect: Callable[..., list[str]], server: Server, client: Identity
 ) -> None:
     stranger = certify("somebody else")
@@ -234,12 +234,12 @@ def test_authority_in_memory_decides_whom_to_trust(
         (5, TypeError),
     ],
 )
-def test_what_is_no_certificate_is_refused_by_its_name(
+def test_error_for_an_invalid_certificate_names_it(
     key: str, value: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=f"{key}: "):
         cykafka.Producer({key: value})
 
 
-def test_none_is_no_certificate() -> None:
+def test_none_means_no_certificate() -> None:
     cykafka.Producer({"ssl_ca": None, "ssl_certificate": None, "ssl_key": None}).close()

@@ -1,4 +1,4 @@
-"""The sum of what a task of Spark's writes, by which it is known when it comes again."""
+"""The checksum of the rows of a Spark task, which identifies a retried task."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def table(items: list[dict[str, Any]]) -> Any:
 
 
 def same(row: dict[str, Any]) -> Any:
-    """A record as brokers get it: without a partition the partitioner chooses, without a time it
-    is now."""
+    """A record as brokers get it. The partitioner sets a missing partition, and the current time
+    replaces a missing timestamp."""
     partition = -1 if row["partition"] is None else row["partition"]
     return (
         row["value"], row["key"], row["topic"], partition, tuple(row["headers"]),
@@ -79,7 +79,7 @@ def test_order_and_batches_do_not_matter(
 
 
 @given(rows, rows)
-def test_other_rows_have_another_sum(
+def test_different_rows_have_different_checksums(
     ours: list[dict[str, Any]], theirs: list[dict[str, Any]]
 ) -> None:
     one, other = (sorted(map(repr, map(same, items))) for items in (ours, theirs))
@@ -99,14 +99,14 @@ def test_other_rows_have_another_sum(
         ([""], []),
     ],
 )
-def test_values_that_look_alike_have_other_sums(one: list[Any], other: list[Any]) -> None:
+def test_similar_values_have_different_checksums(one: list[Any], other: list[Any]) -> None:
     sums = {checksum(pa.table({"value": pa.array(v, pa.string())}))[0] for v in (one, other)}
     assert len(sums) == 2
 
 
 @pytest.mark.soak
-def test_numbers_in_a_row_do_not_meet() -> None:
-    # Sums of hashes that are nearly linear would.
+def test_consecutive_numbers_have_different_checksums() -> None:
+    # Sums of nearly linear hashes would be equal.
     found = set()
     count = examples(50_000)
     for number in range(0, 2 * count, 2):
@@ -115,7 +115,7 @@ def test_numbers_in_a_row_do_not_meet() -> None:
     assert len(found) == count
 
 
-def test_columns_that_are_not_named_are_not_looked_at() -> None:
+def test_unnamed_columns_are_ignored() -> None:
     whole = table(
         [{"value": b"v", "key": b"k", "topic": "t", "partition": 1, "headers": [], "timestamp": 5}]
     )
@@ -125,7 +125,7 @@ def test_columns_that_are_not_named_are_not_looked_at() -> None:
     assert checksum(whole, key="key")[1] == 2
 
 
-def test_what_cannot_be_read_is_told() -> None:
+def test_unreadable_data_is_an_error() -> None:
     with pytest.raises(TypeError, match="data: expected Arrow data"):
         checksum([1])
     with pytest.raises(ValueError, match="there is no column 'value'"):

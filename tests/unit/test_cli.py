@@ -1,4 +1,4 @@
-"""The command line, the files it reads and the judge of the demonstration."""
+"""The command line, the files it reads, and the verifier of the demo."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_help_lists_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "version" in out
 
 
-def test_version_prints_what_the_build_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_parts_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:
     import cykafka
 
     assert main(["version"]) == 0
@@ -94,7 +94,7 @@ def test_main_wrong_arguments_exit_2(
 
 
 @pytest.mark.parametrize("missing", ["rich", "cyclopts"])
-def test_command_without_its_libraries_says_what_to_install(missing: str) -> None:
+def test_command_without_its_libraries_names_the_extra_to_install(missing: str) -> None:
     code = (
         f"import sys; sys.modules['{missing}'] = None\n"
         "from cykafka.cli.command import main; sys.exit(main())"
@@ -115,7 +115,7 @@ def test_version_needs_no_other_package() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["demo", "--help"]], ids=str)
-def test_output_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+def test_closed_output_ends_quietly(arguments: list[str]) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -123,7 +123,7 @@ def test_output_nobody_reads_ends_quietly(arguments: list[str]) -> None:
             [sys.executable, "-m", "cykafka", *arguments],
             stdout=write_end,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONUNBUFFERED": ""},  # or argparse itself hides the error
+            env={**os.environ, "PYTHONUNBUFFERED": ""},  # else argparse hides the error itself
             text=True,
             timeout=30,
         )
@@ -215,12 +215,12 @@ def test_csv_bad_file_names_line(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"], ids=["nothing", "mark"])
-def test_csv_empty_says_so(write: Write, content: bytes) -> None:
+def test_csv_empty_is_an_error(write: Write, content: bytes) -> None:
     with pytest.raises(SourceError, match="it is empty"):
         records(write("f.csv", content))
 
 
-def test_ndjson_lines_published_as_they_are(write: Write) -> None:
+def test_ndjson_lines_published_unchanged(write: Write) -> None:
     first, second = records(
         write("f.ndjson", '{"id": "k", "b": [1, {}]}\n\n {"b": 2.50, "id": 7}'), key="id"
     )
@@ -300,7 +300,9 @@ def test_gz_broken(write: Write, content: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("format", [None, "csv"])
-def test_other_compression_says_what_is_accepted(write: Write, format: str | None) -> None:
+def test_error_for_other_compression_lists_the_accepted_ones(
+    write: Write, format: str | None
+) -> None:
     path = write("f.csv.bz2", bz2.compress(FLIGHTS.encode()))
     with pytest.raises(SourceError, match=r"cannot unpack \.bz2: .*plain.*\.gz.*\.zip"):
         open_source(path, format)
@@ -320,7 +322,7 @@ def test_zip_broken(write: Write) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.csv", "."])
-def test_file_not_there(tmp_path: Path, name: str) -> None:
+def test_file_missing(tmp_path: Path, name: str) -> None:
     with pytest.raises(SourceError, match=r"no such file|not a file"):
         open_source(tmp_path / name)
 
@@ -345,7 +347,7 @@ def test_flights() -> None:
     assert json.loads(record.value)["dest"] == "IAH"
 
 
-# -- judge
+# -- verifier
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The errors of clients that are closed, were never opened, or have no valid configuration.
 
-Programs match these texts; ours may have more behind them.
+Programs match these texts. cykafka may append more text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
-# The calls of every handle, then those of each client.
+# The calls of all handles, then those of each client.
 ANY = {"list_topics": (None, 0), "cluster_id": (0,), "set_sasl_credentials": ("a", "b")}
 CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     "Producer": (
@@ -77,12 +77,12 @@ CALLS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def handles_are_freed(no_handle_left: None) -> None:
-    """No handle may be left."""
+    """Fail if a handle is left."""
 
 
 @pytest.fixture(params=["closed", "not initialized"])
 def unusable(request: Any, kafka: ModuleType) -> Iterator[Any]:
-    """Make a client of a subclass that is closed or not initialized."""
+    """Make a closed or uninitialized client of a subclass."""
 
     def make(name: str) -> Any:
         module = importlib.import_module(f"{kafka.__name__}.admin") if "Admin" in name else kafka
@@ -91,7 +91,7 @@ def unusable(request: Any, kafka: ModuleType) -> Iterator[Any]:
             return type("Mine", (base,), {"__init__": lambda self: None})()
         config = {**NO_BROKER, **({"group.id": "g"} if name == "Consumer" else {})}
         client = type("Mine", (base,), {})(config)
-        # The peer's AdminClient has no close().
+        # confluent_kafka's AdminClient has no close().
         client.__exit__(None, None, None)
         return client
 
@@ -99,7 +99,7 @@ def unusable(request: Any, kafka: ModuleType) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_unusable_client_refuses_calls_in_confluents_words(
+def test_unusable_client_raises_the_errors_of_confluent_kafka(
     kafka: ModuleType, unusable: Any, name: str
 ) -> None:
     words, calls = CALLS[name]
@@ -134,7 +134,7 @@ def test_close_of_an_unusable_client_is_harmless(unusable: Any) -> None:
 
 
 @pytest.mark.ours
-def test_closed_client_names_itself(kafka: ModuleType) -> None:
+def test_error_of_a_closed_client_names_it(kafka: ModuleType) -> None:
     producer = type("Orders", (kafka.Producer,), {})({**NO_BROKER, "client.id": "shop"})
     producer.close()
 
@@ -148,7 +148,7 @@ def test_closed_client_names_itself(kafka: ModuleType) -> None:
 
 @pytest.mark.parametrize("config", [None, "x", [], 1])
 @pytest.mark.parametrize("name", ["Producer", "Consumer", "AdminClient"])
-def test_client_of_something_else_than_a_dict_is_refused(
+def test_configuration_that_is_not_a_dict_is_refused(
     kafka: ModuleType, name: str, config: Any
 ) -> None:
     module = importlib.import_module(f"{kafka.__name__}.admin") if "Admin" in name else kafka
@@ -158,6 +158,6 @@ def test_client_of_something_else_than_a_dict_is_refused(
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
-def test_client_of_two_dicts_is_refused(kafka: ModuleType, name: str) -> None:
+def test_two_configuration_dicts_are_refused(kafka: ModuleType, name: str) -> None:
     with pytest.raises(TypeError, match=r"^expected tuple containing single dict"):
         getattr(kafka, name)(NO_BROKER, NO_BROKER)

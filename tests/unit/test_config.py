@@ -1,4 +1,4 @@
-"""Constructors: the forms a configuration may have and what is said about a wrong one.
+"""Constructors: the forms of a configuration, and the errors for a wrong one.
 
 No broker is needed: statistics, which a client emits about itself, show what was configured.
 """
@@ -30,7 +30,7 @@ def make(kafka: ModuleType) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def client_id(make: Callable[..., Any]) -> Callable[..., str]:
-    """The client.id that a producer made from these arguments reports of itself."""
+    """The client.id in the statistics of a producer made from these arguments."""
 
     def read(*args: Any, **kwargs: Any) -> str:
         reports: list[str] = []
@@ -55,7 +55,7 @@ def test_constructor_keywords_override_the_dict(client_id: Callable[..., str]) -
     assert client_id({"client.id": "dict"}, **{"client.id": "keywords"}) == "keywords"
 
 
-def test_constructor_leaves_the_dict_alone(client_id: Callable[..., str]) -> None:
+def test_constructor_does_not_change_the_dict(client_id: Callable[..., str]) -> None:
     config = {"client.id": "x", "default.topic.config": {"acks": "all"}}
     before = {**config, "default.topic.config": {"acks": "all"}}
 
@@ -66,7 +66,7 @@ def test_constructor_leaves_the_dict_alone(client_id: Callable[..., str]) -> Non
 
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
 @pytest.mark.parametrize("arguments", [(), (3,), ("bootstrap.servers",), ({}, {})], ids=repr)
-def test_constructor_rejects_what_is_no_dict(
+def test_constructor_rejects_other_types_than_dict(
     kafka: ModuleType, kind: str, arguments: tuple[object, ...]
 ) -> None:
     with pytest.raises(TypeError, match="dict"):
@@ -100,7 +100,7 @@ def test_constructor_takes_plain_values(
 
 @pytest.mark.parametrize("switch", [True, "true"])
 def test_constructor_bool_reaches_librdkafka(kafka: ModuleType, switch: object) -> None:
-    # An idempotent producer cannot do with one acknowledgement: librdkafka refuses the pair.
+    # An idempotent producer requires acks=all, so librdkafka refuses the pair.
     with pytest.raises(kafka.KafkaException, match="acks"):
         kafka.Producer({"enable.idempotence": switch, "acks": 1})
 
@@ -147,7 +147,7 @@ def test_constructor_names_an_unknown_topic_key(kafka: ModuleType) -> None:
         ("Client.Id", "client.id"),
     ],
 )
-def test_constructor_names_the_key_meant_for_a_near_miss(
+def test_constructor_suggests_the_right_key_for_a_near_miss(
     kafka: ModuleType, typed: str, meant: str
 ) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
@@ -159,14 +159,14 @@ def test_constructor_names_the_key_meant_for_a_near_miss(
 
 
 @pytest.mark.ours
-def test_constructor_suggests_nothing_for_a_key_unlike_any(kafka: ModuleType) -> None:
+def test_constructor_suggests_nothing_for_an_unfamiliar_key(kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
         kafka.Producer({"zzzzzzzzzzzzzzzz": "x"})
 
     assert "mean" not in caught.value.args[0].str()
 
 
-def test_constructor_key_that_is_no_text_is_named(kafka: ModuleType) -> None:
+def test_constructor_names_a_key_that_is_not_text(kafka: ModuleType) -> None:
     with pytest.raises((TypeError, kafka.KafkaException), match="12345"):
         kafka.Producer({12345: "x"})
 
@@ -215,13 +215,13 @@ def test_constructor_only_error_reports_must_be_a_bool(kafka: ModuleType) -> Non
         kafka.Producer({"delivery.report.only.error": "maybe"})
 
 
-def test_constructor_plugin_that_is_not_there_is_named(kafka: ModuleType) -> None:
+def test_constructor_names_a_missing_plugin(kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException, match="no-such-plugin"):
         kafka.Producer({"plugin.library.paths": "no-such-plugin"})
 
 
 def test_constructor_unsuitable_keys_only_warn(make: Callable[..., Any]) -> None:
-    # One dictionary often serves producer and consumer: librdkafka logs, and goes on.
+    # One dict often serves producer and consumer, so librdkafka only logs a warning.
     make("Consumer", {"group.id": "g", "enable.idempotence": True})
     make("Producer", {"group.id": "g"})
 
@@ -243,7 +243,7 @@ def test_set_sasl_credentials_takes_two_strings(make: Callable[..., Any]) -> Non
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", ["Producer", "Consumer"])
-def test_client_not_closed_warns_when_it_goes(kafka: ModuleType, kind: str) -> None:
+def test_unclosed_client_warns_when_it_is_dropped(kafka: ModuleType, kind: str) -> None:
     client = getattr(kafka, kind)({"group.id": "g"})
 
     with pytest.warns(ResourceWarning, match=kind):

@@ -1,4 +1,4 @@
-"""The configuration in effect, as a client tells it."""
+"""The effective configuration that a client returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make() -> Iterator[Callable[..., Any]]:
         client.close()
 
 
-def test_values_given_and_defaults_are_told(make: Callable[..., Any]) -> None:
+def test_configuration_returns_given_values_and_defaults(make: Callable[..., Any]) -> None:
     values = make("Producer", {"linger.ms": 7.5, "acks": "all"}).configuration()
 
     assert (values["linger.ms"], values["queue.buffering.max.ms"]) == ("7.5", "7.5")
@@ -37,14 +37,14 @@ def test_values_given_and_defaults_are_told(make: Callable[..., Any]) -> None:
     assert all(value is None or isinstance(value, str) for value in values.values())
 
 
-def test_what_librdkafka_adjusted_is_told(make: Callable[..., Any]) -> None:
+def test_configuration_returns_values_that_librdkafka_adjusted(make: Callable[..., Any]) -> None:
     values = make("Producer", {"enable.idempotence": True}).configuration()
 
     assert (values["acks"], values["retries"]) == ("-1", "2147483647")
 
 
 @pytest.mark.parametrize("stores", [True, False])
-def test_offset_store_is_the_user_s_not_librdkafkas(
+def test_configuration_returns_the_users_offset_store_setting(
     make: Callable[..., Any], stores: bool
 ) -> None:
     consumer = make("Consumer", {"group.id": "g", "enable.auto.offset.store": stores})
@@ -54,7 +54,7 @@ def test_offset_store_is_the_user_s_not_librdkafkas(
     assert consumer.configuration()["auto.offset.reset"] == "largest"
 
 
-def test_secrets_are_not_told(make: Callable[..., Any]) -> None:
+def test_configuration_hides_secrets(make: Callable[..., Any]) -> None:
     producer = make(
         "Producer",
         {
@@ -71,17 +71,17 @@ def test_secrets_are_not_told(make: Callable[..., Any]) -> None:
     values = producer.configuration()
 
     assert not [key for key, value in values.items() if value and "hush" in value]
-    told = {
+    found = {
         key
         for key, value in values.items()
         if any(word in key for word in ("password", "secret", "passphrase", "key.pem"))
         and value != "[redacted]"
     }
-    assert told == set()
+    assert found == set()
     assert values["sasl.mechanism"] == "PLAIN"
 
 
-def test_closed_client_has_none(make: Callable[..., Any]) -> None:
+def test_closed_client_has_no_configuration(make: Callable[..., Any]) -> None:
     producer = make("Producer", {})
     producer.close()
 

@@ -1,6 +1,6 @@
 """Every error constant has its name and its number.
 
-The numbers are the protocol's and librdkafka's; applications compare with the names.
+Protocol and librdkafka define the numbers. Applications compare with the names.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ RUNS = {
     """,
 }
 
-# Names that earlier releases used for three of the numbers.
+# The names of three numbers in earlier releases.
 FORMER = {
     "GROUP_LOAD_IN_PROGRESS": 14,
     "GROUP_COORDINATOR_NOT_AVAILABLE": 15,
@@ -88,12 +88,12 @@ def test_error_constants_have_their_numbers(kafka: ModuleType) -> None:
 
 
 @pytest.mark.ours
-def test_error_constants_keep_their_former_names(kafka: ModuleType) -> None:
+def test_error_constants_keep_their_old_names(kafka: ModuleType) -> None:
     assert {name: getattr(kafka.KafkaError, name, None) for name in FORMER} == FORMER
 
 
-def test_error_name_is_the_constants_name(kafka: ModuleType) -> None:
-    # A number that the linked librdkafka is too old to know has no name of its own.
+def test_error_name_is_the_name_of_its_constant(kafka: ModuleType) -> None:
+    # A number that the linked librdkafka does not know yet has no name.
     names = {kafka.KafkaError(number).name(): name for name, number in NUMBERS.items()}
     unknown = {name for name in names if name.startswith("ERR_")}
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 
-def test_error_from_a_code_has_librdkafkas_words(kafka: ModuleType) -> None:
+def test_error_from_a_code_has_the_text_of_librdkafka(kafka: ModuleType) -> None:
     error = kafka.KafkaError(kafka.KafkaError._TIMED_OUT)
 
     assert error.code() == kafka.KafkaError._TIMED_OUT
@@ -79,13 +79,13 @@ def test_error_pickled_keeps_reason_and_flags(kafka: ModuleType) -> None:
     assert (again.fatal(), again.retriable(), again.txn_requires_abort()) == (True, False, True)
 
 
-def test_error_of_an_unknown_code_says_so(kafka: ModuleType) -> None:
+def test_error_of_an_unknown_code_has_a_text(kafka: ModuleType) -> None:
     assert kafka.KafkaError(12345).name() == "ERR_12345?"
     assert kafka.KafkaError(12345).str() == "Err-12345?"
 
 
 @pytest.mark.parametrize("arguments", [(), ("three",), (None,)], ids=repr)
-def test_error_rejects_a_code_that_is_no_number(
+def test_error_rejects_a_code_that_is_not_a_number(
     kafka: ModuleType, arguments: tuple[object, ...]
 ) -> None:
     with pytest.raises(TypeError):
@@ -162,7 +162,7 @@ def test_error_takes_its_code_by_keyword(kafka: ModuleType) -> None:
     assert kafka.KafkaError(error=3, reason="why").code() == 3
 
 
-# A raised KafkaError of confluent_kafka cannot be caught: the interpreter ends.
+# Raising a KafkaError of confluent_kafka ends the interpreter.
 @pytest.mark.ours
 def test_error_raised_itself_is_caught_as_a_kafka_exception(kafka: ModuleType) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
@@ -206,7 +206,7 @@ def test_raised_error_compares_hashes_and_pickles_as_before(kafka: ModuleType) -
 
 @pytest.mark.ours
 def test_raised_error_of_a_message_can_be_collected(kafka: ModuleType) -> None:
-    """Its traceback holds the frame, which holds the message, which holds the error."""
+    """Its traceback references the frame, the frame the message, and the message the error."""
 
     class Seen:
         pass

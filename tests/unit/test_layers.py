@@ -1,13 +1,13 @@
-"""The rules of the architecture that can be read off the sources.
+"""The rules of the architecture that the sources show.
 
 Imports point down only, from each layer to those below it:
 
 - applications: spark, cli, compat, pip_services4_kafka
 - public modules: cykafka, cykafka.admin, cykafka.testing, ...
 - the packages of cykafka._core, in the order of PACKAGES
-- csrc, which is C and knows nothing of Python
+- csrc, which is C and does not use Python
 
-No modules import each other in a circle.
+No modules import each other in a cycle.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PUBLIC, APPLICATION = len(PACKAGES), len(PACKAGES) + 1
 OURS = ("cykafka", "pip_services4_kafka", "pyspark_cykafka")
 APPLICATIONS = ("spark", "cli", "compat", "__main__")
 
-# The folder of the files that declare what is C's, and nothing else.
+# The folder of the files that only declare C names.
 DECLARATIONS = SRC / "cykafka" / "_core" / "clib"
 
 IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?c?import\s+\(?([\w., ]*)", re.MULTILINE)
@@ -56,7 +56,7 @@ def module_of(path: Path) -> str:
 
 
 def layer(module: str) -> int:
-    """The layer of one of our modules, 0 at the bottom."""
+    """The layer of a module of the project, 0 at the bottom."""
     package, *rest = module.split(".")
     if package != "cykafka" or (rest and rest[0] in APPLICATIONS):
         return APPLICATION
@@ -66,7 +66,7 @@ def layer(module: str) -> int:
 
 
 def application(module: str) -> str:
-    """Which application a module of the top layer belongs to."""
+    """The application of a module of the top layer."""
     package, *rest = module.split(".")
     return f"{package}.{rest[0]}" if package == "cykafka" and rest else package
 
@@ -111,7 +111,7 @@ def every_import(path: Path) -> set[str]:
 
 
 def imports(path: Path) -> set[str]:
-    """Those of them that are ours."""
+    """The modules of the project among the imports of a source file."""
     return {name for name in every_import(path) if name.split(".")[0] in OURS} - {module_of(path)}
 
 
@@ -124,7 +124,7 @@ def name_of(path: Path) -> str:
 
 
 def test_sources_are_found() -> None:
-    # Every other test here passes on an empty list.
+    # The other tests here would pass with an empty list.
     assert sources("*.py")
     assert sources("*.pyx")
     assert any(imports(path) for path in sources("*.pyx"))
@@ -146,7 +146,7 @@ def test_imports_point_down_only(path: Path) -> None:
 )
 def test_applications_do_not_import_each_other(path: Path) -> None:
     own = application(module_of(path))
-    # pyspark_cykafka and __main__ are only other doors to spark and cli.
+    # pyspark_cykafka and __main__ are only other names for spark and cli.
     doors = {"pyspark_cykafka": "cykafka.spark", "cykafka.__main__": "cykafka.cli"}
     others = {
         name
@@ -157,7 +157,7 @@ def test_applications_do_not_import_each_other(path: Path) -> None:
     assert not others
 
 
-def test_compat_uses_what_everybody_may_use() -> None:
+def test_compat_uses_only_public_modules() -> None:
     used = {
         name
         for path in sources("*.py")
@@ -169,8 +169,8 @@ def test_compat_uses_what_everybody_may_use() -> None:
     assert {layer(name) for name in used} <= {PUBLIC, APPLICATION}
 
 
-def test_pip_services_stand_on_the_client_only() -> None:
-    # Their own, pip-services' packages and Python's, but none of the other applications.
+def test_pip_services_import_only_the_client() -> None:
+    # Their own modules, pip-services' and Python's, but no other application.
     used = {
         name
         for path in sources("*.py")
@@ -187,7 +187,7 @@ def test_pip_services_stand_on_the_client_only() -> None:
     assert all(name.startswith("pip_services4_") for name in others), others
 
 
-def test_client_knows_nothing_of_pip_services() -> None:
+def test_client_does_not_import_pip_services() -> None:
     offenders = [
         name_of(path)
         for path in sources("*.py", "*.pyx", "*.pxd", "*.pyi")
@@ -199,7 +199,7 @@ def test_client_knows_nothing_of_pip_services() -> None:
 
 
 def test_applications_use_only_the_public_modules_of_the_client() -> None:
-    # cykafka.internal has what they need and other programs do not.
+    # cykafka.internal has names that only our applications need.
     offenders = {
         (name_of(path), name)
         for path in sources("*.py")
@@ -231,12 +231,12 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(found)]
 
 
-def test_circles_are_found() -> None:
+def test_import_cycles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"x"}}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
 
 
-def test_modules_do_not_import_in_a_circle() -> None:
+def test_modules_have_no_import_cycles() -> None:
     graph: dict[str, set[str]] = {}
     for path in sources("*.py", "*.pyx", "*.pxd"):
         graph.setdefault(module_of(path), set()).update(imports(path))
@@ -254,7 +254,7 @@ def test_only_the_declaration_files_are_extern() -> None:
     assert saying == {path for path in DECLARATIONS.iterdir() if path.suffix == ".pxd"}
 
 
-def test_csrc_knows_nothing_of_python() -> None:
+def test_csrc_does_not_use_python() -> None:
     offenders = [
         name_of(path)
         for path in sorted(CSRC.rglob("*.[ch]"))
@@ -268,7 +268,7 @@ def test_csrc_knows_nothing_of_python() -> None:
 def test_cython_keeps_to_the_conventions(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
 
-    # `except *` looks for an exception after every call; the other three are on their way out.
+    # `except *` checks for an exception after every call. The other three are deprecated.
     for pattern in (r"\bexcept\s*\*", r"^include\b", r"^DEF\b", r"^\s*(IF|ELIF)\b.*:$"):
         assert not re.search(pattern, source, re.MULTILINE), pattern
 

@@ -1,4 +1,4 @@
-"""Message and Messages: made by hand, as the tests of an application make them."""
+"""Message and Messages, created directly like in the tests of applications."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_message_equality_compares_all_fields(kafka: ModuleType) -> None:
     assert kafka.Message(**FIELDS) != "a message"
 
 
-def test_message_equality_tells_an_empty_value_from_none(kafka: ModuleType) -> None:
+def test_message_equality_distinguishes_an_empty_value_from_none(kafka: ModuleType) -> None:
     assert kafka.Message(value=b"") != kafka.Message(value=None)
 
 
@@ -91,7 +91,7 @@ def test_message_is_not_hashable_because_it_can_change(kafka: ModuleType) -> Non
         hash(kafka.Message())
 
 
-def test_message_pickled_comes_back_equal(kafka: ModuleType) -> None:
+def test_message_survives_pickling(kafka: ModuleType) -> None:
     error = kafka.KafkaError(kafka.KafkaError._FATAL, "why", fatal=True)
     message = kafka.Message(**FIELDS, error=error)
 
@@ -108,7 +108,7 @@ def test_message_rejects_an_unknown_keyword(kafka: ModuleType) -> None:
         kafka.Message(payload=b"")
 
 
-def test_message_rejects_a_timestamp_that_is_no_pair(kafka: ModuleType) -> None:
+def test_message_rejects_a_timestamp_that_is_not_a_pair(kafka: ModuleType) -> None:
     with pytest.raises(TypeError, match="timestamp"):
         kafka.Message(timestamp=12)
 
@@ -154,7 +154,7 @@ def test_messages_without_records_is_empty(kafka: ModuleType) -> None:
     assert messages.records() == []
 
 
-def test_message_without_arguments_pickles_librdkafkas_numbers_for_unknown(
+def test_message_without_arguments_pickles_the_unknown_values_of_librdkafka(
     kafka: ModuleType,
 ) -> None:
     cls, arguments = kafka.Message().__reduce__()
@@ -199,7 +199,7 @@ def test_message_refuses_numbers_beyond_their_fields(
 
 
 @pytest.mark.parametrize("timestamp", [(), (1,), (1, 2, 3), [1, 2], "ab", 1])
-def test_message_refuses_a_timestamp_that_is_no_pair(kafka: ModuleType, timestamp: Any) -> None:
+def test_message_refuses_timestamps_that_are_not_pairs(kafka: ModuleType, timestamp: Any) -> None:
     with pytest.raises(TypeError, match=r"^timestamp must be a tuple of \(int, int\)"):
         kafka.Message(timestamp=timestamp)
 

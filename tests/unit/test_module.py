@@ -43,7 +43,7 @@ def test_module_constants(kafka: ModuleType, name: str, number: int) -> None:
     assert getattr(kafka, name) == number
 
 
-def test_version_is_the_packages_text(kafka: ModuleType) -> None:
+def test_version_is_that_of_the_package(kafka: ModuleType) -> None:
     assert isinstance(kafka.version(), str)
     assert kafka.version() == kafka.__version__
     assert kafka.version() == importlib.metadata.version(kafka.__name__.replace("_", "-"))
@@ -57,7 +57,7 @@ def test_libversion_is_text_and_number_of_librdkafka(kafka: ModuleType) -> None:
     assert text.startswith(f"{major}.{minor}.{patch}")
 
 
-# The partitioners of other clients have to agree, so the numbers are part of the contract.
+# The numbers must agree with other clients' partitioners, so they are part of the contract.
 @pytest.mark.parametrize(
     ("key", "murmur2", "consistent", "fnv1a"),
     [
@@ -90,7 +90,7 @@ def test_partitioners_reject_bad_arguments(kafka: ModuleType, name: str) -> None
             partitioner(b"any", count)
 
 
-def test_uuid_is_a_value_of_two_halves(kafka: ModuleType) -> None:
+def test_uuid_has_two_halves(kafka: ModuleType) -> None:
     uuid = kafka.Uuid(1, 2)
 
     assert (uuid.get_most_significant_bits(), uuid.get_least_significant_bits()) == (1, 2)
@@ -169,7 +169,7 @@ def test_submodules_exist(kafka: ModuleType) -> None:
 
 
 @pytest.mark.ours
-def test_share_consumer_says_which_librdkafka_it_needs(kafka: ModuleType) -> None:
+def test_share_consumer_error_names_the_required_librdkafka(kafka: ModuleType) -> None:
     config: dict[str, Any] = {"group.id": "g"}
 
     with pytest.raises(RuntimeError, match=r"2\.15"):
@@ -177,21 +177,21 @@ def test_share_consumer_says_which_librdkafka_it_needs(kafka: ModuleType) -> Non
 
 
 def fresh(source: str) -> str:
-    """What a new interpreter prints."""
+    """The output of a new interpreter."""
     return subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 
 @pytest.mark.ours
-def test_import_leaves_what_few_use_for_later() -> None:
+def test_rarely_used_modules_are_imported_lazily() -> None:
     loaded = fresh("import cykafka, sys; print(*sys.modules)").split()
     assert "cykafka._core.consume.consumer" in loaded
     assert {"cykafka.admin", "cykafka._core.model", "cykafka.serialization"}.isdisjoint(loaded)
 
 
 @pytest.mark.ours
-def test_every_name_is_there_when_asked_for() -> None:
+def test_every_lazy_name_is_available() -> None:
     source = """
 import cykafka
 listed = set(dir(cykafka))
@@ -206,14 +206,14 @@ print(*names.keys() & set(cykafka.__all__))
 
 
 @pytest.mark.ours
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+def test_missing_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'cykafka' has no attribute 'Producers'"):
         cykafka.Producers  # noqa: B018
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2", "consistent", "fnv1a"])
 @pytest.mark.parametrize("count", [0, -1, -(2**31)])
-def test_partitioner_without_partitions_has_confluents_words(
+def test_partitioner_without_partitions_raises_the_error_of_confluent_kafka(
     kafka: ModuleType, partitioner: str, count: int
 ) -> None:
     with pytest.raises(ValueError, match=f"^partition_count must be > 0, got {count}$"):

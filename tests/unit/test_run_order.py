@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.alone
-def test_xdist_knows_the_group_of_a_test(request: pytest.FixtureRequest) -> None:
+def test_xdist_gets_the_group_of_a_test(request: pytest.FixtureRequest) -> None:
     if not hasattr(request.config, "workerinput"):
-        pytest.skip("groups are those of pytest-xdist's workers, as `make test` has them")
+        pytest.skip("needs workers of pytest-xdist, as in `make test`")
     assert request.node.nodeid.endswith("@alone")

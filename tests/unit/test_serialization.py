@@ -36,13 +36,13 @@ def test_module_has_every_name(serialization: ModuleType) -> None:
         ("String", "", b""),
     ],
 )
-def test_objects_come_back(serialization: ModuleType, kind: str, obj: Any, data: bytes) -> None:
+def test_objects_round_trip(serialization: ModuleType, kind: str, obj: Any, data: bytes) -> None:
     assert getattr(serialization, f"{kind}Serializer")()(obj) == data
     assert getattr(serialization, f"{kind}Deserializer")()(data) == obj
 
 
 @pytest.mark.parametrize("kind", ["Double", "Integer", "String"])
-def test_none_is_kafkas_null(serialization: ModuleType, kind: str) -> None:
+def test_none_is_serialized_as_null(serialization: ModuleType, kind: str) -> None:
     ctx = serialization.SerializationContext("topic", serialization.MessageField.VALUE)
 
     assert getattr(serialization, f"{kind}Serializer")()(None, ctx) is None
@@ -60,7 +60,7 @@ def test_none_is_kafkas_null(serialization: ModuleType, kind: str) -> None:
         ("StringDeserializer", b"\xff"),
     ],
 )
-def test_what_does_not_fit_is_a_serialization_error(
+def test_unsuitable_value_is_a_serialization_error(
     serialization: ModuleType, kafka: ModuleType, name: str, bad: Any
 ) -> None:
     with pytest.raises(serialization.SerializationError) as caught:
@@ -70,14 +70,14 @@ def test_what_does_not_fit_is_a_serialization_error(
     assert isinstance(caught.value.args[0], str)
 
 
-def test_string_codec_is_chosen(serialization: ModuleType) -> None:
+def test_string_codec_can_be_chosen(serialization: ModuleType) -> None:
     assert serialization.StringSerializer("utf_16_le")("a") == b"a\x00"
     assert serialization.StringDeserializer("utf_16_le")(b"a\x00") == "a"
     with pytest.raises(serialization.SerializationError):
         serialization.StringSerializer("ascii")("ä")
 
 
-def test_bases_do_nothing_of_their_own(serialization: ModuleType) -> None:
+def test_base_classes_are_not_implemented(serialization: ModuleType) -> None:
     serializer, deserializer = serialization.Serializer(), serialization.Deserializer()
 
     for serde in (serializer, deserializer):
@@ -90,14 +90,14 @@ def test_bases_do_nothing_of_their_own(serialization: ModuleType) -> None:
             builder.build({}, True)
 
 
-def test_fields_compare_and_print_as_their_names(serialization: ModuleType) -> None:
+def test_fields_compare_and_print_like_their_names(serialization: ModuleType) -> None:
     field = serialization.MessageField
 
     assert [str(each) for each in field] == ["none", "key", "value"]
     assert field.KEY == "key"
 
 
-def test_context_keeps_what_it_is_given(serialization: ModuleType) -> None:
+def test_context_keeps_its_arguments(serialization: ModuleType) -> None:
     headers = [("name", b"value")]
     ctx = serialization.SerializationContext("topic", serialization.MessageField.KEY, headers)
 
@@ -107,7 +107,7 @@ def test_context_keeps_what_it_is_given(serialization: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", ["SerializingProducer", "DeserializingConsumer"])
-def test_clients_are_where_they_are_looked_for(kafka: ModuleType, name: str) -> None:
+def test_clients_are_in_the_modules_of_confluent_kafka(kafka: ModuleType, name: str) -> None:
     module = {
         "SerializingProducer": "serializing_producer",
         "DeserializingConsumer": "deserializing_consumer",
@@ -119,7 +119,7 @@ def test_clients_are_where_they_are_looked_for(kafka: ModuleType, name: str) -> 
 
 
 @pytest.mark.ours
-def test_share_consumer_that_deserializes_says_what_it_needs() -> None:
+def test_deserializing_share_consumer_error_names_its_requirement() -> None:
     import cykafka
 
     with pytest.raises(RuntimeError, match=r"DeserializingShareConsumer needs librdkafka 2\.15"):
@@ -131,7 +131,7 @@ def test_share_consumer_that_deserializes_says_what_it_needs() -> None:
     "name",
     ["AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSerializingProducer"],
 )
-def test_asyncio_clients_say_what_to_use_meanwhile(name: str) -> None:
+def test_asyncio_client_error_names_an_alternative(name: str) -> None:
     aio = importlib.import_module("cykafka.aio")
 
     with pytest.raises(ImportError, match=f"{name} yet: .*asyncio.to_thread"):
@@ -149,7 +149,7 @@ def test_asyncio_clients_say_what_to_use_meanwhile(name: str) -> None:
         ("ValueDeserializationError", ["ConsumeError"], "_VALUE_DESERIALIZATION"),
     ],
 )
-def test_errors_say_what_and_why(
+def test_serialization_errors_have_the_cause(
     kafka: ModuleType, serialization: ModuleType, name: str, bases: list[str], code: str
 ) -> None:
     errors = importlib.import_module(f"{kafka.__name__}.error")

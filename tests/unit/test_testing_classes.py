@@ -1,4 +1,4 @@
-"""Archives of Java's classes: made once per Java and jars, and optional."""
+"""Archives of Java's classes are optional, and created once per Java and jars."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Runs:
-    """Counts the runs of Java that make an archive, and sets their outcome."""
+    """Counts the runs of Java that create an archive, and sets their outcome."""
 
     def __init__(self, text: str = "archive", error: Exception | None = None) -> None:
         self.count = 0
@@ -56,7 +56,7 @@ def archive_in(options: list[str]) -> str:
     return Path(path).read_text()
 
 
-def test_archive_is_made_once(make_java: Callable[[str], str], jars: Path) -> None:
+def test_archive_is_created_once(make_java: Callable[[str], str], jars: Path) -> None:
     java, runs = make_java("17"), Runs()
 
     assert archived_classes(java, jars) == []
@@ -67,7 +67,7 @@ def test_archive_is_made_once(make_java: Callable[[str], str], jars: Path) -> No
     assert archive_in(found[0]) == "archive"
 
 
-def test_another_java_and_another_jar_have_archives_of_their_own(
+def test_each_java_and_jar_has_its_own_archive(
     make_java: Callable[[str], str], jars: Path
 ) -> None:
     archived_classes(make_java("17"), jars, Runs("first"))
@@ -82,7 +82,7 @@ def test_another_java_and_another_jar_have_archives_of_their_own(
 @pytest.mark.parametrize(
     "runs", [Runs(""), Runs("", KafkaClusterError("no such option"))], ids=["silent", "error"]
 )
-def test_a_java_that_makes_none_is_asked_once(
+def test_java_that_cannot_create_an_archive_is_tried_once(
     make_java: Callable[[str], str], jars: Path, runs: Runs
 ) -> None:
     java = make_java("17")
@@ -92,7 +92,7 @@ def test_a_java_that_makes_none_is_asked_once(
     assert runs.count == 1
 
 
-def test_a_run_that_is_interrupted_leaves_no_archive(
+def test_interrupted_run_leaves_no_archive(
     make_java: Callable[[str], str], jars: Path, tmp_path: Path
 ) -> None:
     java = make_java("17")
@@ -104,7 +104,7 @@ def test_a_run_that_is_interrupted_leaves_no_archive(
     assert not [path for path in (tmp_path / "cache").rglob("*") if "scratch" in path.name]
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
+def test_unwritable_cache_is_not_used(
     make_java: Callable[[str], str], jars: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "cache").touch()

@@ -1,4 +1,4 @@
-"""What `KafkaCluster` rests on, without a broker: jars, ports, properties, containers."""
+"""The base of `KafkaCluster`, without a broker: jars, ports, properties, containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cykafka.testing._settings import write_properties
 pytestmark = pytest.mark.ours
 
 TIMEOUT_S = 60
-# Does what Maven would, slowly enough for another run to come in between, and leaves a line.
+# It acts like Maven, but slowly enough for a concurrent run, and appends a line to a file.
 FAKE_MAVEN = f"""#!{sys.executable}
 import pathlib, sys, threading
 [folder] = [arg.partition("=")[2] for arg in sys.argv if arg.startswith("-DoutputDirectory=")]
@@ -45,7 +45,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def test_jars_are_fetched_once_by_runs_at_the_same_time(maven: Path) -> None:
+def test_concurrent_runs_fetch_the_jars_once(maven: Path) -> None:
     script = "from cykafka.testing._artifacts import classpath; print(classpath())"
     running = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -59,7 +59,7 @@ def test_jars_are_fetched_once_by_runs_at_the_same_time(maven: Path) -> None:
     assert jar.name == "kafka_2.13-4.3.0.jar"
 
 
-def test_jars_half_fetched_are_not_used(maven: Path, tmp_path: Path) -> None:
+def test_partly_fetched_jars_are_not_used(maven: Path, tmp_path: Path) -> None:
     whole = maven.read_text()
     maven.write_text(f"#!{sys.executable}\nprint('[ERROR] no route')\nraise SystemExit(1)\n")
     with pytest.raises(NoBrokerError, match="no route"):
@@ -71,26 +71,28 @@ def test_jars_half_fetched_are_not_used(maven: Path, tmp_path: Path) -> None:
     assert classpath()
 
 
-def test_cache_that_cannot_be_written_is_named(maven: Path, tmp_path: Path) -> None:
+def test_unwritable_cache_is_named(maven: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
 
     with pytest.raises(NoBrokerError, match="CYKAFKA_CACHE_DIR"):
         classpath()
 
 
-def test_port_stays_ours_and_its_server_can_come_and_go() -> None:
+def test_reserved_port_stays_reserved_while_servers_start_and_stop() -> None:
     with Port() as port:
         for _ in range(2):
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port.number))
-            with socket.create_server(("127.0.0.1", port.number)):  # reuses, as Java does
+            with socket.create_server(
+                ("127.0.0.1", port.number)
+            ):  # reuses the address, as Java does
                 socket.create_connection(("127.0.0.1", port.number)).close()
         with socket.socket() as stranger, pytest.raises(OSError, match="in use") as raised:
             stranger.bind(("127.0.0.1", port.number))
         assert raised.value.errno == errno.EADDRINUSE
 
 
-def test_properties_keep_what_would_be_syntax(tmp_path: Path) -> None:
+def test_properties_escape_special_characters(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     odd = {"a": " b\\c\nd", "e": True, "f": 'x="1";', "g": "\u00fc", "h i:=#!": "\r"}
     write_properties(path, odd)
@@ -102,7 +104,7 @@ def test_properties_keep_what_would_be_syntax(tmp_path: Path) -> None:
 
 
 class FakeContainer:
-    """testcontainers' DockerContainer, as far as we use it."""
+    """The parts of testcontainers' DockerContainer that the code uses."""
 
     made: list[FakeContainer]
 
@@ -130,7 +132,7 @@ class FakeContainer:
 
 @pytest.fixture
 def containers(monkeypatch: pytest.MonkeyPatch) -> list[FakeContainer]:
-    """A fake testcontainers package and engine; what they run."""
+    """A fake testcontainers package and engine; the list has the containers it ran."""
 
     def module(name: str, **names: Any) -> None:
         fake = ModuleType(name)
@@ -147,7 +149,7 @@ def containers(monkeypatch: pytest.MonkeyPatch) -> list[FakeContainer]:
     return FakeContainer.made
 
 
-def test_container_is_used_where_an_engine_answers(containers: list[FakeContainer]) -> None:
+def test_container_is_used_if_an_engine_answers(containers: list[FakeContainer]) -> None:
     with any_cluster() as cluster:
         [container] = containers
         [port] = container.ports
@@ -163,7 +165,7 @@ def test_container_is_used_where_an_engine_answers(containers: list[FakeContaine
     assert not container.running
 
 
-def test_address_comes_before_a_container(
+def test_given_address_takes_precedence_over_a_container(
     containers: list[FakeContainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CYKAFKA_TEST_BOOTSTRAP", "kafka.example:9092")
@@ -174,7 +176,7 @@ def test_address_comes_before_a_container(
     assert containers == []
 
 
-def test_no_engine_and_no_java_are_both_told(
+def test_error_names_both_missing_engine_and_missing_java(
     containers: list[FakeContainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ping() -> None:

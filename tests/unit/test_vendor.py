@@ -1,4 +1,4 @@
-"""How librdkafka's source is found, checked, built and kept."""
+"""How the build finds, checks, builds and caches librdkafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VENDOR = Path(__file__).parents[2] / "vendor"
 TIMEOUT_S = 60
 FEATURES = "gzip,lz4,oidc,sasl_gssapi,sasl_oauthbearer,sasl_scram,ssl,zstd"
 # A library with the functions that the build calls, so that a build takes a second. Its version is
-# not the pinned one, so no patch belongs to it.
+# not the pinned one, so no patch applies to it.
 FAKE_TREE = {
     "configure": """\
 #!/bin/sh
@@ -101,7 +101,7 @@ def write_archive(path: Path, version: str = "0x020e02ff") -> Path:
 
 @pytest.fixture
 def pin(src: ModuleType, tmp_path: Path) -> object:
-    """The real pin, but for a release archive that lies here and no distribution's."""
+    """The real pin, but with a local release archive and without a distribution's."""
     archive = write_archive(tmp_path / "release.tar.gz")
     return dataclasses.replace(
         src.load_pin(),
@@ -123,16 +123,16 @@ def test_pin_is_complete(src: ModuleType) -> None:
 # Order
 
 
-def test_source_setting_comes_first(
+def test_source_setting_takes_precedence(
     src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    src.find_source(pin, cache)  # something is in the cache
+    src.find_source(pin, cache)  # this fills the cache
     tree = write_tree(tmp_path / "tree")
     monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tree))
     assert src.find_source(pin, cache).path == tree
 
 
-def test_source_setting_that_is_wrong_is_not_passed_over(
+def test_wrong_source_setting_is_an_error(
     src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tmp_path / "nowhere"))
@@ -149,7 +149,9 @@ def test_source_setting_refuses_an_older_version(
         src.find_source(pin, cache)
 
 
-def test_cache_comes_before_the_release(src: ModuleType, pin: object, cache: object) -> None:
+def test_cache_takes_precedence_over_the_release(
+    src: ModuleType, pin: object, cache: object
+) -> None:
     first = src.find_source(pin, cache)
     gone = dataclasses.replace(pin, release_url="file:///nowhere")  # type: ignore[type-var]
     second = src.find_source(gone, cache)
@@ -157,11 +159,11 @@ def test_cache_comes_before_the_release(src: ModuleType, pin: object, cache: obj
     assert second.checksum == src.sha256_of(second.path)
 
 
-def test_release_comes_before_the_distribution(
+def test_release_takes_precedence_over_the_distribution(
     src: ModuleType, pin: object, cache: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(*_: object) -> None:
-        pytest.fail("apt was asked")
+        pytest.fail("apt was called")
 
     monkeypatch.setattr(src.apt_source, "fetch", fetch)
     assert "checksum as pinned" in src.find_source(pin, cache).origin
@@ -179,7 +181,7 @@ def test_release_with_another_checksum_is_refused(
     assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
 
 
-def test_other_version_in_the_cache_is_passed_over(
+def test_other_version_in_the_cache_is_skipped(
     src: ModuleType, pin: object, cache: object, tmp_path: Path
 ) -> None:
     other = write_archive(tmp_path / "other.tar.gz", "0x090909ff")
@@ -199,7 +201,7 @@ def test_damaged_archive_in_the_cache_is_fetched_again(
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "librdkafka-x/../../outside"])
-def test_archive_that_leaves_its_folder_is_refused(
+def test_archive_with_paths_outside_its_folder_is_refused(
     src: ModuleType, tmp_path: Path, name: str
 ) -> None:
     archive = tmp_path / "evil.tar.gz"
@@ -222,7 +224,7 @@ def test_archive_with_a_link_is_refused(src: ModuleType, tmp_path: Path) -> None
         src.extract(archive, tmp_path / "into")
 
 
-def test_error_names_each_place_and_what_to_set(
+def test_error_names_each_source_and_the_setting(
     src: ModuleType, pin: object, cache: object
 ) -> None:
     nothing = dataclasses.replace(pin, release_url="file:///nowhere.tar.gz")  # type: ignore[type-var]
@@ -282,7 +284,7 @@ def test_deb822_sources_are_parsed(apt: ModuleType) -> None:
     assert apt.parse_deb822(mirrors[0].stanza("sid", "main"))[0].signed_by == key
 
 
-def test_main_mirrors_leave_out_security_and_strangers(apt: ModuleType) -> None:
+def test_main_mirrors_exclude_security_and_other_suites(apt: ModuleType) -> None:
     main = apt.Mirror("http://main/debian", ("bookworm", "bookworm-updates"))
     stable = apt.Mirror("http://third/party", ("stable",))
     chosen = apt.main_mirrors(
@@ -300,7 +302,7 @@ def test_main_mirrors_leave_out_security_and_strangers(apt: ModuleType) -> None:
 
 @pytest.fixture
 def fake_apt(apt: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An `apt-get` that hands out the one file in the folder `archive`, and notes its input."""
+    """An `apt-get` that delivers the one file in the folder `archive`, and logs its input."""
     programs, archive = tmp_path / "bin", tmp_path / "archive"
     programs.mkdir()
     archive.mkdir()
@@ -335,7 +337,7 @@ def debian_pin(src: ModuleType, apt: ModuleType, checksum: str) -> object:
     )
 
 
-def test_apt_gets_a_configuration_of_its_own(
+def test_apt_gets_its_own_configuration(
     src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, tmp_path: Path
 ) -> None:
     archive = write_archive(fake_apt / "librdkafka_2.14.2.orig.tar.gz")
@@ -353,7 +355,7 @@ def test_apt_gets_a_configuration_of_its_own(
 
 
 @pytest.mark.parametrize("version", ["2.14.2", "2.0.2", "9.9.9"])
-def test_archive_of_apt_that_is_not_the_pinned_one_is_refused(
+def test_archive_of_apt_with_another_checksum_is_refused(
     src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, version: str
 ) -> None:
     write_archive(fake_apt / f"librdkafka_{version}.orig.tar.gz")
@@ -362,7 +364,7 @@ def test_archive_of_apt_that_is_not_the_pinned_one_is_refused(
     assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
 
 
-def test_apt_says_why_in_its_own_words(
+def test_apt_error_is_passed_on(
     src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path
 ) -> None:
     with pytest.raises(src.SourceError, match=r"sid: .*E: no such package.*forky: "):
@@ -379,7 +381,7 @@ def test_cache_folder_follows_the_environment(src: ModuleType, tmp_path: Path) -
     assert src.cache_folder({}) == Path.home() / ".cache" / "cykafka"
 
 
-def test_cache_that_cannot_be_written_says_what_to_set(src: ModuleType, tmp_path: Path) -> None:
+def test_unwritable_cache_error_names_the_setting(src: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(src.VendorError, match="set CYKAFKA_CACHE_DIR"),
@@ -402,7 +404,7 @@ def test_interrupted_fetch_leaves_nothing_behind(
     assert names == {"sources", "builds", "lock"}
 
 
-def test_left_over_of_a_killed_build_is_removed(src: ModuleType, tmp_path: Path) -> None:
+def test_leftover_of_a_killed_build_is_removed(src: ModuleType, tmp_path: Path) -> None:
     cache = src.Cache(tmp_path)
     (tmp_path / "scratch-killed").mkdir()
     with cache.lock():
@@ -461,7 +463,7 @@ def test_two_builds_at_once_compile_once(tmp_path: Path) -> None:
 
 
 @needs_build_tools
-def test_other_flags_are_another_build(tmp_path: Path) -> None:
+def test_other_flags_cause_another_build(tmp_path: Path) -> None:
     tree, builds = write_tree(tmp_path / "tree"), tmp_path / "builds"
     plain = finish(start(tree, tmp_path / "cache", builds))
     flagged = finish(start(tree, tmp_path / "cache", builds, CFLAGS="-DANYTHING"))
@@ -500,7 +502,7 @@ def test_source_of_another_version_is_built_without_patches(tmp_path: Path) -> N
 
 
 @needs_build_tools
-def test_source_of_the_pinned_version_that_no_patch_fits_is_refused(tmp_path: Path) -> None:
+def test_source_of_the_pinned_version_is_refused_if_a_patch_does_not_apply(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree", rdkafka_h="#define RD_KAFKA_VERSION 0x020e02ff\n")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert (status, out) == (1, "")
@@ -531,7 +533,9 @@ def test_unknown_mode_is_named(tmp_path: Path) -> None:
     assert "'static'; it must be one of bundled, system" in err
 
 
-def test_system_too_old_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_an_old_system_library_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if shutil.which("pkg-config") is None:
         pytest.skip("needs pkg-config")
     (tmp_path / "rdkafka.pc").write_text(

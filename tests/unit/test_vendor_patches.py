@@ -1,4 +1,4 @@
-"""The patches of librdkafka: their headers, and how strictly they apply."""
+"""The patches of librdkafka: their headers, and their exact application."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def write(folder: Path, source: str, patch: str = HEADER + DIFF) -> Path:
     return folder / "tree"
 
 
-def test_each_patch_names_a_test_that_is_there(patches: ModuleType) -> None:
-    """Only that they are there; that each fails without its patch was tried by hand."""
+def test_each_patch_names_an_existing_test(patches: ModuleType) -> None:
+    """Check only that the tests exist. Manual runs showed that each fails without its patch."""
     texts = [patch.path.read_text() for patch in patches.load_patches()]
     assert texts
     for text in texts:
@@ -56,7 +56,7 @@ def test_each_patch_names_a_test_that_is_there(patches: ModuleType) -> None:
         assert f" {named[2]}(" in (ROOT / named[1]).read_text()
 
 
-def test_header_says_what_fails_and_where_it_is_fixed(patches: ModuleType, tmp_path: Path) -> None:
+def test_header_has_name_effect_and_fixed_version(patches: ModuleType, tmp_path: Path) -> None:
     write(tmp_path, SOURCE)
     (patch,) = patches.load_patches(tmp_path)
     assert (patch.name, patch.effect, patch.fixed_in) == ("0001-it", "it fails", "1.2.0")

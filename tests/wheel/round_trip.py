@@ -1,4 +1,4 @@
-"""Send records through the embedded cluster, using nothing but the installed wheel."""
+"""Send records through the embedded cluster with only the installed wheel."""
 
 import sys
 from pathlib import Path
@@ -11,14 +11,14 @@ TIMEOUT_S = 30
 
 
 def loaded_librdkafka() -> set[Path]:
-    """The files named librdkafka* that this process has mapped."""
+    """The files named librdkafka* that this process has loaded."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {Path(line.split()[-1]) for line in maps if "/librdkafka" in line}
 
 
 def main() -> None:
     package = Path(cykafka.__file__).parent
-    assert package.is_relative_to(sys.prefix), f"{package} is not the wheel's"
+    assert package.is_relative_to(sys.prefix), f"{package} does not come from the wheel"
     assert cykafka.build_info()["missing_patches"] == []
 
     wanted = {b"%d" % number for number in range(RECORDS)}
@@ -57,7 +57,7 @@ def main() -> None:
 
     libraries = loaded_librdkafka()
     assert len(libraries) == 1, libraries
-    assert libraries.pop().is_relative_to(sys.prefix), "librdkafka is not the wheel's"
+    assert libraries.pop().is_relative_to(sys.prefix), "librdkafka does not come from the wheel"
     version, _ = cykafka.libversion()
     print(f"{RECORDS} records there and back with cykafka on librdkafka {version}")
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Install a wheel into an empty environment and send records through it there, with Spark if PYTHON has it.
+# Install a wheel into an empty environment and send records there, with Spark if PYTHON has it.
 # Usage: try.sh PYTHON WHEEL
 set -eu
 python=$1
 wheel=$(realpath "$2")
 tests=$(realpath "$(dirname "$0")")
-# Spark itself is some 400 MB: it is lent by the environment of PYTHON.
+# Spark has about 400 MB, so the new environment borrows it from that of PYTHON.
 where='import pyarrow, pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent.parent)'
 lent=$("$python" -I -c "$where" 2>/dev/null) || lent=
 place=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""Records through Spark with nothing but the installed wheel: the name is known by itself."""
+"""Records through Spark with only the installed wheel: Spark finds the source by itself."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ RECORDS = 100
 
 def main() -> None:
     package = Path(cykafka.__file__).parent
-    assert package.is_relative_to(sys.prefix), f"{package} is not the wheel's"
+    assert package.is_relative_to(sys.prefix), f"{package} does not come from the wheel"
     from cykafka.spark import register
     from cykafka.spark.source import CyKafkaDataSource
 
@@ -31,7 +31,7 @@ def main() -> None:
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # The run is too short for the optimizing compiler.
+        # The run is too short for Java's optimizing compiler.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",

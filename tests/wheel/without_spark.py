@@ -1,4 +1,4 @@
-"""The wheel where there is no Spark: harmless, and its metadata say what the extra brings."""
+"""The wheel without Spark: the import is harmless, and the metadata name the extra's packages."""
 
 import importlib.metadata
 import importlib.util
@@ -8,7 +8,7 @@ import pyspark_cykafka
 
 def main() -> None:
     assert importlib.util.find_spec("pyspark") is None, "this environment is not empty"
-    # As Spark looks for the data sources of all modules of such a name.
+    # Spark looks for data sources in all modules with such a name.
     assert not hasattr(pyspark_cykafka, "DefaultSource")
     import cykafka.spark
 

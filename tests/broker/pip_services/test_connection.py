@@ -1,4 +1,4 @@
-"""What only Kafka can judge of a connection: topics, partitions, groups, restarts."""
+"""Connections where only real Kafka can judge: topics, partitions, groups, restarts."""
 
 from __future__ import annotations
 
@@ -53,16 +53,14 @@ def test_too_many_replicas_are_refused_with_the_reason(
     assert caught.value.code == "INVALID_REPLICATION_FACTOR"
 
 
-def test_deleting_a_topic_that_is_not_there_raises(
-    connection: Any, unique: Callable[[str], str]
-) -> None:
+def test_deleting_a_missing_topic_raises(connection: Any, unique: Callable[[str], str]) -> None:
     with pytest.raises(NotFoundException) as caught:
         connection.delete_queue(unique("missing"))
 
     assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
 
 
-def test_messages_of_before_and_after_are_read_by_a_new_group(
+def test_new_group_reads_messages_sent_before_and_after_it_subscribed(
     connection: Any,
     topic: str,
     make_listener: Callable[..., Any],
@@ -80,7 +78,7 @@ def test_messages_of_before_and_after_are_read_by_a_new_group(
     assert committed(topic, group) == {0: 3, 1: 3}
 
 
-def test_other_partitions_are_neither_read_nor_committed(
+def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
     make_connection: Callable[..., Any],
     topic: str,
     make_listener: Callable[..., Any],
@@ -97,7 +95,7 @@ def test_other_partitions_are_neither_read_nor_committed(
     assert committed(topic, group) == {1: 10, 3: 10}
 
 
-def test_partitions_are_shared_within_a_group_and_taken_over(
+def test_group_shares_partitions_and_takes_over_those_of_a_lost_member(
     make_connection: Callable[..., Any],
     topic: str,
     make_listener: Callable[..., Any],
@@ -131,11 +129,11 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
     there = threading.Event()
     sent = 0.0
 
-    def heard(_: Any) -> None:
+    def callback(_: Any) -> None:
         took.append(time.perf_counter() - sent)
         there.set()
 
-    listener = make_listener(heard)
+    listener = make_listener(callback)
     connection.subscribe(topic, unique("group"), {}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}])
     there.wait(WAIT_S)
@@ -146,8 +144,8 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
         connection.publish(topic, [{"value": "x", "partition": 0}])
         assert there.wait(WAIT_S)
 
-    # Sending included; the published package needed 40 ms and more for receiving alone.
-    # The quickest quarter: a busy machine adds to the others.
+    # This includes sending. The published package needed at least 40 ms for receiving alone.
+    # Only the fastest quarter counts, because a busy machine delays the others.
     assert statistics.quantiles(took)[0] < 0.02 + 4 * wake_up_s()
 
 

@@ -24,12 +24,12 @@ NAMED = (
     "sasl_scram_sha_512_tls",
     "sasl_oauthbearer",
 )
-# A broker that has just started takes its time.
+# A broker that has just started is slow.
 PATIENT = {"options.connect_timeout": 20_000}
 
 
 def token_of(user: str, lifetime: float = 600) -> str:
-    """A JSON Web Token that nobody has signed."""
+    """An unsigned JSON Web Token."""
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": int(now + lifetime)})
     encoded = [urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
@@ -75,17 +75,17 @@ def test_credential_is_enough_to_send_read_and_administer(
     unique: Callable[[str], str],
     listener: str,
 ) -> None:
-    connection, topic, heard = new_connection(parameters(listener)), unique("t"), make_listener()
+    connection, topic, found = new_connection(parameters(listener)), unique("t"), make_listener()
     connection.open(None)
     connection.create_queue(topic)
-    connection.subscribe(topic, unique("group"), {}, heard)
+    connection.subscribe(topic, unique("group"), {}, found)
     connection.publish(topic, [{"value": listener}])
 
-    assert heard.wait(1) == [listener.encode()]
+    assert found.wait(1) == [listener.encode()]
     assert topic in connection.read_queue_names()
 
 
-def test_ssl_of_the_connection_is_enough(
+def test_ssl_in_the_connection_enables_tls(
     new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]]
 ) -> None:
     given = parameters("tls")
@@ -97,7 +97,7 @@ def test_ssl_of_the_connection_is_enough(
 
 
 @pytest.mark.parametrize("listener", ["sasl_plain", "sasl_scram_sha_256"])
-def test_wrong_password_fails_to_open_with_the_broker_s_words_and_without_the_password(
+def test_open_with_a_wrong_password_raises_the_broker_s_error_without_the_password(
     new_connection: Callable[..., Any],
     parameters: Callable[..., dict[str, Any]],
     logger: Any,
@@ -115,7 +115,7 @@ def test_wrong_password_fails_to_open_with_the_broker_s_words_and_without_the_pa
 
 
 @pytest.mark.parametrize("listener", ["tls", "sasl_plain"])
-def test_missing_credential_is_guessed(
+def test_error_suggests_a_missing_credential(
     new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]], listener: str
 ) -> None:
     given = parameters(listener)
@@ -127,7 +127,7 @@ def test_missing_credential_is_guessed(
     assert given["connections.0.port"] in caught.value.message
 
 
-def test_wrong_token_fails_to_open_without_showing_it(
+def test_open_with_a_wrong_token_fails_without_showing_it(
     new_connection: Callable[..., Any],
     parameters: Callable[..., dict[str, Any]],
     logger: Any,
@@ -149,7 +149,7 @@ def test_expired_token_fails_to_open(
         new_connection(given).open(None)
 
 
-def test_token_is_taken_from_the_store_again_when_it_nears_its_end(
+def test_expiring_token_is_read_from_the_store_again(
     new_connection: Callable[..., Any],
     parameters: Callable[..., dict[str, Any]],
     make_references: Callable[..., Any],
@@ -181,7 +181,7 @@ def test_token_is_taken_from_the_store_again_when_it_nears_its_end(
     assert connection.read_queue_names() is not None
 
 
-def test_missing_right_is_unauthorized(
+def test_missing_permission_raises_unauthorized(
     new_connection: Callable[..., Any],
     parameters: Callable[..., dict[str, Any]],
     secured: KafkaCluster,

@@ -1,4 +1,4 @@
-"""A connection's life, and what it sends."""
+"""The life of a connection, and the messages that it sends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def dead_port() -> int:
-    """A port nobody listens to."""
+    """A port without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -77,7 +77,7 @@ def test_connection_opens_closes_and_opens_again(connection: Any, topic: str) ->
         assert connection.get_producer() is None
 
 
-def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
+def test_open_without_a_listening_broker_fails_soon_and_leaves_nothing_open(
     new_connection: Callable[..., Any], dead_port: int
 ) -> None:
     connection = new_connection(
@@ -99,7 +99,7 @@ def test_opening_with_nobody_listening_fails_soon_and_leaves_nothing_open(
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_opening_tells_that_nobody_answers(
+def test_open_with_a_silent_broker_raises_no_answer(
     new_connection: Callable[..., Any], secured: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -116,7 +116,7 @@ def test_opening_tells_that_nobody_answers(
     assert ("credential.ssl turns TLS on" in caught.value.message) is not secured
 
 
-def test_wrong_configuration_is_told_by_open(new_connection: Callable[..., Any]) -> None:
+def test_open_reports_a_wrong_configuration(new_connection: Callable[..., Any]) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection(connection__protocol="tcp").open(None)
 
@@ -160,11 +160,11 @@ def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
         clients = set(pool.map(use, range(8)))
 
     assert len(clients) == 1
-    # Producers for -1 (the configured), 0 and 1, and the administrative client.
+    # Producers for the acks -1 (configured), 0 and 1, and the administrative client.
     assert cykafka.testing.live_handles()["handles"] == before + 4
 
 
-def test_close_waits_for_the_messages_on_their_way_and_no_longer(
+def test_close_waits_only_for_the_messages_in_flight(
     connection: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     producer = connection.get_producer()
@@ -230,7 +230,7 @@ def test_listener_may_close_the_connection(
     assert connection.is_open() is False
 
 
-def test_listener_at_work_still_publishes_while_the_connection_closes(
+def test_running_listener_can_publish_during_close(
     connection: Any, topic: str, make_listener: Callable[..., Any], unique: Callable[[str], str]
 ) -> None:
     at_work, go_on = threading.Event(), threading.Event()
@@ -301,7 +301,7 @@ def test_queue_names_are_the_topics(connection: Any, topic: str) -> None:
 # -- sending
 
 
-def test_published_messages_arrive_as_they_were_given(
+def test_published_messages_arrive_unchanged(
     connection: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     connection.publish(
@@ -324,7 +324,7 @@ def test_published_messages_arrive_as_they_were_given(
     assert got[0].timestamp()[1] > time.time() * 1000 - 60_000
 
 
-def test_publishing_nothing_does_nothing(connection: Any, topic: str) -> None:
+def test_publish_of_an_empty_list_does_nothing(connection: Any, topic: str) -> None:
     connection.publish(topic, [])
     connection.publish(topic, [], None)
 
@@ -338,7 +338,7 @@ def test_publish_takes_a_quarter_of_a_million_messages_at_once(
     assert consumer.get_watermark_offsets(kafka.TopicPartition(topic, 0), WAIT_S)[1] == 250_000
 
 
-def test_publishing_to_a_missing_partition_raises_with_the_messages_concerned(
+def test_publish_to_a_missing_partition_raises_with_the_failed_messages(
     connection: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     messages = [{"value": str(number), "partition": number % 2 * 77} for number in range(6)]
@@ -357,7 +357,7 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
     make_connection: Callable[..., Any], mock_cluster: Any
 ) -> None:
     mock_cluster.create_topic("t", 1)
-    # How much of it librdkafka has is seen in test_settings.
+    # test_settings checks what librdkafka gets of it.
     connection = make_connection(
         connection__uri=mock_cluster.bootstrap_servers,
         options__request_timeout=30_000,
@@ -374,7 +374,7 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
     assert caught.value.details.get("indices") == "0,1"
 
 
-def test_an_outcome_that_nobody_knows_in_time_raises_at_request_timeout(
+def test_unknown_outcome_raises_after_request_timeout(
     make_connection: Callable[..., Any], mock_cluster: Any
 ) -> None:
     mock_cluster.create_topic("t", 1)
@@ -393,7 +393,7 @@ def test_an_outcome_that_nobody_knows_in_time_raises_at_request_timeout(
     assert caught.value.code == "REQUEST_TIMED_OUT"
 
 
-def test_message_too_large_raises_and_the_others_are_stored(
+def test_oversized_message_raises_and_the_others_are_stored(
     connection: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     with pytest.raises(BadRequestException) as caught:
@@ -405,7 +405,7 @@ def test_message_too_large_raises_and_the_others_are_stored(
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "expected_text"),
     [
         ([{"value": 1}], r"values\[0\]"),
         ([{"value": "x"}, {"value": "x", "key": 2}], r"keys\[1\]"),
@@ -416,16 +416,16 @@ def test_message_too_large_raises_and_the_others_are_stored(
         ({"value": "x"}, "expected a list"),
     ],
 )
-def test_what_is_no_message_is_named_and_nothing_is_sent(
-    connection: Any, topic: str, messages: Any, told: str
+def test_invalid_message_is_named_and_nothing_is_sent(
+    connection: Any, topic: str, messages: Any, expected_text: str
 ) -> None:
-    with pytest.raises(BadRequestException, match=told) as caught:
+    with pytest.raises(BadRequestException, match=expected_text) as caught:
         connection.publish(topic, messages)
 
     assert caught.value.code == "INVALID_MESSAGE"
 
 
-def test_write_partition_is_where_messages_go(
+def test_messages_go_to_write_partition(
     make_connection: Callable[..., Any], topic: str, records: Callable[..., list[Any]]
 ) -> None:
     connection = make_connection(options__write_partition="2")
@@ -434,7 +434,7 @@ def test_write_partition_is_where_messages_go(
     assert [message.partition() for message in records(topic, 3)] == [1, 2, 2]
 
 
-def test_acks_pick_a_producer_each(connection: Any, topic: str) -> None:
+def test_each_acks_value_has_its_own_producer(connection: Any, topic: str) -> None:
     for acks in (0, 1, -1, "all", None):
         connection.publish(topic, [{"value": "x"}], {"acks": acks})
     producers = {acks: connection._publisher(acks) for acks in (-1, 0, 1)}

@@ -1,4 +1,4 @@
-"""Kafka's errors as pip-services' exceptions, and contexts in their three forms."""
+"""Kafka errors as exceptions of pip-services, and the three forms of a context."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.ours
         ("ILLEGAL_GENERATION", errors.InvocationException),
     ],
 )
-def test_code_decides_the_type(name: str, kind: type) -> None:
+def test_error_code_decides_the_exception_type(name: str, kind: type) -> None:
     error = KafkaException(KafkaError(getattr(KafkaError, name), "told"))
     exception = typed(error, "doing", "123", topic="t", partition=None)
 
@@ -52,14 +52,14 @@ def test_code_decides_the_type(name: str, kind: type) -> None:
         (OSError("disk"), errors.InvocationException, "FAILED"),
     ],
 )
-def test_other_errors_are_typed_too(error: Exception, kind: type, code: str) -> None:
+def test_other_exceptions_become_typed_exceptions(error: Exception, kind: type, code: str) -> None:
     exception = typed(error, "doing")
 
     assert type(exception) is kind
     assert exception.code == code
 
 
-def test_typed_exceptions_stay_what_they_are() -> None:
+def test_typed_exceptions_are_not_converted() -> None:
     exception = errors.ConfigException(None, "X", "x")
 
     assert typed(exception, "doing") is exception
@@ -67,7 +67,7 @@ def test_typed_exceptions_stay_what_they_are() -> None:
     assert kafka_error(KafkaException("words")) is None
 
 
-def test_failed_batch_says_how_many_and_which() -> None:
+def test_failed_batch_error_has_the_count_and_the_messages() -> None:
     first = KafkaError(KafkaError._MSG_TIMED_OUT)
     failures = {2: first, 7: KafkaError(KafkaError._UNKNOWN_PARTITION)}
     exception = undelivered(DeliveryError(first, failures), "t")
@@ -81,7 +81,7 @@ def test_configuration_errors_name_the_keys() -> None:
     assert misconfigured("C", "m").details is None
 
 
-def test_contexts_are_none_a_context_or_a_trace_id() -> None:
+def test_context_is_none_a_context_or_a_trace_id() -> None:
     given = Context.from_trace_id("123")
 
     assert to_context(None) is None
@@ -94,11 +94,11 @@ def test_contexts_are_none_a_context_or_a_trace_id() -> None:
             to_context(wrong)
 
 
-def test_an_error_nobody_raised_has_no_trace_for_loggers_to_print() -> None:
+def test_error_that_was_never_raised_has_an_empty_stack_trace() -> None:
     from pip_services4_observability.log import ConsoleLogger
 
     exception = typed(KafkaError(KafkaError._TRANSPORT, "gone"), "topic t")
     assert exception.stack_trace == ""
-    told = ConsoleLogger()._compose_error(exception)
-    assert "gone" in told
-    assert "NoneType" not in told
+    text = ConsoleLogger()._compose_error(exception)
+    assert "gone" in text
+    assert "NoneType" not in text

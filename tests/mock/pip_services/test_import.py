@@ -1,4 +1,4 @@
-"""What importing the package says when something is missing, or too much."""
+"""Errors and warnings at import about missing or conflicting packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ours
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_missing_packages_are_named_with_what_to_install(run_script: Run) -> None:
+def test_error_names_missing_packages_and_what_to_install(run_script: Run) -> None:
     done = run_script(
         """
         import sys
@@ -28,7 +28,7 @@ def test_missing_packages_are_named_with_what_to_install(run_script: Run) -> Non
     assert "pip install cykafka[pip-services]" in done.stderr
 
 
-def test_published_distribution_beside_ours_is_warned_of(run_script: Run, tmp_path: Path) -> None:
+def test_import_warns_of_the_published_distribution(run_script: Run, tmp_path: Path) -> None:
     info = tmp_path / "pip_services4_kafka-0.0.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
@@ -46,7 +46,7 @@ def test_published_distribution_beside_ours_is_warned_of(run_script: Run, tmp_pa
     assert run_script(script, "/nowhere").stderr == ""
 
 
-def test_client_alone_needs_none_of_it(run_script: Run) -> None:
+def test_client_needs_no_pip_services_packages(run_script: Run) -> None:
     done = run_script(
         """
         import sys

@@ -1,4 +1,4 @@
-"""Readers: rebalances, and what a queue asks of them."""
+"""Readers: rebalances, and the calls that a queue makes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pip_services4_kafka.connect._reader import Reader
 pytestmark = pytest.mark.ours
 
 
-# The mock lets a member of a classic group back in only after its session's timeout.
+# The mock readmits a member of a classic group only after its session timeout.
 COMES_BACK = {"group.protocol": "consumer"}
 
 
@@ -36,10 +36,10 @@ def group(unique: Callable[[str], str]) -> str:
 
 
 @pytest.mark.alone
-def test_message_is_handed_over_in_under_a_millisecond(
+def test_message_is_delivered_in_under_a_millisecond(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
-    # A consumer that has its message when it is put there: what is measured is the reader.
+    # A consumer that gets its message at once, so that the test measures only the reader.
     there: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     class Batch(list[float]):
@@ -74,7 +74,7 @@ def test_message_is_handed_over_in_under_a_millisecond(
 # -- rebalances
 
 
-def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
+def test_rebalance_callbacks_run_in_the_reader_thread_in_order(
     connection: Any,
     topic: str,
     group: str,
@@ -100,7 +100,7 @@ def test_rebalances_are_told_in_the_reader_s_thread_and_in_order(
     assert one.events[-1][0] in ("revoked", "lost")
 
 
-def test_revoked_partitions_may_be_committed_in_the_call(
+def test_revoked_partitions_may_be_committed_in_the_callback(
     connection: Any,
     topic: str,
     group: str,
@@ -133,7 +133,7 @@ def test_slow_listener_keeps_its_partitions(
     make_listener: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The messages come as one batch, which takes longer than the group waits.
+    # The messages arrive as one batch. Its handling takes longer than the group waits.
     monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
     rest = threading.Event()
     listener = make_listener(lambda _: rest.wait(0.1))
@@ -149,7 +149,7 @@ def test_slow_listener_keeps_its_partitions(
     assert connection._subscriptions[0]._reader.assigned() == [0, 1, 2, 3]
 
 
-def test_slow_listener_gets_nothing_more_of_partitions_that_went(
+def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
     connection: Any,
     topic: str,
     group: str,
@@ -172,7 +172,7 @@ def test_slow_listener_gets_nothing_more_of_partitions_that_went(
         return {*slow.values(), *quick.values()}
 
     eventually(lambda: seen() == {str(number).encode() for number in numbers})
-    # What went over was not handled by the first any more.
+    # The first listener handled no more messages of the partitions it lost.
     first_of_quick = {}
     for message in quick.messages:
         first_of_quick.setdefault(message.partition(), message.offset())
@@ -208,7 +208,7 @@ def test_batch_listener_that_raises_gets_the_next_batch(
     assert "told" in logger.all()
 
 
-def test_errors_that_come_alone_are_no_batch(
+def test_errors_without_messages_are_not_delivered_as_a_batch(
     connection: Any,
     topic: str,
     group: str,
@@ -223,16 +223,16 @@ def test_errors_that_come_alone_are_no_batch(
     connection.subscribe(topic, group, {"enable.partition.eof": True}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}])
     eventually(lambda: sizes)
-    told = len(polls)
-    eventually(lambda: len(polls) > told + 5)  # the ends of all partitions among what came
+    before = len(polls)
+    eventually(lambda: len(polls) > before + 5)  # the ends of all partitions were among the events
 
     assert sizes == [1]
 
 
-def test_errors_that_come_alone_are_paused_after_longer_each_time_until_a_message_comes(
+def test_pause_after_errors_grows_until_a_message_arrives(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
-    # A consumer that has nothing but errors, then a message, then errors again.
+    # A consumer that returns only errors, then a message, then errors again.
     class Batch(list[Any]):
         errors: tuple[Any, ...] = ()
 
@@ -255,7 +255,7 @@ def test_errors_that_come_alone_are_paused_after_longer_each_time_until_a_messag
                 batch.errors = (SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT)),)
             return batch
 
-        # A reader asks whether a batch has anything: errors count.
+        # A reader checks whether a batch is truthy: errors count.
         Batch.__bool__ = lambda self: bool(len(self) or self.errors)  # type: ignore[attr-defined]
 
     listener, consumer = make_batch_listener(), Failing()
@@ -276,7 +276,7 @@ def test_errors_that_come_alone_are_paused_after_longer_each_time_until_a_messag
     assert listener.of("error") == [KafkaError._TRANSPORT] * 6
 
 
-# -- what a queue asks of a reader
+# -- calls from a queue
 
 
 def test_reader_pauses_resumes_seeks_stores_and_commits(
@@ -333,7 +333,7 @@ def test_commit_and_seek_of_a_subscription(
     connection.seek(topic, "another", 0, 0, listener)
 
 
-def test_listener_that_seeks_gets_no_message_of_before(
+def test_listener_that_seeks_gets_no_message_from_before_the_seek(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
 ) -> None:
     sought: list[int] = []
@@ -351,7 +351,7 @@ def test_listener_that_seeks_gets_no_message_of_before(
     assert listener.values()[:8] == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_batch_listener_hears_of_a_seek_polls_and_the_end(
+def test_batch_listener_is_notified_of_seeks_polls_and_the_end(
     connection: Any,
     topic: str,
     group: str,
@@ -405,5 +405,5 @@ def test_commit_to_dead_brokers_raises_within_request_timeout_and_works_again_la
 
     assert took < 2
     eventually(committed)
-    # librdkafka may take leave for as long as a session lasts, and longer; nobody waits for it.
+    # librdkafka may need longer than a session to leave the group; close() does not wait for it.
     connection.close(None)

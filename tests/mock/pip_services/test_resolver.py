@@ -1,4 +1,4 @@
-"""Where a connection leads, and as whom: parameters, URIs, discovery and credential stores."""
+"""The addresses and credentials of a connection: parameters, URIs, discovery, stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolver(
 
 @pytest.fixture
 def resolve(resolver: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """What a configuration resolves to, without what is not set."""
+    """Resolve a configuration, and return the parameters that are set."""
 
     def resolve(values: dict[str, Any], **components: Any) -> dict[str, Any]:
         found = resolver(values, **components).resolve(None)
@@ -48,7 +48,7 @@ def refusal(resolver: Callable[..., Any]) -> Callable[..., Any]:
     return refusal
 
 
-def test_single_connection_and_nobody(resolver: Callable[..., Any]) -> None:
+def test_single_connection_without_a_credential(resolver: Callable[..., Any]) -> None:
     found = resolver({"connection.protocol": "tcp", "connection.host": "one"}).resolve(None)
 
     assert found.get_as_string("brokers") == "one:9092"
@@ -56,7 +56,7 @@ def test_single_connection_and_nobody(resolver: Callable[..., Any]) -> None:
         assert found.get_as_string(key) == ""
 
 
-def test_several_connections_and_somebody(resolve: Callable[..., dict[str, Any]]) -> None:
+def test_several_connections_with_a_credential(resolve: Callable[..., dict[str, Any]]) -> None:
     found = resolve(
         {
             "connections.0.host": "one",
@@ -111,14 +111,16 @@ def test_user_in_the_uri_takes_the_password_of_the_credential(
     assert (found["username"], found["password"]) == ("me", "p")
 
 
-def test_servers_beside_a_uri_are_not_lost(resolve: Callable[..., dict[str, Any]]) -> None:
+def test_servers_given_beside_a_uri_are_kept(resolve: Callable[..., dict[str, Any]]) -> None:
     found = resolve({"connections.0.host": "one", "connections.1.uri": "tcp://two:2"})
 
     assert found["brokers"] == "one:9092,two:2"
 
 
 @pytest.mark.parametrize("where", ["connection", "credential"])
-def test_ssl_of_either_counts(resolve: Callable[..., dict[str, Any]], where: str) -> None:
+def test_ssl_in_the_connection_or_the_credential_counts(
+    resolve: Callable[..., dict[str, Any]], where: str
+) -> None:
     assert resolve({"connection.host": "one", f"{where}.ssl": "true"})["ssl"] == "true"
 
 
@@ -138,7 +140,7 @@ def test_ssl_of_either_counts(resolve: Callable[..., dict[str, Any]], where: str
         ("CANNOT_RESOLVE", {"connection.host": "one", "credential.store_key": "kafka"}),
     ],
 )
-def test_what_is_missing_is_named(
+def test_missing_parameters_are_named(
     refusal: Callable[..., Any], code: str, values: dict[str, Any]
 ) -> None:
     exception = refusal(values)
@@ -147,7 +149,7 @@ def test_what_is_missing_is_named(
     assert "secret" not in str(exception)
 
 
-def test_a_password_with_the_signs_of_a_protocol_is_not_told_as_one(
+def test_password_that_contains_a_scheme_is_not_logged_as_a_protocol(
     resolve: Callable[..., dict[str, Any]], logger: Any
 ) -> None:
     for scheme in ("tcp://", ""):
@@ -195,7 +197,7 @@ def test_credential_comes_from_a_store(
     assert unknown.code == "CANNOT_RESOLVE"
 
 
-def test_compose_takes_parameters_as_they_are() -> None:
+def test_compose_takes_connection_and_credential_params() -> None:
     from pip_services4_config.auth import CredentialParams
     from pip_services4_config.connect import ConnectionParams
 
@@ -213,7 +215,7 @@ def test_compose_takes_parameters_as_they_are() -> None:
     assert caught.value.code == "NO_CONNECTION"
 
 
-def test_configuring_again_replaces_what_is_given_again(config: Callable[..., Any]) -> None:
+def test_second_configure_replaces_only_the_given_keys(config: Callable[..., Any]) -> None:
     resolver = KafkaConnectionResolver()
     resolver.configure(config({"connection.host": "one", "credential.username": "u"}))
     resolver.configure(config({"connection.host": "two"}))

@@ -1,4 +1,4 @@
-"""Every documented option reaches the client, and unknown ones do not go unnoticed."""
+"""Every documented option reaches the client, and unknown ones are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings(config: Callable[..., Any]) -> Callable[..., Settings]:
 
 
 def security(**credential: Any) -> dict[str, Any]:
-    """The properties that a credential yields."""
+    """The librdkafka properties for a credential."""
     properties = Settings().admin(ConfigParams({**RESOLVED, **credential}))
     return {
         key: value
@@ -88,13 +88,15 @@ def test_heartbeat_interval_and_readable_partitions_take_the_usual_forms(
 
 
 @pytest.mark.parametrize("level", range(5))
-def test_log_levels_are_librdkafka_s(settings: Callable[..., Settings], level: int) -> None:
+def test_log_levels_map_to_those_of_librdkafka(
+    settings: Callable[..., Settings], level: int
+) -> None:
     properties = settings({"options.log_level": level}).admin(ConfigParams(RESOLVED))
 
     assert properties["log_level"] == {0: 0, 1: 3, 2: 4, 3: 6, 4: 7}[level]
 
 
-def test_defaults_are_the_documents(new_connection: Callable[..., Any]) -> None:
+def test_defaults_match_the_documentation(new_connection: Callable[..., Any]) -> None:
     import socket
 
     connection = new_connection({"client_id": None, "options.write_partition": ""})
@@ -113,7 +115,9 @@ def test_defaults_are_the_documents(new_connection: Callable[..., Any]) -> None:
     assert connection._subscriptions == []
 
 
-def test_wrong_number_is_the_default_with_a_warning(settings: Callable[..., Settings]) -> None:
+def test_invalid_number_logs_a_warning_and_uses_the_default(
+    settings: Callable[..., Settings],
+) -> None:
     made = settings({"options.max_retries": "many", "options.request_timeout": "0"})
 
     assert (made.max_retries, made.request_timeout) == (5, 30000)
@@ -172,13 +176,13 @@ def test_retry_timeout_below_the_first_pause_is_possible(
 # -- librdkafka's own properties
 
 
-def test_any_property_goes_through(make_connection: Callable[..., Any]) -> None:
+def test_every_librdkafka_property_is_passed_on(make_connection: Callable[..., Any]) -> None:
     connection = make_connection({"options.kafka.compression.type": "lz4"})
 
     assert connection.get_producer().configuration()["compression.type"] == "lz4"
 
 
-def test_property_of_producers_alone_is_no_reason_to_warn(
+def test_producer_only_property_logs_no_warning(
     make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str, logger: Any
 ) -> None:
     connection = make_connection(
@@ -196,7 +200,7 @@ def test_property_of_producers_alone_is_no_reason_to_warn(
     assert "will be ignored" not in logger.all()
 
 
-def test_misspelt_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
+def test_misspelled_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection({"options.kafka.compresion.type": "lz4"})
 
@@ -214,7 +218,7 @@ def test_wrong_value_of_a_property_is_an_error_that_names_it(
     assert caught.value.code == "INVALID_PROPERTY"
 
 
-def test_misspelt_property_of_a_subscription_is_an_error_that_names_it(
+def test_misspelled_property_of_a_subscription_is_an_error_that_names_it(
     connection: Any, make_listener: Callable[..., Any], topic: str
 ) -> None:
     with pytest.raises(ConfigException, match=r'did you mean "session\.timeout\.ms"'):
@@ -223,7 +227,7 @@ def test_misspelt_property_of_a_subscription_is_an_error_that_names_it(
     assert connection._subscriptions == []
 
 
-def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
+def test_other_unknown_keys_log_a_warning_with_a_suggestion(
     make_connection: Callable[..., Any], logger: Any
 ) -> None:
     connection = make_connection(
@@ -237,15 +241,15 @@ def test_unknown_keys_elsewhere_are_warnings_with_the_key_meant(
         }
     )
 
-    told = [text for level, text, _ in logger.lines if "is not a key" in text]
+    found = [text for level, text, _ in logger.lines if "is not a key" in text]
     assert connection.is_open()
-    assert len(told) == 4
+    assert len(found) == 4
     for meant in ("options.request_timeout", "credential.mechanism", "client_id"):
-        assert any(f'did you mean "{meant}"' in text for text in told)
+        assert any(f'did you mean "{meant}"' in text for text in found)
     assert "4711" not in logger.all()
 
 
-def test_without_loggers_of_pip_services_warnings_go_to_pythons(
+def test_without_pip_services_loggers_warnings_go_to_logging(
     new_connection: Callable[..., Any], cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     from pip_services4_components.refer import References
@@ -257,9 +261,9 @@ def test_without_loggers_of_pip_services_warnings_go_to_pythons(
     )
     connection.open(None)
 
-    (told,) = [each for each in caplog.records if "is not a key" in each.message]
-    assert (told.name, told.levelname) == ("cykafka", "WARNING")
-    assert 'did you mean "options.request_timeout"' in told.message
+    (found,) = [each for each in caplog.records if "is not a key" in each.message]
+    assert (found.name, found.levelname) == ("cykafka", "WARNING")
+    assert 'did you mean "options.request_timeout"' in found.message
 
 
 # -- TLS and SASL
@@ -305,7 +309,7 @@ def test_files_of_tls_and_a_password() -> None:
     assert "4711" not in repr(found)
 
 
-def test_nobody_is_plaintext_whatever_the_mechanism() -> None:
+def test_without_a_user_the_protocol_is_plaintext_with_any_mechanism() -> None:
     assert security() == {"security.protocol": "PLAINTEXT"}
     assert security(mechanism="plain", username=None, password=None) == security()
 
@@ -320,7 +324,7 @@ def test_user_without_a_password_is_an_error(
     assert "credential.password" in str(caught.value)
 
 
-def test_unknown_mechanism_is_an_error_that_names_the_known() -> None:
+def test_unknown_mechanism_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(ConfigException, match="scram-sha-256"):
         security(mechanism="sha1", username="u", password="p")
 
@@ -338,7 +342,7 @@ def jwt(claims: str) -> str:
     )
 
 
-def test_token_tells_how_long_it_is_valid_and_whose_it_is() -> None:
+def test_token_source_reads_expiry_and_subject_from_the_token() -> None:
     until = int(time.time()) + 300
     token = jwt(f'{{"sub":"alice","exp":{until}}}')
 
@@ -346,7 +350,7 @@ def test_token_tells_how_long_it_is_valid_and_whose_it_is() -> None:
 
 
 @pytest.mark.parametrize("token", ["opaque", "a.b.c", jwt("[1]"), jwt("nonsense"), jwt("{}")])
-def test_token_that_tells_nothing_is_valid_for_a_while(token: str) -> None:
+def test_token_without_claims_gets_a_default_expiry(token: str) -> None:
     given, until, whose = token_source(lambda: token)("")
 
     assert (given, whose) == (token, "")
@@ -392,7 +396,7 @@ def test_secrets_appear_in_no_log_repr_or_exception(
     assert "4711" not in "\n".join(shown)
 
 
-def test_secret_that_a_client_repeats_is_not_repeated(new_connection: Callable[..., Any]) -> None:
+def test_error_of_a_client_does_not_show_secrets(new_connection: Callable[..., Any]) -> None:
     connection = new_connection(
         {
             "connection.host": "one",
@@ -410,7 +414,7 @@ def test_secret_that_a_client_repeats_is_not_repeated(new_connection: Callable[.
     assert "4711" not in f"{exception} {exception.cause!r} {exception.stack_trace}"
 
 
-def test_secret_shows_only_to_who_reads_it(make_connection: Callable[..., Any]) -> None:
+def test_secret_is_hidden_in_repr_and_str(make_connection: Callable[..., Any]) -> None:
     connection = make_connection({"options.kafka.ssl.key.password": "key-4711"})
     secret = connection._client_config["ssl.key.password"]
 
@@ -420,12 +424,12 @@ def test_secret_shows_only_to_who_reads_it(make_connection: Callable[..., Any]) 
     assert "4711" not in repr(Secret("4711"))
 
 
-def test_secrets_are_taken_out_of_others_words() -> None:
+def test_secrets_are_scrubbed_from_foreign_texts() -> None:
     secrets = Secrets()
     secrets.add([None, "", "ab", "4711", "4711-long"])
     secrets.add([Secret("later")])
 
     assert secrets.scrub("ab 4711-long 4711 later") == "ab [hidden] [hidden] [hidden]"
     assert str(secrets.clean(ValueError("4711"))) == "[hidden]"
-    told = ValueError("nothing")
-    assert secrets.clean(told) is told
+    found = ValueError("nothing")
+    assert secrets.clean(found) is found

@@ -1,4 +1,4 @@
-"""Subscriptions: what reaches a listener, and that nothing silences it."""
+"""Subscriptions: messages reach the listener, also after errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cykafka import KafkaError
 pytestmark = pytest.mark.ours
 
 
-# The mock lets a member of a classic group back in only after its session's timeout.
+# The mock readmits a member of a classic group only after its session timeout.
 COMES_BACK = {"group.protocol": "consumer"}
 
 
@@ -22,7 +22,7 @@ def group(unique: Callable[[str], str]) -> str:
     return unique("group")
 
 
-# -- what reaches a listener
+# -- messages that reach a listener
 
 
 def test_null_keys_values_headers_and_bytes_reach_the_listener(
@@ -42,7 +42,7 @@ def test_null_keys_values_headers_and_bytes_reach_the_listener(
     assert listener.wait(3) == [None, b"\xff\xfe", b"x"]
 
 
-def test_subscribe_leaves_the_options_as_they_are(
+def test_subscribe_does_not_change_the_options(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
 ) -> None:
     options = {"from_beginning": "beginning", "enable.auto.commit": False}
@@ -57,7 +57,7 @@ def test_subscribe_leaves_the_options_as_they_are(
     assert subscription.handler.configuration()["enable.auto.commit"] == "false"
 
 
-def test_group_of_none_is_default(
+def test_group_none_means_default(
     connection: Any, topic: str, make_listener: Callable[..., Any]
 ) -> None:
     listener = make_listener()
@@ -89,7 +89,7 @@ def test_many_subscriptions_share_a_connection_without_cross_talk(
         assert listener.wait(20) == [f"{name}-{number}".encode() for number in range(20)]
 
 
-def test_subscription_that_ended_gets_nothing_while_the_others_go_on(
+def test_ended_subscription_gets_no_messages_and_others_continue(
     connection: Any, topic: str, unique: Callable[[str], str], make_listener: Callable[..., Any]
 ) -> None:
     ended, other = make_listener(), make_listener()
@@ -107,7 +107,7 @@ def test_subscription_that_ended_gets_nothing_while_the_others_go_on(
     assert len(connection._subscriptions) == 1
 
 
-def test_other_partitions_are_neither_read_nor_committed(
+def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
     make_connection: Callable[..., Any],
     topic: str,
     group: str,
@@ -131,10 +131,10 @@ def test_other_partitions_are_neither_read_nor_committed(
     assert again.wait(1) == [b"new"]
 
 
-# -- what does not silence it
+# -- reading continues after errors
 
 
-def test_listener_that_raises_hears_the_next_message(
+def test_listener_that_raises_gets_the_next_message(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any], logger: Any
 ) -> None:
     def fail(message: Any) -> None:
@@ -146,12 +146,12 @@ def test_listener_that_raises_hears_the_next_message(
 
     assert listener.wait(3) == [b"0", b"1", b"2"]
     connection.close(None)
-    told = [error for _, text, error in logger.lines if "listener failed" in text]
-    assert len(told) == 1  # once in a while
-    assert isinstance(told[0], LookupError)
+    found = [error for _, text, error in logger.lines if "listener failed" in text]
+    assert len(found) == 1  # repeated errors are logged only now and then
+    assert isinstance(found[0], LookupError)
 
 
-def test_message_whose_listener_raised_comes_again_after_a_restart(
+def test_message_whose_listener_raised_is_redelivered_after_a_restart(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
 ) -> None:
     def fail(message: Any) -> None:
@@ -167,7 +167,7 @@ def test_message_whose_listener_raised_comes_again_after_a_restart(
     assert second.wait(1) == [b"x"]
 
 
-def test_consumer_error_is_logged_and_reading_goes_on(
+def test_consumer_error_is_logged_and_reading_continues(
     make_connection: Callable[..., Any],
     mock_cluster: Any,
     make_batch_listener: Callable[..., Any],
@@ -180,18 +180,18 @@ def test_consumer_error_is_logged_and_reading_goes_on(
     connection.subscribe("t", "g", {}, listener)
     connection.publish("t", [{"value": "1"}])
     eventually(lambda: listener.values == [b"1"])
-    # Twice: the mock's answer has the partition's end beside the error, and librdkafka, where it
-    # gets there for the first time, takes that for the news. A real broker says -1 for the end.
+    # Two errors, because the mock's answer has the end of the partition beside the error. When
+    # librdkafka first gets there it reports the end instead. A real broker answers -1 for the end.
     mock_cluster.push_request_errors("Fetch", [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 2)
     eventually(lambda: KafkaError.TOPIC_AUTHORIZATION_FAILED in listener.of("error"))
     connection.publish("t", [{"value": "2"}])
 
     eventually(lambda: listener.values == [b"1", b"2"])
     assert "met an error and continues" in logger.all()
-    connection.close(None)  # while the brokers are there to take leave of
+    connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
-def test_brokers_that_went_and_came_back_are_read_on(
+def test_reading_continues_after_brokers_come_back(
     make_connection: Callable[..., Any], mock_cluster: Any, make_listener: Callable[..., Any]
 ) -> None:
     mock_cluster.create_topic("t", 1)
@@ -205,10 +205,10 @@ def test_brokers_that_went_and_came_back_are_read_on(
     connection.publish("t", [{"value": "2"}])
 
     assert listener.wait(2, 30) == [b"1", b"2"]
-    connection.close(None)  # while the brokers are there to take leave of
+    connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
-def test_fatal_error_is_answered_with_a_new_consumer(
+def test_consumer_with_a_fatal_error_is_replaced(
     make_connection: Callable[..., Any],
     mock_cluster: Any,
     make_batch_listener: Callable[..., Any],
@@ -235,7 +235,7 @@ def test_fatal_error_is_answered_with_a_new_consumer(
     assert sorted(chain.from_iterable(listener.of("lost") + listener.of("revoked"))) == [0, 1]
 
 
-def test_handler_closed_by_its_user_is_replaced(
+def test_consumer_that_the_caller_closed_is_replaced(
     connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
 ) -> None:
     listener = make_listener()

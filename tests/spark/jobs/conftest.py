@@ -1,4 +1,4 @@
-"""Where jobs work: a broker, a session, topics that keep old records, folders."""
+"""Fixtures for jobs: a broker, a session, topics that keep old records, folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bench(spark: Any, cluster: Any, java_options: str, stop_queries: None) -> Be
 
 @pytest.fixture
 def topic(cluster: Any, unique: Any) -> str:
-    """A topic of four partitions that keeps old records, too."""
+    """A topic of four partitions that keeps old records."""
     name = unique("topic")
     cluster.create_topic(name, 4, config={"retention.ms": -1})
     return str(name)
@@ -24,7 +24,7 @@ def topic(cluster: Any, unique: Any) -> str:
 
 @pytest.fixture
 def other_topic(cluster: Any, unique: Any) -> str:
-    """Another one."""
+    """Another topic of four partitions that keeps old records."""
     name = unique("other")
     cluster.create_topic(name, 4, config={"retention.ms": -1})
     return str(name)
@@ -38,7 +38,7 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
-    """A folder for a query's position."""
+    """A folder for the checkpoint of a query."""
     return str(tmp_path / "checkpoint")
 
 

@@ -1,4 +1,4 @@
-"""The job archive, against a real broker: what is in Parquet is what was in the topics, once."""
+"""The job archive on a real broker: Parquet has each record of the topics once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("spark", "deterministic")
 
 
 @pytest.mark.parametrize("file_names", KINDS)
-def test_an_archive_has_each_record_as_it_was(
+def test_archive_keeps_each_record_unchanged(
     bench: Bench, topic: str, places: dict[str, str], file_names: str
 ) -> None:
     bench.fill(topic, 25)
@@ -47,7 +47,7 @@ def test_an_archive_has_each_record_as_it_was(
 
 
 @pytest.mark.parametrize("file_names", KINDS)
-def test_a_restart_goes_on_where_the_last_run_ended(
+def test_restart_continues_where_the_last_run_ended(
     bench: Bench, topic: str, places: dict[str, str], file_names: str
 ) -> None:
     keys = {"topics": topic, "file_names": file_names, **places}
@@ -81,7 +81,9 @@ def test_several_micro_batches_are_counted_as_one_run(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 30)
 
 
-def test_names_tell_what_is_in_the_files(bench: Bench, topic: str, places: dict[str, str]) -> None:
+def test_file_names_have_topic_partition_and_offsets(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
     bench.fill(topic, 10, partitions=2)
     bench.fill(topic, 10, partitions=2, timestamp=1_700_100_000_000)  # another day
 
@@ -98,13 +100,13 @@ def test_names_tell_what_is_in_the_files(bench: Bench, topic: str, places: dict[
         f"{folder}{days[1]}/{topic}-0-10-19.parquet",
         f"{folder}{days[1]}/{topic}-1-10-19.parquet",
     ]
-    assert len(set(found) - {"_cykafka.json"}) == 4, "nothing but these files"
+    assert len(set(found) - {"_cykafka.json"}) == 4, "the archive has other files too"
     assert not list(Path(places["path"] + ".unfinished").iterdir())
 
 
 @pytest.mark.parametrize("sign", ["_", "."])
 @pytest.mark.parametrize("form", [{}, {"schema": "id BIGINT"}])
-def test_no_reader_passes_over_a_topic_whose_name_begins_with_a_sign(
+def test_readers_find_topics_whose_names_begin_with_a_hidden_file_sign(
     bench: Bench,
     cluster: Any,
     unique: Any,
@@ -134,7 +136,7 @@ def test_no_reader_passes_over_a_topic_whose_name_begins_with_a_sign(
     assert replayed.records == len(bench.read(other_topic)) == 30
 
 
-def test_what_else_is_in_the_staging_folder_stays(
+def test_other_files_in_the_staging_folder_stay(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path
 ) -> None:
     staging = tmp_path / "staging"
@@ -148,7 +150,7 @@ def test_what_else_is_in_the_staging_folder_stays(
 
 
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]])
-def test_a_folder_of_the_other_kind_is_refused(
+def test_archive_with_the_other_kind_of_file_names_is_refused(
     bench: Bench, topic: str, places: dict[str, str], kinds: tuple[str, str]
 ) -> None:
     bench.fill(topic, 1)
@@ -160,7 +162,7 @@ def test_a_folder_of_the_other_kind_is_refused(
 
 
 @pytest.mark.parametrize("form", ["spark", "deterministic"])
-def test_a_folder_that_cannot_be_made_is_a_mistake(
+def test_folder_that_cannot_be_created_is_a_configuration_error(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path, form: str
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -172,7 +174,7 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(
     assert not Path(places["checkpoint"], "offsets").exists()
 
 
-def test_topics_whose_names_look_like_numbers_stay_what_they_are(
+def test_topics_with_numeric_names_stay_strings(
     bench: Bench, cluster: Any, unique: Any, places: dict[str, str]
 ) -> None:
     number = str(int(unique("x").encode().hex()[-12:], 16))
@@ -210,7 +212,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("file_names", KINDS)
-def test_envelopes_are_decoded_and_bad_ones_are_kept_aside(
+def test_envelopes_are_decoded_and_bad_ones_are_quarantined(
     bench: Bench, topic: str, places: dict[str, str], file_names: str
 ) -> None:
     values = [BAD.get(number, envelope(number)) for number in range(20)]
@@ -236,7 +238,7 @@ def test_envelopes_are_decoded_and_bad_ones_are_kept_aside(
                           (5, "sent_time is no time"), (6, "does not match"), (7, "has no id"),
                           (8, "no JSON object"), (9, "no JSON object")):  # fmt: skip
         assert words in rows[offset].error, offset
-    # As it was, so that it can be looked at, and replayed.
+    # Unchanged, so that it can be examined and replayed.
     assert bytes(rows[1].value) == b"no json"
     folders = {path.name for path in Path(places["path"]).glob("[!_]*")}
     assert folders == {"status=good", "status=bad"}
@@ -272,7 +274,7 @@ def test_envelopes_of_the_form_headers_are_decoded(
     assert not {"key", "value", "headers"} & set(rows[0].asDict())
 
 
-def test_a_schema_that_is_none_is_a_mistake(
+def test_invalid_schema_is_a_configuration_error(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
     with pytest.raises(ConfigError, match=r'key "schema".*is no DDL'):
@@ -280,7 +282,7 @@ def test_a_schema_that_is_none_is_a_mistake(
 
 
 @pytest.mark.parametrize("file_names", KINDS)
-def test_a_stream_ends_when_it_is_asked_to_and_tells_all_it_did(
+def test_stopped_stream_ends_and_reports_all_its_work(
     bench: Bench, topic: str, places: dict[str, str], file_names: str
 ) -> None:
     stop = Stop()
@@ -289,7 +291,7 @@ def test_a_stream_ends_when_it_is_asked_to_and_tells_all_it_did(
     bench.fill(topic, 10)
 
     def write_more() -> None:
-        # Two micro-batches at least.
+        # At least two micro-batches.
         while run.summary.records < 40 and not stop.asked:
             time.sleep(0.1)
         bench.fill(topic, 5)
@@ -327,7 +329,7 @@ def test_pyarrow_reads_the_archive_by_folders(
 
 
 @pytest.mark.parametrize("file_names", KINDS)
-def test_an_empty_topic_is_archived_once_there_is_something(
+def test_empty_topic_is_archived_once_it_has_records(
     bench: Bench, topic: str, places: dict[str, str], file_names: str
 ) -> None:
     keys = {"topics": topic, "file_names": file_names, **places}
@@ -341,7 +343,7 @@ def test_an_empty_topic_is_archived_once_there_is_something(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
 
 
-def test_what_is_required_in_lists_and_maps_is_missed_there(
+def test_missing_required_fields_in_lists_and_maps_are_found(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
     one = {"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}}

@@ -1,4 +1,4 @@
-"""The job archive: what it does again, what it replaces, and what it refuses to touch."""
+"""The job archive: repeated batches, replaced files, and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parquet(path: str) -> list[str]:
 
 
 def crash(places: dict[str, str]) -> None:
-    """Leave all as a crash does that comes between the last files and their commit."""
+    """Restore the state of a crash between the last files and their commit."""
     commits = Path(places["checkpoint"], "commits")
     last = max(int(each.name) for each in commits.glob("[0-9]*"))
     for each in commits.glob(f"*{last}*"):
@@ -35,7 +35,7 @@ def other(places: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("most", [10, 100])
-def test_a_batch_that_is_done_again_gives_the_same_files(
+def test_repeated_batch_writes_the_same_files(
     bench: Bench, topic: str, places: dict[str, str], most: int
 ) -> None:
     bench.fill(topic, 20, partitions=2)
@@ -51,7 +51,7 @@ def test_a_batch_that_is_done_again_gives_the_same_files(
     assert offsets_by_listing(places["path"]) == once(topic, 20, 2)
 
 
-def test_what_was_compacted_away_after_a_crash_does_not_stop_the_restart(
+def test_restart_works_after_records_were_compacted_away(
     bench: Bench, topic: str, places: dict[str, str], delete_before: Callable[..., None]
 ) -> None:
     keys = {"topics": topic, "source__failOnDataLoss": False, **BY_NAME, **places}
@@ -70,7 +70,7 @@ def test_what_was_compacted_away_after_a_crash_does_not_stop_the_restart(
     )
 
 
-def test_a_topic_that_was_made_anew_replaces_nothing(
+def test_recreated_topic_replaces_no_files(
     bench: Bench,
     topic: str,
     places: dict[str, str],
@@ -84,7 +84,7 @@ def test_a_topic_that_was_made_anew_replaces_nothing(
     delete_topic(topic)
     cluster.create_topic(topic, 4, config={"retention.ms": -1})
     bench.fill(topic, 10)
-    bench.run("archive", **keys)  # it is behind the position: the source goes on from here
+    bench.run("archive", **keys)  # the topic ends before the position: the source restarts here
     bench.fill(topic, 10)
 
     with pytest.raises(Exception, match="the topic was created again"):
@@ -126,21 +126,21 @@ def test_an_archive_has_one_checkpoint(
     bench.fill(other_topic, 5)
     bench.run("archive", **keys, **places)
 
-    for topics in (topic, other_topic):  # lost and new, or another job
+    for topics in (topic, other_topic):  # a lost checkpoint, or another job
         with pytest.raises(ConfigError, match="was archived with another checkpoint") as caught:
             bench.run("archive", **{**keys, "topics": topics}, **other(places))
-    told = "If that checkpoint is lost, remove _cykafka.json" in str(caught.value)
-    assert told == (kind == "deterministic")
+    found = "If that checkpoint is lost, remove _cykafka.json" in str(caught.value)
+    assert found == (kind == "deterministic")
 
     bench.fill(topic, 5)
     bench.run("archive", **keys, **places)
     assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
 
 
-def test_a_new_checkpoint_is_refused_by_sparks_log_without_a_note_too(
+def test_new_checkpoint_is_refused_by_the_log_of_spark_without_a_note(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
-    """Spark would take the new query's batches for done, by their numbers, and write nothing."""
+    """Spark would skip batches of the new query whose numbers are in its log."""
     bench.fill(topic, 5)
     bench.run("archive", topics=topic, **places)
     Path(places["path"], "_cykafka.json").unlink()
@@ -151,7 +151,7 @@ def test_a_new_checkpoint_is_refused_by_sparks_log_without_a_note_too(
 
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_cannot_begin_in_an_archive_that_has_none(
+def test_decode_cannot_start_in_an_archive_without_decoding(
     bench: Bench, topic: str, places: dict[str, str], kind: str, noted: bool
 ) -> None:
     keys = {"topics": topic, "file_names": kind, **places}
@@ -166,7 +166,7 @@ def test_decoding_cannot_begin_in_an_archive_that_has_none(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
 
 
-def test_dates_stay_of_one_time_zone(
+def test_archive_keeps_its_time_zone(
     bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"topics": topic, **BY_NAME, **places}
@@ -183,7 +183,7 @@ def test_dates_stay_of_one_time_zone(
         bench.spark.conf.set(zone, before)
 
 
-def test_a_note_that_is_none_is_told(bench: Bench, topic: str, places: dict[str, str]) -> None:
+def test_invalid_note_is_reported(bench: Bench, topic: str, places: dict[str, str]) -> None:
     Path(places["path"]).mkdir()
     Path(places["path"], "_cykafka.json").write_text("{}")
 
@@ -191,10 +191,10 @@ def test_a_note_that_is_none_is_told(bench: Bench, topic: str, places: dict[str,
         bench.run("archive", topics=topic, **places)
 
 
-def test_a_batch_whose_files_are_not_all_there_is_not_committed(
+def test_batch_with_missing_files_is_not_committed(
     bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if a worker had written to a disk of its own.
+    # This simulates a worker that writes to its own disk.
     stage = Files._stage
 
     def lossy(self: Files, batch: Any, staged: str) -> int:

@@ -1,10 +1,10 @@
-"""The job archive, killed with -9 at random moments: each offset is there once.
+"""The job archive, killed with -9 at random moments, has each offset once.
 
-The driver is killed in the end; before that, at times, the Python processes that read for it,
-whose tasks Spark then does again, or gives up with the query. Both kinds of file names are
-archived by one driver. While it works, the next one starts its JVM, so that a kill costs the time
-of a start and no more. A failure tells its seed: ``CYKAFKA_TEST_SEED=...`` throws the same dice
-again, ``CYKAFKA_TEST_KILLS=200`` kills more often.
+Each round kills the driver at its end. Some rounds first kill the Python processes that read for
+it. Spark then retries their tasks, or gives up the query. One driver archives with both kinds of
+file names. While it works, the next driver starts its JVM, so that a kill costs little time. A
+failure prints its seed: ``CYKAFKA_TEST_SEED=...`` repeats the random choices,
+``CYKAFKA_TEST_KILLS=200`` kills more often.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import spark_archives
-from processes import family, is_there
+from processes import family, is_running
 from repeated import kills
 from spark_jobs import Bench
 
@@ -31,14 +31,14 @@ KILLS, MORE = kills(4, 20), 20
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 PARTITIONS, RECORDS = 4, 150
 MOST_S = 1.5
-# Spark gives the Python of a streaming source 10 s to start, which a busy machine may exceed. It
-# then ends the query, and the driver with it: one more end to recover from.
+# The Python of a streaming source has 10 s to start, which a busy machine may exceed. Spark then
+# ends the query and the driver. The test recovers from that too.
 BUSY = "Python worker failed to connect back"
 START_S = 120
 
 
 class Driver:
-    """A process with Spark, which waits to be told to go on."""
+    """A process with Spark that waits for a line before it continues."""
 
     def __init__(self, bench: Bench, topic: str, folder: Path) -> None:
         program = [sys.executable, spark_archives.__file__]
@@ -62,7 +62,7 @@ class Driver:
         self.process.stdin.flush()
 
     def was_ended_by_spark(self) -> bool:
-        """Whether it ended because the machine is busy; it must not end for another reason."""
+        """Whether the driver ended because the machine is busy; fail for any other reason."""
         if self.process.poll() is None:
             return False
         if not self.said:
@@ -72,7 +72,7 @@ class Driver:
         return True
 
     def kill_workers(self) -> int:
-        """Kill the processes that run Python for the JVM; returns how many there were."""
+        """Kill the processes that run Python for the JVM; return their number."""
         killed = 0
         for pid in family(self.process.pid)[1:]:
             with contextlib.suppress(OSError):
@@ -82,16 +82,16 @@ class Driver:
         return killed
 
     def kill(self, all_at_once: bool) -> None:
-        """Kill Python; and the JVM with it, or it notices by itself that nobody is left."""
+        """Kill Python, and optionally the JVM, which otherwise ends by itself."""
         pids = family(self.process.pid)
         for pid in pids if all_at_once else pids[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.communicate(timeout=30)
         deadline = time.monotonic() + 60
-        while any(map(is_there, pids)):
+        while any(map(is_running, pids)):
             if time.monotonic() > deadline:
-                for pid in filter(is_there, pids):
+                for pid in filter(is_running, pids):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 
@@ -112,7 +112,7 @@ def drivers() -> Iterator[list[Driver]]:
 
 
 def listed(folder: Path) -> Counter[tuple[int, int]]:
-    """What whoever lists the folder sees, by partition and offset."""
+    """The records in the files of a folder, counted by partition and offset."""
     if not list(folder.rglob("*.parquet")):
         return Counter()
     query = f'SELECT "partition", "offset" FROM read_parquet(\'{folder}/**/*.parquet\')'
@@ -120,7 +120,7 @@ def listed(folder: Path) -> Counter[tuple[int, int]]:
 
 
 def committed(folder: Path) -> dict[str, int]:
-    """How many micro-batches of each kind are."""
+    """The number of committed micro-batches by kind."""
     names = {kind: folder / f"{kind}.checkpoint" / "commits" for kind in spark_archives.KINDS}
     return {kind: len(list(path.glob("[0-9]*"))) for kind, path in names.items()}
 
@@ -138,7 +138,7 @@ def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(START_S + 60 * (KILLS + MORE))
-def test_each_offset_is_archived_once_whatever_is_killed(
+def test_each_offset_is_archived_once_despite_kills(
     bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]
 ) -> None:
     print(f"CYKAFKA_TEST_SEED={SEED}")
@@ -146,14 +146,14 @@ def test_each_offset_is_archived_once_whatever_is_killed(
     drivers.append(Driver(bench, topic, tmp_path))
     seen = workers = number = fills = 0
     midway = False
-    # A few kills may all come before the first archived record; then more follow.
+    # If all kills came before the first archived record, more follow.
     while number < KILLS or (not midway and number < KILLS + MORE):
         bench.fill(topic, RECORDS, PARTITIONS)
         fills += 1
         driver = drivers[-1]
         driver.go()
         drivers.append(Driver(bench, topic, tmp_path))
-        # Some die while their queries start or plan, others in the midst of some micro-batch.
+        # Some drivers die while queries start or plan, others during a micro-batch.
         kind, before = dice.choice(spark_archives.KINDS), committed(tmp_path)
         if dice.random() < 0.9:
             driver.hear("started")
@@ -165,12 +165,12 @@ def test_each_offset_is_archived_once_whatever_is_killed(
             killed = driver.kill_workers()
             workers += killed
             time.sleep(dice.uniform(0, MOST_S))
-        # Without its workers a driver may end for any reason.
+        # A driver without workers may end for any reason.
         number += killed > 0 or not driver.was_ended_by_spark()
         driver.kill(all_at_once=dice.random() < 0.7)
         offsets = listed(tmp_path / "deterministic")
         assert not twice(offsets), f"seed {SEED}, kill {number}"
-        assert len(offsets) >= seen, f"seed {SEED}, kill {number}: what was there has gone"
+        assert len(offsets) >= seen, f"seed {SEED}, kill {number}: archived records are missing"
         seen = len(offsets)
         midway |= 0 < seen < fills * PARTITIONS * RECORDS
 
@@ -179,8 +179,8 @@ def test_each_offset_is_archived_once_whatever_is_killed(
         for partition in range(PARTITIONS)
         for offset in range(fills * RECORDS)
     }
-    assert workers > 0 or KILLS < 10, "no worker was ever killed"
-    assert midway, "no kill found some records archived and some not: the moments are wrong"
+    assert workers > 0 or KILLS < 10, "no worker was killed"
+    assert midway, "no kill came while only a part of the records was archived"
     for kind in spark_archives.KINDS:
         rest = spark_archives.config(bench.servers, topic, tmp_path, bench.java_options, kind)
         given = {"topics": topic, "path": rest.path, "checkpoint": rest.checkpoint}

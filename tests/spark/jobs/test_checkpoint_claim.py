@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: another job would go on where it is, and leave out what is before."""
+"""The owner of a checkpoint: another job would resume at its position and skip records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal(bench: Bench, job: str, **keys: Any) -> str:
 
 @pytest.fixture
 def mirrored(bench: Bench, topic: str, other_topic: str, checkpoint: str) -> dict[str, Any]:
-    """The keys of a mirror that has run."""
+    """The keys of a mirror job that has run."""
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
     bench.fill(topic, 2)
     assert bench.run("mirror", **keys).records == 8
@@ -38,9 +38,9 @@ def mirrored(bench: Bench, topic: str, other_topic: str, checkpoint: str) -> dic
 def test_another_target_is_refused(
     bench: Bench, mirrored: dict[str, Any], unique: Any, dry_run: bool
 ) -> None:
-    told = refusal(bench, "mirror", **{**mirrored, "to": unique("third")}, dry_run=dry_run)
+    text = refusal(bench, "mirror", **{**mirrored, "to": unique("third")}, dry_run=dry_run)
 
-    assert f"it belongs to the job mirror with to = {mirrored['to']!r}" in told
+    assert f"it belongs to the job mirror with to = {mirrored['to']!r}" in text
     assert bench.run("mirror", **mirrored).records == 0
 
 
@@ -50,12 +50,12 @@ def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path
     assert "it belongs to the job mirror. " in refusal(bench, "redrive", **keys)
     path = str(tmp_path / "archive")
     for form in ("spark", "deterministic"):
-        told = refusal(bench, "archive", path=path, file_names=form, **keys)
-        assert "it belongs to the job mirror. " in told
+        text = refusal(bench, "archive", path=path, file_names=form, **keys)
+        assert "it belongs to the job mirror. " in text
     assert not Path(path).exists()
 
 
-def test_the_cluster_that_is_sent_to_is_a_part_of_the_target(
+def test_target_of_a_checkpoint_includes_the_cluster(
     bench: Bench, cluster: Any, mirrored: dict[str, Any]
 ) -> None:
     note = Path(mirrored["checkpoint"], NOTE)
@@ -69,7 +69,7 @@ def test_the_cluster_that_is_sent_to_is_a_part_of_the_target(
 
 
 @pytest.mark.parametrize("words", [None, "{", "[]"])
-def test_a_query_whose_note_says_nothing_is_refused(
+def test_checkpoint_with_a_missing_or_empty_note_is_refused(
     bench: Bench, mirrored: dict[str, Any], words: str | None
 ) -> None:
     note = Path(mirrored["checkpoint"], NOTE)
@@ -77,17 +77,17 @@ def test_a_query_whose_note_says_nothing_is_refused(
     if words is not None:
         note.write_text(words)
 
-    told = refusal(bench, "mirror", **mirrored)
-    assert f"no valid file {NOTE} that names the job" in told
-    # What it advises helps.
-    (own,) = re.findall(r"write (\{.*\}) to that file", told)
+    text = refusal(bench, "mirror", **mirrored)
+    assert f"no valid file {NOTE} that names the job" in text
+    # The advice of the error works.
+    (own,) = re.findall(r"write (\{.*\}) to that file", text)
     note.write_text(own)
 
     assert bench.run("mirror", **mirrored).records == 0
 
 
 @pytest.mark.parametrize("form", ["spark", "deterministic"])
-def test_an_archive_knows_its_checkpoint_without_the_note(
+def test_archive_recognizes_its_checkpoint_without_the_note(
     bench: Bench, topic: str, places: dict[str, str], form: str
 ) -> None:
     keys = {"topics": topic, "file_names": form, **places}
@@ -101,7 +101,7 @@ def test_an_archive_knows_its_checkpoint_without_the_note(
     assert note.read_text() == own
 
 
-def test_a_dry_run_claims_nothing(
+def test_dry_run_does_not_claim_the_checkpoint(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 2)
@@ -112,7 +112,7 @@ def test_a_dry_run_claims_nothing(
     assert bench.run("mirror", to=other_topic, **keys).records == 8
 
 
-def test_what_has_planned_nothing_leaves_the_checkpoint_to_others(
+def test_query_that_planned_nothing_releases_its_checkpoint(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, unique: Any
 ) -> None:
     bench.fill(topic, 2)
@@ -125,20 +125,20 @@ def test_what_has_planned_nothing_leaves_the_checkpoint_to_others(
 
 
 @pytest.mark.parametrize("form", ["spark", "deterministic"])
-def test_an_archive_may_move_and_another_is_refused(
+def test_archive_may_move_but_another_archive_is_refused(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path, form: str
 ) -> None:
     bench.fill(topic, 2)
     keys = {"topics": topic, "file_names": form}
     assert bench.run("archive", **places, **keys).records == 8
     elsewhere = {**places, "path": str(tmp_path / "elsewhere")}
-    told = refusal(bench, "archive", **elsewhere, **keys)
-    assert "it belongs to the job archive with path = " in told
+    text = refusal(bench, "archive", **elsewhere, **keys)
+    assert "it belongs to the job archive with path = " in text
 
     moved = {name: str(tmp_path / "moved" / name) for name in places}
     for name, folder in moved.items():
         shutil.move(places[name], folder)
     bench.fill(topic, 1)
     assert bench.run("archive", **moved, **keys).records == 4
-    # And it is known there from now on.
+    # The checkpoint now belongs to the archive's new path.
     assert bench.run("archive", **moved, **keys).records == 0

@@ -1,4 +1,4 @@
-"""The command line with a Spark of its own: each job once, streams that are stopped, failures."""
+"""The command line with its own Spark: each job once, stopped streams, failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 
 def run(job: str, bench: Bench, folder: Path, *more: str) -> tuple[Any, dict[str, Any]]:
-    """A finished process, and its summary."""
+    """Run a command; return the finished process and its summary."""
     summary = folder / f"{job}.json"
     done = subprocess.run(
         arguments(job, bench, summary, *more),
@@ -55,8 +55,7 @@ def run_here(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str, dict[str, Any]]]:
-    """Run a command in this process; returns its exit status, its standard error and its
-    summary."""
+    """Run a command in this process; return its exit status, standard error and summary."""
 
     @contextmanager
     def session(*_: Any) -> Iterator[Any]:
@@ -133,7 +132,7 @@ def test_a_stream_that_is_stopped_ends_with_its_summary(
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        # As a terminal does it: the whole group is told.
+        # A terminal also sends the signal to the whole process group.
         os.killpg(process.pid, number)
         out, error = process.communicate(timeout=60)
     finally:
@@ -147,7 +146,7 @@ def test_a_stream_that_is_stopped_ends_with_its_summary(
     assert "Traceback" not in error
 
 
-def test_a_job_that_fails_says_why(
+def test_failed_job_reports_the_cause(
     bench: Bench, topic: str, tmp_path: Path, run_here: Callable[..., Any]
 ) -> None:
     bench.fill(topic, 1)
@@ -157,10 +156,10 @@ def test_a_job_that_fails_says_why(
                                       "--checkpoint", str(tmp_path / SECRET / "c"))  # fmt: skip
     assert status == 2
     assert "Traceback" not in error
-    told = " ".join(error.split())
-    assert 'key "checkpoint" = ' in told
-    assert "cannot read or create it: [Errno 20] Not a directory" in told
-    assert str(tmp_path / "********") in told
+    text = " ".join(error.split())
+    assert 'key "checkpoint" = ' in text
+    assert "cannot read or create it: [Errno 20] Not a directory" in text
+    assert str(tmp_path / "********") in text
     assert summary["outcome"] == "failed"
 
     status, error, summary = run_here("archive", "--topics", topic, "--path", "nofs:///a",
@@ -178,7 +177,7 @@ def test_a_job_that_fails_says_why(
     assert summary["outcome"] == "failed"
 
 
-def test_a_spark_that_does_not_start_says_which_java(
+def test_error_of_a_spark_that_does_not_start_names_the_java(
     bench: Bench, topic: str, tmp_path: Path
 ) -> None:
     done, summary = run("profile", bench, tmp_path, "--topics", topic,
@@ -189,10 +188,10 @@ def test_a_spark_that_does_not_start_says_which_java(
 
 
 @pytest.mark.timeout(2 * START_S)
-def test_records_that_are_lost_are_told(
+def test_lost_records_are_reported(
     bench: Bench, topic: str, tmp_path: Path, delete_before: Any
 ) -> None:
-    """In a process of its own: the command looks for warnings in what its Spark writes."""
+    """In a separate process, because the command reads warnings from the output of its Spark."""
     places = {"path": str(tmp_path / "a"), "checkpoint": str(tmp_path / "c")}
     bench.fill(topic, 5)
     bench.run("archive", topics=topic, **places)
@@ -205,10 +204,10 @@ def test_records_that_are_lost_are_told(
 
     assert (done.returncode, summary["outcome"]) == (0, "finished"), done.stderr
     assert (summary["records"], summary["offsets_without_record"]) == (53, 7)
-    (told,) = summary["warnings"]
-    assert f"{topic} [2]" in told
-    assert f"warning: {told}\n" in done.stderr
-    assert f"  warning: {told}\n" in done.stdout
+    (found,) = summary["warnings"]
+    assert f"{topic} [2]" in found
+    assert f"warning: {found}\n" in done.stderr
+    assert f"  warning: {found}\n" in done.stdout
     assert "  no record    7 offsets\n" in done.stdout
 
 
@@ -230,7 +229,7 @@ sys.exit(status)
 
 
 @pytest.mark.timeout(2 * START_S)
-def test_a_job_that_spark_submit_starts_runs_where_that_says(
+def test_job_started_by_spark_submit_uses_its_master(
     bench: Bench, topic: str, tmp_path: Path
 ) -> None:
     import pyspark

@@ -1,4 +1,4 @@
-"""Folders of file systems that are not the local one: the same, by Hadoop's classes."""
+"""Folders in file systems other than the local one, by Hadoop's classes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_jobs import Bench, offsets_by_listing, once
 
 from cykafka.spark.jobs.folders import Folder
 
-# The local file system by other names: one for which Hadoop has a class that renames over what is
-# there, and one for which it has none, as for many object stores.
+# The local file system under two other names. For the first, Hadoop has a class whose rename
+# replaces files. For the second it has none, as for many object stores.
 _VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 SETTINGS = {
     "fs.viewfs.impl.disable.cache": "true",
@@ -25,7 +25,7 @@ ADDRESSES = {"file": "file:{path}", "viewfs": "viewfs://test/data", "other": "ot
 
 @pytest.fixture(params=ADDRESSES)
 def address(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """`tmp_path`, by an address of each file system."""
+    """The address of `tmp_path` in each file system."""
     for name, value in SETTINGS.items():
         spark.conf.set(name, value.format(path=tmp_path))
     yield ADDRESSES[request.param].format(path=tmp_path)
@@ -33,7 +33,7 @@ def address(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
         spark.conf.unset(name)
 
 
-def test_the_other_file_system_has_no_class_that_renames_over(spark: Any, address: str) -> None:
+def test_other_file_system_has_no_file_context(spark: Any, address: str) -> None:
     without = address.startswith("other:")
 
     assert (Folder(spark, address)._context() is None) == without
@@ -55,7 +55,7 @@ def test_files_are_written_read_and_listed(spark: Any, address: str, tmp_path: P
     assert not folder.exists("b.txt")
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(
+def test_folder_that_cannot_be_created_is_an_error(
     spark: Any, address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(
         Folder(spark, f"{address}/file/below").make()
 
 
-def test_files_are_taken_over_those_that_are_there(spark: Any, address: str) -> None:
+def test_moved_file_replaces_an_existing_one(spark: Any, address: str) -> None:
     here, there = Folder(spark, f"{address}/here"), Folder(spark, f"{address}/there")
     for folder in (here, there):
         folder.make()
@@ -77,7 +77,7 @@ def test_files_are_taken_over_those_that_are_there(spark: Any, address: str) -> 
     assert not there.exists("new")
 
 
-def test_what_cannot_be_taken_is_an_error(spark: Any, address: str) -> None:
+def test_file_that_cannot_be_moved_is_an_error(spark: Any, address: str) -> None:
     here, there = Folder(spark, f"{address}/here"), Folder(spark, f"{address}/there")
     here.make()
 
@@ -101,7 +101,9 @@ def test_folders_are_copied_and_deleted(spark: Any, address: str) -> None:
     here.delete()
 
 
-def test_an_archive_may_lie_there(bench: Bench, topic: str, address: str, tmp_path: Path) -> None:
+def test_archive_works_in_this_file_system(
+    bench: Bench, topic: str, address: str, tmp_path: Path
+) -> None:
     keys = {"path": f"{address}/archive", "checkpoint": f"{address}/checkpoint"}
     bench.fill(topic, 10)
     bench.run("archive", topics=topic, file_names="deterministic", **keys)

@@ -1,4 +1,4 @@
-"""mirror, redrive and replay, killed with -9 at any moment: no record is lost, some come twice.
+"""mirror, redrive and replay, killed with -9 at any moment, lose no record; some come twice.
 
 CYKAFKA_TEST_KILLS: the number of kills of each job (1, in `make soak` 5). A failure prints its
 seed; CYKAFKA_TEST_SEED=... repeats it.
@@ -29,17 +29,17 @@ MOST_S = 1.0
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(60 + START_S * (KILLS + 1))]
 
-# Records of each partition: enough that a job is not done before it was killed so often.
+# The records of each partition: enough that a job still works at the last kill.
 EACH = max(500, 250 * KILLS)
 
 
 def batches(checkpoint: Path) -> int:
-    """How many micro-batches are committed."""
+    """The number of committed micro-batches."""
     return len(list(checkpoint.glob("commits/[0-9]*")))
 
 
 def steps(checkpoint: Path) -> int:
-    """How far a replay is, in offsets."""
+    """The progress of a replay, in offsets."""
     note = checkpoint / "replay.json"
     if not note.exists():
         return 0
@@ -47,7 +47,7 @@ def steps(checkpoint: Path) -> int:
 
 
 def kill_often(bench: Bench, job: str, keys: dict[str, str], far: Callable[[Path], int]) -> None:
-    """Start the command and kill it when it has committed something more, again and again."""
+    """Repeatedly start the command, and kill it after its next commit."""
     dice = random.Random(SEED)
     checkpoint = Path(keys["checkpoint"])
     command = bench.command(job)
@@ -67,9 +67,9 @@ def kill_often(bench: Bench, job: str, keys: dict[str, str], far: Callable[[Path
                     assert time.monotonic() < deadline, "nothing was committed"
                     time.sleep(0.01)
                 time.sleep(dice.uniform(0, MOST_S))
-                assert process.poll() is None, "it was done before it was killed"
+                assert process.poll() is None, "the job ended before it was killed"
             finally:
-                # At once, or what is left goes on for a moment beside its successor.
+                # Kill all at once, else the rest runs beside its successor for a moment.
                 kill_all(family(process.pid))
 
 
@@ -78,11 +78,13 @@ def check(messages: list[Any], expected: set[bytes], most: int) -> None:
     missing = expected - counts.keys()
     assert not missing, f"seed {SEED}: {len(missing)} are lost: {sorted(missing)[:5]}"
     assert counts.keys() == expected
-    assert sum(counts.values()) - len(expected) <= most, f"seed {SEED}: more than was at work"
+    assert sum(counts.values()) - len(expected) <= most, (
+        f"seed {SEED}: more duplicates than records in progress"
+    )
 
 
 VALUES = {f"v{partition}-{number}".encode() for partition in range(4) for number in range(EACH)}
-# A kill undoes what was at work, and perhaps what was sent and not yet noted.
+# A kill repeats the batch in progress, and perhaps one that was sent and not yet recorded.
 PER_BATCH = 200
 TWICE = KILLS * PER_BATCH
 
@@ -136,7 +138,7 @@ def test_a_replay_that_is_killed_loses_nothing(
 
     messages = bench.read(other_topic)
     check(messages, VALUES, TWICE)
-    # In their order, but for what was sent again.
+    # In order, except resent records.
     for partition in range(4):
         places_of = [int(m.value().split(b"-")[1]) for m in messages if m.partition() == partition]
         back = sum(later < sooner for sooner, later in itertools.pairwise(places_of))

@@ -1,4 +1,4 @@
-"""The job mirror, against a real broker."""
+"""The job mirror on a real broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def headers(message: Any) -> dict[str, bytes | None]:
     return dict(message.headers() or [])
 
 
-def test_records_are_mirrored_with_where_they_came_from(
+def test_mirrored_records_have_their_origin(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 20)
@@ -48,7 +48,7 @@ def test_records_are_mirrored_with_where_they_came_from(
         ]
 
 
-def test_a_transform_makes_records_of_records(
+def test_transform_turns_records_into_records(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     bench.fill(topic, 10)
@@ -63,7 +63,7 @@ def test_a_transform_makes_records_of_records(
         checkpoint=checkpoint,
     )
 
-    # All were read, and that is what the offsets of the summary say.
+    # The job read all records, as the offsets of the summary show.
     assert (summary.records, summary.counts) == (40, {"sent": 8})
     sent = bench.read(other_topic)
     assert sorted(each.value() for each in sent) == sorted(
@@ -102,7 +102,7 @@ def test_rows_with_an_error_are_dead_letters(
         ("a", b"b"), ("dlq_topic", topic.encode()), ("dlq_partition", b"1"), ("dlq_offset", b"1"),
         ("dlq_error", b"no number"), ("dlq_attempts", b"1"), ("dlq_timestamp", b"1000"),
     ]  # fmt: skip
-    # Not the time it had: retention would take it before anybody has seen it.
+    # A dead letter gets a new timestamp, else retention might delete it unseen.
     assert first.timestamp()[1] >= before_ms - 60_000
     assert {each.timestamp()[1] for each in bench.read(other_topic)} == {1_000}
     assert headers(second)["dlq_error"] == b"the transform gives no topic"
@@ -110,7 +110,7 @@ def test_rows_with_an_error_are_dead_letters(
 
 @pytest.mark.parametrize("transform", [None, "SELECT to_json(json) AS value FROM records "
                                              "WHERE json.id > 1"])  # fmt: skip
-def test_what_does_not_match_the_schema_is_a_dead_letter(
+def test_record_that_does_not_match_the_schema_is_a_dead_letter(
     bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str,
     transform: str | None,
 ) -> None:  # fmt: skip
@@ -129,7 +129,7 @@ def test_what_does_not_match_the_schema_is_a_dead_letter(
     assert summary.counts == {"sent": len(expected)}
 
 
-def test_a_topic_that_is_empty_is_mirrored_when_it_is_filled(
+def test_empty_topic_is_mirrored_once_it_has_records(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
@@ -143,8 +143,8 @@ def test_a_topic_that_is_empty_is_mirrored_when_it_is_filled(
     assert len(bench.read(other_topic)) == 12
 
 
-# Each record takes its time, and is so large that none waits for the next one in some buffer:
-# whoever is cut off has sent some.
+# Each record takes some time. It is so large that no buffer holds it back for the next one, so an
+# interrupted batch has sent some records.
 SLOW = """
     SELECT value || repeat('x', 70000) AS value,
            CASE WHEN reflect('java.lang.Thread', 'sleep', 50L) = '' THEN 'no' END AS error
@@ -153,7 +153,7 @@ PER_BATCH = 40
 
 
 @pytest.mark.parametrize("trigger", ["continuous", "available-now"])
-def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
+def test_stop_finishes_the_running_batch_and_starts_no_other(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, trigger: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -182,7 +182,7 @@ def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
             if trigger == "continuous":
                 assert bench.work("mirror", run).outcome == "stopped"
             else:
-                # Whoever waits for all of it must not take it for done.
+                # The stopped job must not look complete.
                 with pytest.raises(Stopped, match="stopped before all records were read"):
                     bench.work("mirror", run)
     finally:
@@ -190,8 +190,8 @@ def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
 
     summary = run.summary
     assert len(bench.read(other_topic)) == summary.records
-    # At most the one that is at work when the job looks whether somebody has asked.
-    assert asked_at[0] < 400, "no look at the topic fell into a micro-batch"
+    # At most the batch in progress when the job checks for a stop.
+    assert asked_at[0] < 400, "no check of the topic came during a micro-batch"
     assert asked_at[0] < summary.records <= asked_at[0] + 2 * PER_BATCH
     assert not run.stop_file.exists()
     rest = bench.run("mirror", **{**keys, "transform": "SELECT value FROM records"})
@@ -201,7 +201,7 @@ def test_a_stop_finishes_the_batch_at_work_and_begins_no_other(
     assert len({(each["source_partition"], each["source_offset"]) for each in sent}) == 400
 
 
-def test_a_stop_that_takes_too_long_is_no_clean_end(
+def test_stop_that_takes_too_long_raises_stopped(
     bench: Bench, topic: str, other_topic: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.fill(topic, 100)
@@ -209,7 +209,7 @@ def test_a_stop_that_takes_too_long_is_no_clean_end(
     run = bench.prepare("mirror", stop, topics=topic, to=other_topic, checkpoint=checkpoint,
                         transform=SLOW.replace("50L", "1000L"), trigger="continuous",
                         stop_timeout=5)  # fmt: skip
-    # It is asked when the first micro-batch has begun.
+    # The stop is requested once the first micro-batch has begun.
     query_began = Path(checkpoint) / "offsets" / "0"
 
     def stop_when_it_began(words: str) -> None:
@@ -228,7 +228,7 @@ def test_a_dry_run_that_cannot_start_leaves_nothing(
 ) -> None:
     keys = {"topics": topic, "to": other_topic, "checkpoint": checkpoint}
     bench.run("mirror", **keys)
-    # Another kind of query cannot go on from it.
+    # A query cannot continue from this checkpoint.
     (Path(checkpoint) / "metadata").write_text("no metadata")
 
     with pytest.raises(Exception, match="metadata"):
@@ -259,7 +259,7 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
 
 
 @pytest.mark.parametrize(
-    ("transform", "told"),
+    ("transform", "expected_text"),
     [
         ("SELEC value", "Syntax error"),
         ("SELECT nothing AS value FROM records", "`nothing` cannot be resolved"),
@@ -272,10 +272,10 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
         ("SELECT DISTINCT value FROM records", "the column source is missing"),
     ],
 )
-def test_a_transform_that_cannot_be_is_a_mistake(
-    bench: Bench, topic: str, checkpoint: str, transform: str, told: str
+def test_invalid_transform_is_a_configuration_error(
+    bench: Bench, topic: str, checkpoint: str, transform: str, expected_text: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=expected_text) as caught:
         bench.run("mirror", topics=topic, to="t", transform=transform, checkpoint=checkpoint)
 
     assert 'key "transform"' in str(caught.value)

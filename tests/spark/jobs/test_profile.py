@@ -1,4 +1,4 @@
-"""The job profile, against a real broker."""
+"""The job profile on a real broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import cykafka
 from cykafka.spark.jobs import profile
 
 
-def test_a_profile_tells_what_topics_hold(
+def test_profile_describes_topics(
     bench: Bench, topic: str, other_topic: str, tmp_path: Path
 ) -> None:
     bench.send(
@@ -36,16 +36,16 @@ def test_a_profile_tells_what_topics_hold(
     assert summary.records == 42
     assert summary.ranges == {(topic, 0): (0, 21), (topic, 1): (0, 20), (other_topic, 3): (0, 1)}
     found = json.loads(output.read_text())
-    told = found["topics"][topic]
-    assert (told["records"], told["partitions"], told["keys"]) == (41, 4, 5)
-    # Half of the partitions are empty, and count.
-    assert (told["skew"], found["topics"][other_topic]["skew"]) == (2.05, 4.0)
-    assert (told["null_keys"], told["null_values"], told["missing"]) == (1, 1, 0)
-    assert (told["first_ms"], told["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
-    assert told["value_bytes"] == sum(len(json.dumps({"id": n})) for n in range(40))
-    assert (told["values"]["kind"], told["values"]["schema"]) == ("JSON objects", "id BIGINT")
-    assert told["values"]["sampled"] == 20
-    assert told["headers"] == ["h"]
+    result = found["topics"][topic]
+    assert (result["records"], result["partitions"], result["keys"]) == (41, 4, 5)
+    # Half of the partitions are empty; they count too.
+    assert (result["skew"], found["topics"][other_topic]["skew"]) == (2.05, 4.0)
+    assert (result["null_keys"], result["null_values"], result["missing"]) == (1, 1, 0)
+    assert (result["first_ms"], result["last_ms"]) == (1_700_000_000_000, 1_700_000_000_039)
+    assert result["value_bytes"] == sum(len(json.dumps({"id": n})) for n in range(40))
+    assert (result["values"]["kind"], result["values"]["schema"]) == ("JSON objects", "id BIGINT")
+    assert result["values"]["sampled"] == 20
+    assert result["headers"] == ["h"]
     assert found["topics"][other_topic]["values"]["kind"] == "binary"
     first = next(row for row in found["partitions"] if row["topic"] == topic)
     assert (first["value_min"], first["value_max"]) == (len('{"id": 0}'), len('{"id": 38}'))
@@ -57,7 +57,7 @@ def test_a_profile_tells_what_topics_hold(
 def test_gaps_are_found(bench: Bench, cluster: Any, unique: Any, tmp_path: Path) -> None:
     name = unique("gaps")
     cluster.create_topic(name, 1)
-    # Each mark of a transaction takes an offset: 0-2, mark, 4-6, mark, 8-9 (aborted, but there).
+    # Each transaction marker takes an offset: 0-2, marker, 4-6, marker, 8-9, marker.
     config = {"bootstrap.servers": bench.servers, "transactional.id": name}
     with cykafka.Producer(config) as producer:
         producer.init_transactions(30)
@@ -87,12 +87,12 @@ def test_an_empty_topic_has_a_profile(bench: Bench, topic: str, tmp_path: Path) 
 
     assert (summary.records, summary.lines()[-1]) == (0, "  no records")
     assert "no records" in page.read_text()
-    told = summary.details["topics"][topic]
-    assert (told["partitions"], told["records"], told["skew"]) == (4, 0, None)
+    found = summary.details["topics"][topic]
+    assert (found["partitions"], found["records"], found["skew"]) == (4, 0, None)
     assert len(summary.details["partitions"]) == 4
 
 
-def test_what_retention_takes_meanwhile_fails_no_profile(
+def test_profile_succeeds_if_retention_deletes_records_meanwhile(
     bench: Bench, topic: str, delete_before: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.fill(topic, 20)
@@ -110,15 +110,15 @@ def test_what_retention_takes_meanwhile_fails_no_profile(
     assert summary.details["topics"][topic]["values"]["sampled"] == 65
 
 
-def test_large_values_are_left_out_of_the_guess(bench: Bench, topic: str) -> None:
+def test_large_values_are_not_sampled(bench: Bench, topic: str) -> None:
     large = json.dumps({"id": 1, "large": "x" * 70_000})
     bench.send(topic, [{"value": value, "partition": 0} for value in
                        (large, '{"id": 2}', '{"id": 3}', None)])  # fmt: skip
 
-    told = bench.run("profile", topics=topic).details["topics"][topic]
+    found = bench.run("profile", topics=topic).details["topics"][topic]
 
-    assert (told["records"], told["values"]["sampled"]) == (4, 3)
-    assert told["values"]["schema"] == "id BIGINT"
+    assert (found["records"], found["values"]["sampled"]) == (4, 3)
+    assert found["values"]["schema"] == "id BIGINT"
 
 
 def test_a_part_of_a_topic_is_profiled(bench: Bench, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""The job redrive, against a real broker: dead letters go back to where they came from."""
+"""The job redrive on a real broker: dead letters go back to their topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parking(cluster: Any, unique: Any) -> str:
 def letter(
     topic: str, number: int, error: str = "oh", partition: int = 2, **more: Any
 ) -> dict[str, Any]:
-    """What pip_services4_kafka's move_to_dead_letter() sends."""
+    """A dead letter like those of pip_services4_kafka's move_to_dead_letter()."""
     headers = [
         ("message_type", b"order"),
         *more.pop("before", []),
@@ -53,7 +53,7 @@ def test_dead_letters_go_back_once(bench: Bench, topic: str, dead: str, checkpoi
     assert second.headers() == [("message_type", b"order"), ("redrive_attempts", b"2")]
 
 
-def test_each_record_meets_one_fate(
+def test_each_record_is_counted_in_one_category(
     bench: Bench, topic: str, dead: str, parking: str, checkpoint: str
 ) -> None:
     bench.send(
@@ -78,11 +78,11 @@ def test_each_record_meets_one_fate(
     assert [each.value() for each in bench.read(topic)] == [b"v0"]
     parked = bench.read(parking)
     assert [each.value() for each in parked] == [b"v2", b"stray", b"v5"]
-    assert ("dlq_error", b"timeout") in parked[0].headers(), "as it was"
+    assert ("dlq_error", b"timeout") in parked[0].headers(), "the record has changed"
 
 
 @pytest.mark.parametrize("parked", [True, False])
-def test_a_letter_whose_topic_or_partition_is_gone_stops_no_other(
+def test_letter_of_a_missing_topic_or_partition_stops_no_other(
     bench: Bench, topic: str, dead: str, parking: str, checkpoint: str, unique: Any,
     delete_topic: Any, cluster: Any, parked: bool,
 ) -> None:  # fmt: skip
@@ -100,7 +100,7 @@ def test_a_letter_whose_topic_or_partition_is_gone_stops_no_other(
     assert left == ([b"v0", b"v2"] if parked else [])
 
 
-def test_a_partition_that_is_gone_is_no_matter_when_letters_go_by_key(
+def test_missing_partition_does_not_matter_if_letters_go_by_key(
     bench: Bench, topic: str, dead: str, checkpoint: str
 ) -> None:
     bench.send(dead, [letter(topic, 2, partition=9)])
@@ -111,7 +111,7 @@ def test_a_partition_that_is_gone_is_no_matter_when_letters_go_by_key(
     assert [each.value() for each in bench.read(topic)] == [b"v2"]
 
 
-def test_a_stream_knows_topics_that_are_made_while_it_runs(
+def test_stream_sees_topics_created_while_it_runs(
     bench: Bench, dead: str, parking: str, checkpoint: str, unique: Any, cluster: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -137,7 +137,7 @@ def test_a_stream_knows_topics_that_are_made_while_it_runs(
     assert [each.value() for each in bench.read(late)] == [b"v1"]
 
 
-def test_an_empty_dead_letter_topic_has_nothing_to_send(
+def test_empty_dead_letter_topic_sends_nothing(
     bench: Bench, topic: str, dead: str, checkpoint: str
 ) -> None:
     empty = bench.run("redrive", topics=dead, checkpoint=checkpoint)
@@ -161,7 +161,7 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
     assert len(bench.read(topic, 3)) == 3
 
 
-def test_what_mirror_buried_is_redriven(
+def test_dead_letters_of_mirror_are_redriven(
     bench: Bench, topic: str, other_topic: str, dead: str, tmp_path: Path
 ) -> None:
     bench.send(topic, [{"value": b"[", "key": "k", "partition": 1, "headers": [("a", None)],
@@ -169,16 +169,18 @@ def test_what_mirror_buried_is_redriven(
     bench.run("mirror", topics=topic, to=other_topic, dead_letter_topic=dead, schema="id BIGINT",
               checkpoint=str(tmp_path / "mirror"))  # fmt: skip
 
-    # Headers come from outside: what is no time is passed over.
+    # Any program may write headers, so an invalid time is ignored.
     bench.send(dead, [letter(topic, 7, before=[("dlq_timestamp", b"9223372036854775807")])])
     bench.run("redrive", topics=dead, checkpoint=str(tmp_path / "redrive"), keep_timestamps=True)
 
     was, now = (each for each in bench.read(topic, 3) if each.partition() == 1)
-    assert was.timestamp() == now.timestamp(), "not when it was buried"
+    assert was.timestamp() == now.timestamp(), "the timestamp is that of the dead letter"
     assert (was.partition(), was.key(), was.value()) == (now.partition(), now.key(), now.value())
     assert now.headers() == [("a", None), ("redrive_attempts", b"1")]
 
 
-def test_a_condition_that_is_none_is_a_mistake(bench: Bench, dead: str, checkpoint: str) -> None:
+def test_invalid_condition_is_a_configuration_error(
+    bench: Bench, dead: str, checkpoint: str
+) -> None:
     with pytest.raises(ConfigError, match=r"where\" = 'dlq_eror = 1'.*cannot be resolved"):
         bench.run("redrive", topics=dead, checkpoint=checkpoint, where="dlq_eror = 1")

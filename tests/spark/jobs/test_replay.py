@@ -1,4 +1,4 @@
-"""The job replay, against a real broker: what an archive holds comes back as it was, in order."""
+"""The job replay on a real broker: archived records come back unchanged and in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def archive(bench: Bench, topic: str, places: dict[str, str]) -> dict[str, str]:
-    """An archive of 4 x 30 records, and the path that replay takes."""
+    """The key `path` of an archive with 4 x 30 records."""
     bench.fill(topic, 30)
     bench.run("archive", topics=topic, file_names="deterministic",
               source__maxOffsetsPerTrigger=50, **places)  # fmt: skip
@@ -31,7 +31,7 @@ def content(messages: list[Any]) -> list[tuple[Any, ...]]:
     return [(m.partition(), m.key(), m.value(), m.headers(), m.timestamp()) for m in messages]
 
 
-def test_records_come_back_as_they_were(
+def test_replayed_records_are_unchanged(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
 ) -> None:
     bench.send(topic, [{"value": None, "key": None, "partition": 3, "timestamp": START_MS}])
@@ -62,7 +62,7 @@ def test_a_window_of_the_archive_is_replayed(
     ]  # fmt: skip
 
 
-def test_a_dry_run_sends_nothing_and_tells_what_it_would_send(
+def test_dry_run_sends_nothing_and_reports_what_it_would_send(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
 ) -> None:
     summary = bench.run("replay", to=other_topic, dry_run=True, from_offset=25, **archive)
@@ -73,7 +73,7 @@ def test_a_dry_run_sends_nothing_and_tells_what_it_would_send(
     assert bench.read(other_topic) == []
 
 
-def test_partitions_and_times_may_be_new(
+def test_partitions_and_timestamps_may_be_reassigned(
     bench: Bench, other_topic: str, archive: dict[str, str]
 ) -> None:
     before = time.time() * 1000
@@ -93,21 +93,21 @@ def test_partitions_and_times_may_be_new(
         by_key.setdefault(message.key(), set()).add(message.partition())
         assert message.timestamp()[1] >= before - 60_000
     assert all(len(partitions) == 1 for partitions in by_key.values())
-    # By key, not as it was: key k0-1 and k0-2 were both of partition 0.
+    # Partitions follow the keys: k0-1 and k0-2 were both in partition 0 before.
     assert len({tuple(each) for key, each in by_key.items() if key.startswith(b"k0")}) > 1
 
 
-def test_a_cap_on_the_rate_holds(bench: Bench, other_topic: str, archive: dict[str, str]) -> None:
+def test_rate_limit_holds(bench: Bench, other_topic: str, archive: dict[str, str]) -> None:
     bench.run("replay", to=other_topic, rate=20, from_offset=10, keep_timestamps=False, **archive)
 
     times = sorted(message.timestamp()[1] for message in bench.read(other_topic, 80))
-    # Two tasks of 10 records per second each, and each begins at once.
+    # Two tasks send 10 records per second each, and both begin at once.
     assert times[-1] - times[0] >= 3_000
     for first, last in itertools.pairwise(times[::40]):
-        assert last - first >= 1_000, "they come steadily"
+        assert last - first >= 1_000, "the rate is not steady"
 
 
-def test_a_restart_goes_on_behind_the_last_step(
+def test_restart_continues_after_the_last_step(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str],
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_restart_goes_on_behind_the_last_step(
     assert content(bench.read(other_topic, 120)) == content(bench.read(topic))
 
 
-def test_a_replay_that_fails_says_what_it_does_not_know(
+def test_failed_replay_reports_the_records_with_an_unknown_outcome(
     bench: Bench, cluster: Any, unique: Any, archive: dict[str, str]
 ) -> None:
     narrow = unique("narrow")
@@ -151,7 +151,7 @@ def test_a_replay_that_fails_says_what_it_does_not_know(
     assert run.summary.as_dict()["unknown"] == 120
 
 
-def test_a_replay_that_finds_nothing_says_so(
+def test_replay_without_records_reports_it(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
 ) -> None:
     keys = {"to": other_topic, **archive}
@@ -167,7 +167,7 @@ def test_a_replay_that_finds_nothing_says_so(
     assert (nothing.records, nothing.warnings) == (0, ["the archive has no records to send"])
 
 
-def test_a_replay_that_is_asked_to_stop_while_nothing_runs_stops(
+def test_replay_stops_on_request_between_steps(
     bench: Bench, other_topic: str, archive: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = Stop()
@@ -206,7 +206,7 @@ def test_a_topic_whose_name_is_a_number_is_replayed(
 
 
 @pytest.mark.parametrize("file_names", ["spark", "deterministic"])
-def test_a_decoded_archive_comes_back_with_its_bad_records(
+def test_decoded_archive_is_replayed_with_its_bad_records(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], file_names: str
 ) -> None:
     values = [b'{"id": 1}', b"no json", b'{"id": "x"}', None, b'{"id": 2}']
@@ -222,11 +222,11 @@ def test_a_decoded_archive_comes_back_with_its_bad_records(
     assert content(bench.read(other_topic, 20)) == content(bench.read(topic))
 
 
-def test_a_step_reads_its_own_parts_only(bench: Bench, tmp_path: Path) -> None:
+def test_step_reads_only_its_own_parts(bench: Bench, tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    # The offsets of partition 0 begin at 1,000, where those of partition 1 are about to begin.
+    # One file of partition 0 begins at offset 1,000, like the end of partition 1.
     folder = tmp_path / "archive" / "topic=t" / "date=2026-01-01"
     folder.mkdir(parents=True)
     for partition, first in ((0, 1_000), (0, 500), (1, 0), (1, 900)):
@@ -239,7 +239,7 @@ def test_a_step_reads_its_own_parts_only(bench: Bench, tmp_path: Path) -> None:
         )
         pyarrow.parquet.write_table(table, folder / f"t-{partition}-{first}.parquet")
     for name in ("t-0-500", "t-1-900"):
-        # What tells of the columns stays, and nothing of the records.
+        # Keep the file's metadata, and destroy its records.
         path = folder / f"{name}.parquet"
         content = bytearray(path.read_bytes())
         start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -274,7 +274,7 @@ def test_a_step_of_many_parts_is_read_by_topics(
         assert records.where(replay._within(step)).count() == passed
 
 
-def test_tasks_without_a_partition_keep_nothing_of_the_rate(bench: Bench) -> None:
+def test_tasks_without_a_partition_take_no_share_of_the_rate(bench: Bench) -> None:
     from pyspark.sql import functions as F
 
     from cykafka.spark.jobs.pace import RATE
@@ -313,15 +313,15 @@ def test_a_checkpoint_of_another_replay_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "expected"),
     [
         (None, "the folder does not exist"),
         ({}, "no Parquet files"),
         ({"a": [1]}, "missing: key, "),
     ],
 )
-def test_a_folder_that_is_no_archive_is_a_mistake(
-    bench: Bench, tmp_path: Path, files: dict[str, Any] | None, told: str
+def test_folder_without_an_archive_is_a_configuration_error(
+    bench: Bench, tmp_path: Path, files: dict[str, Any] | None, expected: str
 ) -> None:
     import pyarrow
     import pyarrow.parquet
@@ -332,23 +332,23 @@ def test_a_folder_that_is_no_archive_is_a_mistake(
     if files:
         pyarrow.parquet.write_table(pyarrow.table(files), path / "a.parquet")
 
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         bench.run("replay", path=str(path))
 
 
-def test_a_condition_that_is_none_is_a_mistake(bench: Bench, archive: dict[str, str]) -> None:
+def test_invalid_condition_is_a_configuration_error(bench: Bench, archive: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="key \"where\" = 'nonsense = 1'"):
         bench.run("replay", where="nonsense = 1", **archive)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_checkpoint_that_cannot_be_made_is_told_before_anything_is_sent(
+def test_checkpoint_that_cannot_be_created_fails_before_anything_is_sent(
     bench: Bench, archive: dict[str, Any], other_topic: str, tmp_path: Path, dry_run: bool
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     keys = {"checkpoint": str(tmp_path / "file" / "c"), "dry_run": dry_run, **archive}
 
-    if dry_run:  # it notes nothing
+    if dry_run:  # a dry run writes no checkpoint
         assert bench.run("replay", to=other_topic, **keys).details["would_send"]
     else:
         with pytest.raises(ConfigError, match=r'key "checkpoint" = .*cannot read or create it'):
@@ -357,7 +357,7 @@ def test_a_checkpoint_that_cannot_be_made_is_told_before_anything_is_sent(
     assert bench.read(other_topic) == []
 
 
-def test_the_note_of_a_checkpoint_is_plain(
+def test_note_of_a_checkpoint_is_plain_json(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str],
     tmp_path: Path,
 ) -> None:  # fmt: skip

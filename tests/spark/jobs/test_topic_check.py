@@ -1,4 +1,4 @@
-"""Topics of jobs: whether they are there is asked before Spark starts."""
+"""Jobs check before Spark starts whether their topics exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def strict(tidy: Any) -> str:
-    """A cluster whose brokers make no topics; three are there."""
+    """A cluster without auto-created topics that has three topics."""
     for name in ("read", "there", "letters"):
         tidy.create_topic(name, 1)
     return str(tidy.bootstrap_servers)
@@ -37,7 +37,7 @@ def check(job: str, servers: str, **keys: Any) -> None:
     check_topics(load(JOBS[job], None, given, {}))
 
 
-def test_all_topics_that_are_missing_are_told(strict: str) -> None:
+def test_all_missing_topics_are_named(strict: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check("mirror", strict, to="none")
     assert [each.partition(":")[0] for each in caught.value.problems] == [
@@ -53,7 +53,7 @@ def test_all_topics_that_are_missing_are_told(strict: str) -> None:
         check("replay", strict, to="none")
 
 
-def test_topics_that_are_there_are_fine(strict: str) -> None:
+def test_existing_topics_pass(strict: str) -> None:
     check(
         "mirror", strict, transform="SELECT value, 'x' AS topic FROM r", dead_letter_topic="there"
     )
@@ -62,7 +62,7 @@ def test_topics_that_are_there_are_fine(strict: str) -> None:
 
 
 @pytest.mark.parametrize("job", [name for name, given in GIVEN.items() if "topics" in given])
-def test_topics_that_are_read_must_be_there(strict: str, job: str) -> None:
+def test_source_topics_must_exist(strict: str, job: str) -> None:
     names = {"mirror": {"to": "there", "dead_letter_topic": "letters"},
              "redrive": {"parking_topic": "letters"}}  # fmt: skip
     keys = names.get(job, {})
@@ -78,7 +78,7 @@ def test_topics_that_are_read_must_be_there(strict: str, job: str) -> None:
     check(job, strict, **{**keys, "topics": "none", "source.failOnDataLoss": "FALSE"})
 
 
-def test_sources_and_targets_are_told_together(strict: str) -> None:
+def test_missing_sources_and_targets_are_named_together(strict: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check("mirror", strict, topics="a", to="b", dead_letter_topic="c")
 
@@ -89,7 +89,7 @@ def test_sources_and_targets_are_told_together(strict: str) -> None:
     ]
 
 
-def test_a_topic_that_brokers_hear_of_just_now_is_not_missed(
+def test_topic_created_moments_ago_is_found(
     cluster: Any, unique: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = unique("late")
@@ -110,7 +110,7 @@ def test_a_topic_that_brokers_hear_of_just_now_is_not_missed(
 
 
 @pytest.mark.parametrize("job", ["profile", "replay"])
-def test_brokers_that_give_no_answer_are_named(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_brokers_that_do_not_answer(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_check, "_REQUEST_S", 2.0)
 
     with pytest.raises(
@@ -123,30 +123,30 @@ def test_a_dry_run_sends_nothing(strict: str) -> None:
     check("mirror", strict, to="none", dry_run=True)
 
 
-def test_the_cluster_that_is_written_to_is_asked(strict: str) -> None:
+def test_target_topics_are_looked_up_in_the_target_cluster(strict: str) -> None:
     given = {"source.failOnDataLoss": "false", "sink.kafka.bootstrap.servers": strict}
 
     with pytest.raises(ConfigError, match='"dead_letter_topic"'):
         check("mirror", "127.0.0.1:1", to="there", dead_letter_topic="none", **given)
 
 
-def test_the_cluster_that_is_read_is_asked(strict: str) -> None:
+def test_source_topics_are_looked_up_in_the_source_cluster(strict: str) -> None:
     with pytest.raises(ConfigError, match='"topics"'):
         check(
             "profile", "127.0.0.1:1", topics="none", **{"source.kafka.bootstrap.servers": strict}
         )
 
 
-def test_topics_that_brokers_make_need_not_be_there(cluster: Any, unique: Any) -> None:
+def test_topics_that_brokers_create_may_be_missing(cluster: Any, unique: Any) -> None:
     name = unique("none")
 
     check("replay", cluster.bootstrap_servers, to=name)
 
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        assert name not in admin.list_topics(timeout=30).topics, "the question has made it"
+        assert name not in admin.list_topics(timeout=30).topics, "the check has created the topic"
 
 
-def test_brokers_that_do_not_tell_what_they_do_are_believed(
+def test_missing_topics_only_warn_if_brokers_hide_auto_create(
     strict: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from cykafka import KafkaError, KafkaException

@@ -1,4 +1,4 @@
-"""Topics with all that Kafka can hold, and the two connectors that read and write them."""
+"""Topics with every kind of record, and the two connectors that read and write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-T0 = 1_700_000_000_000  # ms; what is that old must not be deleted
+T0 = 1_700_000_000_000  # ms; records this old must not be deleted
 KEPT = {"retention.ms": -1}
 JVM, OURS = "kafka", "cykafka"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -21,13 +21,13 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @pytest.fixture(scope="session")
 def cluster(tidy: Any) -> Any:
-    """A broker that compacts at once."""
+    """A broker that compacts without delay."""
     return tidy
 
 
 @pytest.fixture(scope="session", autouse=True)
 def jvm_connector(jvm_jars: Any) -> None:
-    """The session can do `format("kafka")`."""
+    """Skip unless the session has `format("kafka")`."""
     from cykafka.testing.plugin import no_broker
 
     if isinstance(jvm_jars, Exception):
@@ -54,14 +54,14 @@ class Topics:
     large : str
         One partition with three values of 3 MB.
     stamped : str
-        One partition; the times are those of the broker.
+        One partition; the broker sets the timestamps.
     committed : str
-        One partition: a transaction, plain records, an aborted transaction, another one, and at
-        the end an aborted one.
+        One partition: a transaction, plain records, an aborted transaction, another transaction,
+        and at the end an aborted one.
     pending : str
-        One partition: 5 records, and 5 more of a transaction that is never ended.
+        One partition: 5 records, and 5 more of a transaction that never ends.
     prefix : str
-        What the names begin with.
+        The prefix of all names.
     """
 
     prefix: str
@@ -156,7 +156,7 @@ def topics(cluster: Any, unique: Callable[[str], str]) -> Iterator[Topics]:
         assert producer.flush(WAIT_S) == 0
         _await_gaps(names.compacted, producer, servers)
         yield names
-        # In a whole run the broker has aborted it long before, since it was open for too long.
+        # In a whole run the broker aborts this transaction earlier, because it is open too long.
         with suppress(cykafka.KafkaException):
             by.abort_transaction(WAIT_S)
 
@@ -190,7 +190,7 @@ def odd_record(partition: int, number: int) -> dict[str, Any]:
 
 
 def _await_gaps(topic: str, producer: Any, servers: dict[str, Any]) -> None:
-    """Write into a compacted topic until it has gaps, and wait until nothing more will go."""
+    """Write to a compacted topic until it has gaps, and wait until compaction is complete."""
     import cykafka
 
     config = {"bootstrap.servers": servers["bootstrap.servers"], "group.id": "gaps"}
@@ -204,13 +204,13 @@ def _await_gaps(topic: str, producer: Any, servers: dict[str, Any]) -> None:
                 found.append(message.offset())
             return found
 
-        # Only closed segments are compacted, and a segment is closed by a later record.
+        # Only closed segments are compacted, and a later record closes a segment.
         while (found := offsets())[0] != 54:
             producer.produce(topic, "filler", "filler", 0)
             assert producer.flush(WAIT_S) == 0
             assert time.monotonic() < deadline, "the log was not compacted"
             time.sleep(0.1)
-        # Of the fillers the last stays, and the last of the segments before.
+        # Of the fillers, the last one stays, and the last one of the earlier segments.
         while len(found) > 8:
             assert time.monotonic() < deadline, "the log was not compacted to its end"
             time.sleep(0.1)
@@ -219,7 +219,7 @@ def _await_gaps(topic: str, producer: Any, servers: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="session")
 def read(spark: Any, cluster: Any) -> Callable[..., Any]:
-    """A batch of one of the connectors, with those options."""
+    """Make a batch DataFrame of one of the connectors with these options."""
 
     def read(connector: str, **options: Any) -> Any:
         reader = spark.read.format(connector)
@@ -232,13 +232,13 @@ def read(spark: Any, cluster: Any) -> Callable[..., Any]:
 
 
 def option_text(value: Any) -> Any:
-    """Offsets and partitions as JSON."""
+    """The text of an option; offsets and partitions become JSON."""
     return json.dumps(value) if isinstance(value, dict) else value
 
 
 @pytest.fixture(scope="session")
 def same(read: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Read by both connectors; what both found, which is the same to the last byte.
+    """Read with both connectors, check that the rows are identical, and return them.
 
     The options are keyword arguments, with ``__`` for a dot, offsets as dicts.
     """
@@ -265,7 +265,7 @@ def places(rows: list[Any]) -> list[tuple[str, int, int]]:
 
 @pytest.fixture
 def stream(spark: Any, cluster: Any, tmp_path: Path, stop_queries: None) -> Callable[..., Stream]:
-    """A stream of one of the connectors into a table of its own; see Stream."""
+    """Make a stream of the connectors into its own table; see Stream."""
 
     def stream(name: str, **options: Any) -> Stream:
         base = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
@@ -277,14 +277,14 @@ def stream(spark: Any, cluster: Any, tmp_path: Path, stop_queries: None) -> Call
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream with checkpoint and table, that any connector can go on with."""
+    """A stream with checkpoint and table that either connector can continue."""
 
     spark: Any
     folder: Path
     options: dict[str, Any]
 
     def run(self, connector: str, **more: Any) -> None:
-        """Process what there is, in micro-batches, and end."""
+        """Process the available records in micro-batches, and end."""
         source = self.spark.readStream.format(connector).options(**{**self.options, **more})
         query = (
             source.load()
@@ -297,18 +297,18 @@ class Stream:
         assert query.awaitTermination(120), "the stream does not end"
 
     def rows(self) -> list[Any]:
-        """The table, by Spark's own list of its files."""
+        """The rows of the table, by Spark's own list of its files."""
         return in_order(self.spark.read.parquet(str(self.folder / "table")).collect())
 
     def ends(self) -> list[dict[str, Any]]:
-        """The end offsets of each micro-batch, as the checkpoint has them."""
+        """The end offsets of each micro-batch in the checkpoint."""
         logs = sorted(
             (self.folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
         )
         return [json.loads(log.read_text().splitlines()[-1]) for log in logs]
 
     def forget_last_commit(self) -> None:
-        """What is left if Spark was killed while the last micro-batch was written."""
+        """Restore the state of a kill during the last micro-batch."""
         last = len(self.ends()) - 1
         for log in ("checkpoint/commits", "table/_spark_metadata"):
             (self.folder / log / f".{last}.crc").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Batches: option for option the rows of Spark's own Kafka connector."""
+"""Batches have the rows of Spark's own Kafka connector, for each option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def offsets(rows: list[Any], partition: int = 0) -> list[int]:
     return [row.offset for row in rows if row.partition == partition]
 
 
-# -- what is read
+# -- records
 
 
 @pytest.mark.parametrize("headers", ["false", "true"])
@@ -96,13 +96,13 @@ def test_pending_transaction(same: Same, topics: Any, level: str, found: int) ->
     assert len(same(subscribe=topics.pending, kafka__isolation__level=level)) == found
 
 
-def test_partition_that_is_not_there(same: Same, topics: Any) -> None:
+def test_missing_partition(same: Same, topics: Any) -> None:
     rows = same(assign={topics.shrunk: [0, 7]})
 
     assert {row.partition for row in rows} == {0}
 
 
-# -- from where to where
+# -- starts and ends
 
 
 def test_named_offsets(same: Same, topics: Any) -> None:
@@ -131,7 +131,7 @@ def test_offsets_of_several_topics(same: Same, topics: Any) -> None:
     assert [row.offset for row in rows] == [58, 59, 48]
 
 
-def test_nothing_between_equal_offsets(same: Same, topics: Any) -> None:
+def test_equal_offsets_read_no_records(same: Same, topics: Any) -> None:
     ends = {topics.mixed: each(4, 0)}
 
     assert same(subscribe=topics.mixed, startingOffsets=ends, endingOffsets=ends) == []
@@ -176,7 +176,9 @@ def test_timestamps_of_each_partition(same: Same, topics: Any) -> None:
     assert (offsets(rows), len(offsets(rows, 1))) == ([5, 6], 60)
 
 
-def test_timestamp_goes_before_timestamps_goes_before_offsets(same: Same, topics: Any) -> None:
+def test_timestamp_overrides_timestamps_and_timestamps_override_offsets(
+    same: Same, topics: Any
+) -> None:
     two = same(
         assign={topics.mixed: [0]},
         startingOffsets={topics.mixed: {"0": 50}},
@@ -208,10 +210,12 @@ def test_start_later_than_the_last_record_is_the_end(same: Same, topics: Any) ->
     assert (offsets(rows), offsets(rows, 2)) == (list(range(50, 60)), [])
 
 
-# -- what is lost
+# -- lost records
 
 
-def test_start_before_what_is_left_unless_loss_is_a_failure(same: Same, topics: Any) -> None:
+def test_start_before_the_first_offset_is_skipped_unless_fail_on_data_loss(
+    same: Same, topics: Any
+) -> None:
     rows = same(
         subscribe=topics.shrunk,
         startingOffsets={topics.shrunk: {"0": 5}},
@@ -221,7 +225,9 @@ def test_start_before_what_is_left_unless_loss_is_a_failure(same: Same, topics: 
     assert offsets(rows) == list(range(20, 50))
 
 
-def test_end_after_what_is_there_unless_loss_is_a_failure(same: Same, topics: Any) -> None:
+def test_end_after_the_last_offset_is_cut_unless_fail_on_data_loss(
+    same: Same, topics: Any
+) -> None:
     rows = same(
         subscribe=topics.shrunk,
         endingOffsets={topics.shrunk: {"0": 60}},
@@ -232,7 +238,7 @@ def test_end_after_what_is_there_unless_loss_is_a_failure(same: Same, topics: An
     assert offsets(rows) == list(range(20, 50))
 
 
-# -- by how many tasks
+# -- number of tasks
 
 
 @pytest.mark.parametrize(
@@ -250,7 +256,7 @@ def test_split_into_tasks(same: Same, topics: Any, options: dict[str, int]) -> N
     assert len(same(subscribe=topics.mixed, **options)) == 121
 
 
-# -- what has no part in what is read
+# -- options without effect on the rows
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where ours differs from Spark's own Kafka connector on purpose, as docs/spark.md has it."""
+"""Intended differences from Spark's own Kafka connector, as listed in docs/spark.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JVM, OURS = "kafka", "cykafka"
 
 
 class Difference(NamedTuple):
-    """What one does with these options; ``None`` stands for a refusal, else the number of rows."""
+    """The number of rows that each connector reads with these options; ``None``: refused."""
 
     what: str
     options: dict[str, Any]
@@ -20,28 +20,28 @@ class Difference(NamedTuple):
     ours: int | None
 
 
-# SHRUNK stands for a topic with 30 records, PREFIX for what the names of topics begin with.
+# SHRUNK stands for a topic with 30 records, PREFIX for the prefix of the topics' names.
 BATCHES = (
     Difference(
-        "a pattern fits whole names; theirs may fit any part of a name",
+        "a pattern matches whole names; the JVM's matches any part of a name",
         {"subscribePattern": "PREFIX-shru"},
         30,
         0,
     ),
     Difference(
-        "an option misspelt is refused; theirs does not look at it",
+        "a misspelled option is refused; the JVM ignores it",
         {"subscribe": "SHRUNK", "startingOfsets": "earliest"},
         30,
         None,
     ),
     Difference(
-        "a property that is no consumer's is refused; theirs warns",
+        "a property that consumers lack is refused; the JVM warns",
         {"subscribe": "SHRUNK", "kafka.no.such.property": "1"},
         30,
         None,
     ),
     Difference(
-        "a stream's option in a batch is checked, too; theirs does not look at it",
+        "a batch checks options of streams; the JVM ignores them",
         {"subscribe": "SHRUNK", "maxOffsetsPerTrigger": "x"},
         30,
         None,
@@ -49,13 +49,13 @@ BATCHES = (
 )
 STREAMS = (
     Difference(
-        "an end of a stream is refused whatever its form; theirs does not look at endingTimestamp",
+        "every end of a stream is refused; the JVM ignores endingTimestamp",
         {"subscribe": "SHRUNK", "endingTimestamp": T0, "startingOffsets": "earliest"},
         30,
         None,
     ),
     Difference(
-        "no offsets per trigger is refused; theirs reads nothing, for ever",
+        "zero offsets per trigger are refused; the JVM reads nothing forever",
         {"subscribe": "SHRUNK", "maxOffsetsPerTrigger": 0, "startingOffsets": "earliest"},
         0,
         None,
@@ -109,7 +109,7 @@ def test_stream(stream: Callable[..., Any], topics: Any, difference: Difference)
 
 
 def test_small_ranges_share_a_task(read: Callable[..., Any], topics: Any) -> None:
-    """Theirs has one for each range; a task in Python costs more than some thousand records."""
+    """The JVM makes a task for each range. In Python a task costs more than 1,000 records."""
     tasks = [
         read(by, subscribe=f"{topics.mixed},{topics.shrunk}").rdd.getNumPartitions()
         for by in (JVM, OURS)
@@ -123,10 +123,8 @@ def write(connector: str, query: str, spark: Any, cluster: Any, **options: str) 
     writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
 
 
-def test_a_column_that_is_nearly_one_of_the_sinks_is_refused(
-    spark: Any, cluster: Any, topic: str
-) -> None:
-    """Theirs leaves it out."""
+def test_misspelled_sink_column_is_refused(spark: Any, cluster: Any, topic: str) -> None:
+    """The JVM connector ignores it."""
     from pyspark.errors import PySparkException
 
     query = "select 'v' as value, 'x' as keys"
@@ -135,7 +133,7 @@ def test_a_column_that_is_nearly_one_of_the_sinks_is_refused(
         write(OURS, query, spark, cluster, topic=topic)
 
 
-def test_a_mode_has_to_be_named(spark: Any, cluster: Any, topic: str) -> None:
+def test_save_mode_is_required(spark: Any, cluster: Any, topic: str) -> None:
     """Spark refuses its default, "errorifexists", for sources in Python."""
     from pyspark.errors import PySparkException
 

@@ -1,4 +1,4 @@
-"""What Spark's own Kafka connector refuses, ours refuses, too, and says why."""
+"""Refusals of Spark's own Kafka connector: cykafka also refuses, and names the reason."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 T0 = 1_700_000_000_000
 JVM, OURS = "kafka", "cykafka"
 
-# What is asked, and what ours must name; TOPIC and SHRUNK stand for topics.
+# The options, and the word that cykafka's error must have. TOPIC and SHRUNK stand for topics.
 BATCHES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing to read": ({}, "subscribe"),
     "two ways": ({"subscribe": "TOPIC", "assign": {"TOPIC": [0]}}, "subscribe"),
-    "assign no JSON": ({"assign": "TOPIC"}, "assign"),
+    "assign without JSON": ({"assign": "TOPIC"}, "assign"),
     "assign with offsets": ({"assign": {"TOPIC": {"0": 1}}}, "assign"),
     "subscribe to nothing": ({"subscribe": ""}, "subscribe"),
     "pattern of nothing": ({"subscribePattern": ""}, "subscribePattern"),
-    "pattern that is none": ({"subscribePattern": "(a"}, "subscribePattern"),
+    "invalid pattern": ({"subscribePattern": "(a"}, "subscribePattern"),
     "starting latest": ({"startingOffsets": "latest"}, "startingOffsets"),
     "starting with a latest": (
         {"startingOffsets": {"TOPIC": {"0": -1, "1": 0, "2": 0, "3": 0}}},
@@ -30,16 +30,16 @@ BATCHES: dict[str, tuple[dict[str, Any], str]] = {
         "endingOffsets",
     ),
     "starting word": ({"startingOffsets": "sometime"}, "startingOffsets"),
-    "offset no number": ({"startingOffsets": {"TOPIC": {"0": "a"}}}, "startingOffsets"),
-    "partition no number": ({"startingOffsets": {"TOPIC": {"a": 1}}}, "startingOffsets"),
-    "partition left out": ({"startingOffsets": {"TOPIC": {"0": 1}}}, "startingOffsets"),
-    "partition too many": (
+    "invalid offset": ({"startingOffsets": {"TOPIC": {"0": "a"}}}, "startingOffsets"),
+    "invalid partition": ({"startingOffsets": {"TOPIC": {"a": 1}}}, "startingOffsets"),
+    "missing partition": ({"startingOffsets": {"TOPIC": {"0": 1}}}, "startingOffsets"),
+    "extra partition": (
         {"startingOffsets": {"TOPIC": dict.fromkeys("01234", 0)}},
         "startingOffsets",
     ),
-    "ending partition left out": ({"endingOffsets": {"TOPIC": {"0": 1}}}, "endingOffsets"),
-    "timestamp no number": ({"startingTimestamp": "now"}, "startingTimestamp"),
-    "timestamps no JSON": ({"startingOffsetsByTimestamp": "1"}, "startingOffsetsByTimestamp"),
+    "ending with a missing partition": ({"endingOffsets": {"TOPIC": {"0": 1}}}, "endingOffsets"),
+    "invalid timestamp": ({"startingTimestamp": "now"}, "startingTimestamp"),
+    "timestamps without JSON": ({"startingOffsetsByTimestamp": "1"}, "startingOffsetsByTimestamp"),
     "timestamp after the last record": ({"startingTimestamp": T0 + 10**9}, "startingTimestamp"),
     "timestamp after the last record of some": (
         {"startingOffsetsByTimestamp": {"TOPIC": {"0": T0, "1": T0 + 10**9, "2": T0, "3": T0}}},
@@ -50,7 +50,7 @@ BATCHES: dict[str, tuple[dict[str, Any], str]] = {
         "startingOffsetsByTimestampStrategy",
     ),
     "minPartitions 0": ({"minPartitions": 0}, "minPartitions"),
-    "minPartitions no number": ({"minPartitions": "many"}, "minPartitions"),
+    "invalid minPartitions": ({"minPartitions": "many"}, "minPartitions"),
     "maxRecordsPerPartition 0": ({"maxRecordsPerPartition": 0}, "maxRecordsPerPartition"),
     "failOnDataLoss maybe": ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
     "includeHeaders maybe": ({"includeHeaders": "maybe"}, "includeHeaders"),
@@ -62,7 +62,7 @@ BATCHES: dict[str, tuple[dict[str, Any], str]] = {
     "isolation.level": ({"kafka.isolation.level": "committed"}, "isolation.level"),
     "security.protocol": ({"kafka.security.protocol": "TLS"}, "security.protocol"),
     "no such topic": ({"subscribe": "no-such-topic"}, "no-such-topic"),
-    "start before what is left": (
+    "start before the first offset": (
         {"subscribe": "SHRUNK", "startingOffsets": {"SHRUNK": {"0": 5}}},
         "SHRUNK",
     ),
@@ -70,7 +70,7 @@ BATCHES: dict[str, tuple[dict[str, Any], str]] = {
         {"subscribe": "SHRUNK", "startingOffsets": {"SHRUNK": {"0": 60}}},
         "SHRUNK",
     ),
-    "end after what is there": (
+    "end after the last offset": (
         {
             "subscribe": "SHRUNK",
             "endingOffsets": {"SHRUNK": {"0": 60}},
@@ -89,7 +89,7 @@ STREAMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "nothing to read": ({}, "subscribe"),
     "starting word": ({"startingOffsets": "sometime"}, "startingOffsets"),
-    "maxOffsetsPerTrigger no number": ({"maxOffsetsPerTrigger": "x"}, "maxOffsetsPerTrigger"),
+    "invalid maxOffsetsPerTrigger": ({"maxOffsetsPerTrigger": "x"}, "maxOffsetsPerTrigger"),
     "minOffsetsPerTrigger over the maximum": (
         {"minOffsetsPerTrigger": 10, "maxOffsetsPerTrigger": 5},
         "minOffsetsPerTrigger",
@@ -100,7 +100,7 @@ STREAMS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def fill_in(value: Any, topics: Any) -> Any:
-    """The names of topics in place of what stands for them."""
+    """Replace the placeholders of topics by their names."""
     if isinstance(value, dict):
         return {fill_in(key, topics): fill_in(inner, topics) for key, inner in value.items()}
     names = {"TOPIC": topics.mixed, "SHRUNK": topics.shrunk}
@@ -118,7 +118,7 @@ def asked(options: dict[str, Any], topics: Any, name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def refused() -> Callable[[Callable[[], object]], str]:
-    """What an action is refused with."""
+    """Return the error text of a refused action."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -1,4 +1,4 @@
-"""The sink: record by record what Spark's own Kafka connector writes, read back by that one."""
+"""The sink writes the same records as Spark's own Kafka connector, which reads them back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 def twins(cluster: Any, unique: Make) -> Callable[[int], dict[str, str]]:
-    """A topic for each connector."""
+    """Make a topic for each connector."""
 
     def twins(partitions: int) -> dict[str, str]:
         names = {connector: unique(connector) for connector in (JVM, OURS)}
@@ -31,7 +31,7 @@ def twins(cluster: Any, unique: Make) -> Callable[[int], dict[str, str]]:
 @pytest.fixture
 def write(cluster: Any) -> Callable[..., None]:
     def write(connector: str, frame: Any, **options: Any) -> None:
-        # One task, so that there is one order in which records are sent.
+        # One task, so that the order of records is defined.
         writer = frame.coalesce(1).write.format(connector).mode("append")
         writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         for name, value in options.items():
@@ -43,7 +43,7 @@ def write(cluster: Any) -> Callable[..., None]:
 
 @pytest.fixture
 def stored(read: Make) -> Callable[[str], list[tuple[Any, ...]]]:
-    """All records of a topic in order, without their times."""
+    """All records of a topic in order, without timestamps."""
 
     def stored(topic: str) -> list[tuple[Any, ...]]:
         rows = read(JVM, subscribe=topic, includeHeaders="true").collect()
@@ -56,7 +56,7 @@ def stored(read: Make) -> Callable[[str], list[tuple[Any, ...]]]:
 def same_records(
     twins: Make, write: Make, stored: Make, frame: Any, partitions: int = 4, **options: Any
 ) -> list[tuple[Any, ...]]:
-    """Write by both; what both wrote, which is the same."""
+    """Write with both connectors, check that the records are the same, and return them."""
     topics = twins(partitions)
     for connector, topic in topics.items():
         write(connector, frame, **{"topic": topic, **options})
@@ -67,7 +67,7 @@ def same_records(
 
 @pytest.fixture
 def odd_rows() -> list[tuple[Any, ...]]:
-    """Every kind of key, value and headers."""
+    """Rows with every kind of key, value and headers."""
     keys = (None, b"", b"\x00\xff", b"key", "\u043a\u043b\u044e\u0447".encode())
     values = (None, b"", bytes(range(256)), b"value", b"x" * 50_000)
     headers: tuple[Any, ...] = (
@@ -111,7 +111,7 @@ def test_partition_of_a_key(spark: Any, twins: Make, write: Make, stored: Make) 
     assert {row[0] for row in rows} == set(range(7))
 
 
-def test_partition_of_a_row_goes_before_the_key(
+def test_partition_of_a_row_overrides_the_key(
     spark: Any, twins: Make, write: Make, stored: Make
 ) -> None:
     rows = [(f"{n}", "v", None if n % 3 else n % 4) for n in range(60)]
@@ -137,7 +137,7 @@ def test_value_alone(spark: Any, twins: Make, write: Make, stored: Make) -> None
     assert len(same_records(twins, write, stored, frame, 1)) == 2
 
 
-def test_other_columns_are_left_alone(
+def test_other_columns_are_ignored(
     spark: Any, twins: Make, write: Make, stored: Make, read: Make, topics: Any
 ) -> None:
     frame = read(JVM, subscribe=topics.shrunk).drop("partition").selectExpr("*", "1.5 as amount")
@@ -162,7 +162,7 @@ def test_topic_of_each_row(spark: Any, twins: Make, write: Make, stored: Make) -
         assert len(stored(topics[OURS])) == 25
 
 
-def test_option_topic_goes_before_the_column(
+def test_option_topic_overrides_the_column(
     spark: Any, twins: Make, write: Make, stored: Make
 ) -> None:
     frame = spark.createDataFrame(
@@ -175,7 +175,7 @@ def test_option_topic_goes_before_the_column(
 def test_stream(
     spark: Any, cluster: Any, topics: Any, twins: Make, stored: Make, tmp_path: Path
 ) -> None:
-    """The source of each into its own sink."""
+    """Each connector streams its source into its sink."""
     names = twins(1)
     for connector, name in names.items():
         source = (
@@ -203,7 +203,7 @@ def test_stream(
     assert len(written) == 60
 
 
-# What is written, by SQL or as options, and what ours must name.
+# The rows as SQL, the options, and the word that cykafka's error must have.
 REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
     "no value": ("select 'k' as key", {}, "value"),
     "value of a number": ("select 1 as value", {}, "value"),

@@ -1,4 +1,4 @@
-"""Streams: the same micro-batches as Spark's own Kafka connector, and each other's checkpoints."""
+"""Streams have the micro-batches of Spark's own Kafka connector, and share checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Make = Callable[..., Any]
 
 
 def without_start(end: dict[str, Any]) -> dict[str, Any]:
-    """The offsets themselves: ours writes more into the end of the first micro-batch."""
+    """The plain offsets. cykafka adds the start to the end of the first micro-batch."""
     return {
         topic: parts
         for topic, parts in end.items()
@@ -25,7 +25,7 @@ def without_start(end: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_batches(stream: Make, **options: Any) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Run by both connectors: rows, and the end of each micro-batch, which are the same."""
+    """Run both connectors; check that rows and ends of micro-batches match, and return them."""
     theirs, ours = stream("theirs", **options), stream("ours", **options)
     theirs.run(JVM)
     ours.run(OURS)
@@ -102,7 +102,7 @@ def test_latest_is_the_default(stream: Make, topics: Any) -> None:
 
 @pytest.fixture
 def grow(make_producer: Make, topic: str) -> Callable[[int], None]:
-    """Give `topic` so many records more."""
+    """Add that many records to `topic`."""
     producer = make_producer()
     written = 0
 
@@ -121,7 +121,7 @@ def values(rows: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("connectors", [(JVM, OURS, JVM), (OURS, JVM, OURS)], ids="-".join)
-def test_checkpoint_changes_hands_between_micro_batches(
+def test_connectors_continue_from_each_others_checkpoints(
     stream: Make, topic: str, grow: Make, connectors: tuple[str, ...]
 ) -> None:
     moved = stream("moved", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
@@ -134,7 +134,7 @@ def test_checkpoint_changes_hands_between_micro_batches(
 
 
 @pytest.mark.parametrize("connectors", [(JVM, OURS, JVM), (OURS, JVM, OURS)], ids="-".join)
-def test_checkpoint_changes_hands_with_a_micro_batch_half_done(
+def test_connectors_finish_each_others_half_done_micro_batch(
     stream: Make, topic: str, grow: Make, connectors: tuple[str, ...]
 ) -> None:
     moved = stream("moved", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
@@ -142,12 +142,12 @@ def test_checkpoint_changes_hands_with_a_micro_batch_half_done(
         grow(100)
         moved.run(connector)
         assert values(moved.rows()) == list(range(100 * number))
-        # Killed before the last micro-batch was written: whoever comes next writes the same.
+        # A kill before the end of the last micro-batch: the next connector writes the same.
         if connector != connectors[-1]:
             moved.forget_last_commit()
 
 
-def test_first_micro_batch_of_theirs_half_done_is_done_by_ours(
+def test_half_done_first_micro_batch_of_the_jvm_connector_is_finished(
     stream: Make, topic: str, grow: Make
 ) -> None:
     moved = stream("moved", subscribe=topic, startingOffsets="earliest")
@@ -159,7 +159,7 @@ def test_first_micro_batch_of_theirs_half_done_is_done_by_ours(
     assert values(moved.rows()) == list(range(100))
 
 
-def test_first_micro_batch_of_ours_half_done_is_refused_by_theirs(
+def test_half_done_first_micro_batch_is_refused_by_the_jvm_connector(
     stream: Make, topic: str, grow: Make
 ) -> None:
     from pyspark.errors import StreamingQueryException
@@ -169,14 +169,14 @@ def test_first_micro_batch_of_ours_half_done_is_refused_by_theirs(
     moved.run(OURS)
     moved.forget_last_commit()
 
-    # They would begin where *they* would begin, which need not be where we did.
+    # The JVM connector would plan a new start, which may differ from ours.
     with pytest.raises(StreamingQueryException):
         moved.run(JVM)
     moved.run(OURS)
     assert values(moved.rows()) == list(range(100))
 
 
-def test_offsets_in_the_checkpoint_are_the_others_json(
+def test_offsets_in_the_checkpoint_equal_those_of_the_jvm_connector(
     stream: Make, topic: str, grow: Make
 ) -> None:
     ours = stream("ours", subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=60)

@@ -1,4 +1,4 @@
-"""Where a group begins: what is tried again, what is put up with, what is an error."""
+"""The initial offsets of a group: retried, accepted and fatal errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def future(result: Any = None, error: int | None = None) -> Future[Any]:
 
 
 class Admin:
-    """Of a topic of two partitions with the ends 5 and 7; `errors` come first, by call."""
+    """An admin client of a topic with the ends 5 and 7. Calls first raise their `errors`."""
 
     def __init__(self, committed: int = -1001, **errors: list[int]) -> None:
         self._errors = errors
@@ -77,13 +77,13 @@ def test_a_group_without_offsets_gets_the_ends() -> None:
     assert admin.altered == {0: 5, 1: 7}
 
 
-def test_a_group_with_an_offset_keeps_it() -> None:
+def test_group_with_an_offset_keeps_it() -> None:
     admin = Admin(committed=0)
     assert begin(admin) is None
     assert admin.altered == {}
 
 
-def test_what_passes_is_tried_again() -> None:
+def test_temporary_errors_are_retried() -> None:
     admin = Admin(
         topics=[1],
         ends=[KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE],
@@ -94,22 +94,22 @@ def test_what_passes_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP])
-def test_a_group_with_members_has_begun(code: int) -> None:
+def test_group_with_members_is_left_unchanged(code: int) -> None:
     assert begin(Admin(alter=[code])) is None
 
 
-def test_who_may_not_do_it_is_told_so() -> None:
+def test_missing_permission_is_reported() -> None:
     refused = begin(Admin(alter=[KafkaError.GROUP_AUTHORIZATION_FAILED]))
     assert refused is not None
     assert refused.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def test_another_failure_is_an_error() -> None:
+def test_other_failures_raise() -> None:
     with pytest.raises(KafkaException):
         begin(Admin(alter=[KafkaError.INVALID_GROUP_ID]))
 
 
-def test_a_topic_that_somebody_else_has_just_created_is_there() -> None:
+def test_topic_created_concurrently_is_accepted() -> None:
     from pip_services4_commons.errors import BadRequestException, ConflictException
 
     asked: list[str] = []
@@ -119,7 +119,7 @@ def test_a_topic_that_somebody_else_has_just_created_is_there() -> None:
             asked.append(name)
             raise error(None, "CODE", name)
 
-        # The broker that tells the names has not heard of it yet.
+        # The broker that lists the names does not know of the topic yet.
         return SimpleNamespace(read_queue_names=lambda: [], create_queue=create_queue)
 
     ensure_topic(create(ConflictException), "topic")

@@ -1,4 +1,4 @@
-"""The local queue: every message is handed over, and none is committed past."""
+"""The local queue delivers every message, and no commit passes an unfinished one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ NEVER = threading.Event()
 
 
 class Broker:
-    """A partition's log, and what the group has committed."""
+    """A partition's log, and the committed offset of the group."""
 
     def __init__(self) -> None:
         self.log: list[int] = []
         self.committed = 0
-        self.fetched = 0  # the next offset the consumer asks for
+        self.fetched = 0  # the next offset that the consumer fetches
 
 
 class Model(RuleBasedStateMachine):
-    """A queue in commit mode: done is what the application finished."""
+    """A queue in commit mode: `done` has the messages that the application completed."""
 
     finish_on_take = False
 
@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), fails=st.booleans())
     def work(self, data: st.DataObject, fails: bool) -> None:
-        """A worker goes through part of its lease, fails at the last one, gives back the rest."""
+        """A worker handles part of its lease, fails or not at the last, and returns the rest."""
         lease = self.leases.pop(data.draw(st.integers(0, len(self.leases) - 1)))
         count = data.draw(st.integers(0, len(lease.envelopes)))
         for place in range(count):
@@ -101,7 +101,7 @@ class Model(RuleBasedStateMachine):
             elif lease.partition.owned:
                 self.in_hand.append(message)
             if data.draw(st.booleans()):
-                self.positions_are_behind_everything_unfinished()
+                self.positions_never_pass_unfinished_messages()
         self.buffer.release(lease, count)
 
     @precondition(lambda self: self.in_hand)
@@ -117,13 +117,13 @@ class Model(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1), crash=st.booleans())
     def move(self, number: int, crash: bool) -> None:
-        """The partition is revoked (or lost, which commits nothing) and comes back."""
+        """The partition is revoked (or lost, without a commit) and assigned again."""
         broker = self.brokers[number]
         for partition in self.buffer.revoke(self.subscription, [number]):
             if not crash and partition.position is not None:
                 broker.committed = partition.position
         if crash and self.finish_on_take:
-            # What was abandoned after it was committed is gone with the process.
+            # The messages abandoned after their commit are lost with the process.
             self.done |= {(number, offset) for offset in broker.log if offset < broker.committed}
         self.buffer.assign(self.subscription, [number])
         broker.fetched = broker.committed
@@ -133,7 +133,7 @@ class Model(RuleBasedStateMachine):
     def commit(self) -> None:
         for partition, position in self.buffer.positions():
             self.brokers[partition.number].committed = position
-        self.positions_are_behind_everything_unfinished()
+        self.positions_never_pass_unfinished_messages()
 
     @rule()
     def clear(self) -> None:
@@ -146,7 +146,7 @@ class Model(RuleBasedStateMachine):
         assert self.buffer.peek(1) == []
 
     @invariant()
-    def positions_are_behind_everything_unfinished(self) -> None:
+    def positions_never_pass_unfinished_messages(self) -> None:
         for partition in self.buffer.partitions():
             position = partition.position
             if position is not None:
@@ -157,7 +157,7 @@ class Model(RuleBasedStateMachine):
                 assert not skipped
 
     @invariant()
-    def commits_are_behind_everything_unfinished(self) -> None:
+    def commits_never_pass_unfinished_messages(self) -> None:
         for number, broker in self.brokers.items():
             assert all((number, o) in self.handed for o in broker.log if o < broker.committed)
 
@@ -171,7 +171,7 @@ class Model(RuleBasedStateMachine):
 
 
 class Autocommit(Model):
-    """What was handed over counts as finished, unless it is given back."""
+    """A delivered message counts as completed, unless it is abandoned."""
 
     finish_on_take = True
 
@@ -193,7 +193,7 @@ def filled(count: int = 10, max_pending: int = 100, finish: bool = False) -> Buf
     return buffer
 
 
-def test_an_abandoned_message_comes_next_and_alone() -> None:
+def test_abandoned_message_is_delivered_next_and_alone() -> None:
     buffer = filled()
     names = [buffer.take(0).envelope for _ in range(3)]  # type: ignore[union-attr]
     assert buffer.abandon(0, 1, names[1])
@@ -202,7 +202,7 @@ def test_an_abandoned_message_comes_next_and_alone() -> None:
     assert again == ["m1", "m3", "m4"]
 
 
-def test_a_delayed_message_comes_when_its_time_has_come_and_others_before_it() -> None:
+def test_delayed_message_is_delivered_when_due_and_others_before_it() -> None:
     buffer = filled(2)
     lease = buffer.lease(1, NEVER)
     assert lease is not None
@@ -215,7 +215,7 @@ def test_a_delayed_message_comes_when_its_time_has_come_and_others_before_it() -
     assert buffer.take(0) is None
 
 
-def test_what_was_abandoned_twice_comes_once() -> None:
+def test_message_abandoned_twice_is_delivered_once() -> None:
     buffer = filled(1)
     buffer.take(0)
     assert buffer.abandon(0, 0, "m0") == 1
@@ -224,7 +224,7 @@ def test_what_was_abandoned_twice_comes_once() -> None:
     assert buffer.take(0) is None
 
 
-def test_a_full_partition_is_paused_until_half_of_it_has_gone() -> None:
+def test_full_partition_is_paused_until_it_is_half_empty() -> None:
     buffer = filled(10, max_pending=10, finish=True)
     begin = time.monotonic()
     assert [p.number for p in buffer.wait_for_room(0.02)] == [0]
@@ -238,7 +238,7 @@ def test_a_full_partition_is_paused_until_half_of_it_has_gone() -> None:
     assert buffer.with_room() == []
 
 
-def test_messages_that_are_never_finished_pause_their_partition() -> None:
+def test_uncompleted_messages_pause_their_partition() -> None:
     buffer = filled(10, max_pending=10)
     while buffer.take(0) is not None:
         pass
@@ -248,7 +248,7 @@ def test_messages_that_are_never_finished_pause_their_partition() -> None:
     assert [p.number for p in buffer.with_room()] == [0]
 
 
-def test_the_reader_goes_on_as_soon_as_there_is_room() -> None:
+def test_reader_continues_as_soon_as_there_is_room() -> None:
     buffer = filled(10, max_pending=10, finish=True)
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(buffer.wait_for_room(10)))
@@ -259,14 +259,14 @@ def test_the_reader_goes_on_as_soon_as_there_is_room() -> None:
     assert found == [[]]
 
 
-def test_partitions_share_the_room() -> None:
+def test_partitions_share_max_pending() -> None:
     buffer = Buffer(10, True)
     buffer.assign(None, [0, 1])
     buffer.add(None, 0, range(5), [None] * 5)
     assert [p.number for p in buffer.wait_for_room(0)] == [0]
 
 
-def test_closing_wakes_everybody_who_waits() -> None:
+def test_close_wakes_all_waiting_threads() -> None:
     buffer = Buffer(10, True)
     found: list[object] = []
     threads = [
@@ -281,7 +281,7 @@ def test_closing_wakes_everybody_who_waits() -> None:
     assert found == [None, None]
 
 
-def test_a_revoked_lease_is_told_to_stop_and_what_it_did_counts() -> None:
+def test_revoked_lease_stops_and_its_handled_messages_count() -> None:
     buffer = filled(10, finish=True)
     lease = buffer.lease(10, NEVER)
     assert lease is not None
@@ -289,12 +289,12 @@ def test_a_revoked_lease_is_told_to_stop_and_what_it_did_counts() -> None:
         next(lease.iterator)
     (gone,) = buffer.revoke(None, [0])
     assert lease.stopped
-    assert gone.position == 3  # the fourth is still at work
+    assert gone.position == 3  # the fourth is still in progress
     buffer.release(lease, 4)
     assert buffer.take(0) is None
 
 
-def test_the_next_offset_to_hand_over_is_told_during_a_lease() -> None:
+def test_next_offsets_are_available_during_a_lease() -> None:
     buffer = filled(10)
     lease = buffer.lease(10, NEVER)
     assert lease is not None
@@ -314,7 +314,7 @@ def test_partitions_take_turns() -> None:
     assert taken == ["0/0"] * 2 + ["1/0"] * 2 + ["0/2"] * 2 + ["1/2"] * 2
 
 
-def test_the_last_attempt_does_not_come_again() -> None:
+def test_last_attempt_is_not_redelivered() -> None:
     buffer = filled(1)
     for attempt in (1, 2):
         assert buffer.take(0) is not None
@@ -323,7 +323,7 @@ def test_the_last_attempt_does_not_come_again() -> None:
     assert buffer.settle(0, 0) is not None
 
 
-def test_a_paused_partition_that_is_read_from_elsewhere_is_resumed() -> None:
+def test_paused_partition_that_was_reset_is_resumed() -> None:
     buffer = filled(10, max_pending=10)
     assert len(buffer.wait_for_room(0)) == 1
     buffer.forget(None, 0)
@@ -331,7 +331,7 @@ def test_a_paused_partition_that_is_read_from_elsewhere_is_resumed() -> None:
     assert [p.number for p in buffer.with_room()] == [0]
 
 
-def test_a_completed_message_is_not_abandoned() -> None:
+def test_completed_message_cannot_be_abandoned() -> None:
     buffer = filled(2)
     assert buffer.take(0) is not None
     assert buffer.settle(0, 0) is not None

@@ -1,4 +1,4 @@
-"""Commits of one partition, by several threads: none takes another one back."""
+"""Commits of one partition by several threads never move the offset back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pip_services4_kafka.queues._measures import Measures
 
 
 class Reader:
-    """Commits when it is allowed to, and remembers in which order."""
+    """Commits when the test allows it, and records the order."""
 
     def __init__(self) -> None:
         self.commit_timeout = 0.2
@@ -38,7 +38,7 @@ class Reader:
 
 @pytest.fixture
 def consuming() -> Consuming:
-    """Three messages of one partition, in hand; without autocommit."""
+    """Three delivered messages of one partition, without autocommit."""
     measures = Measures(lambda: "q", CompositeCounters(), CompositeLogger())
     made = Consuming(
         Settings(auto_commit=False), lambda: "q", lambda _: [], None, lambda: None, measures
@@ -62,7 +62,7 @@ def complete(consuming: Consuming, offset: int) -> None:
 
 
 def going(consuming: Any) -> tuple[Reader, threading.Thread]:
-    """The first message is being committed, and then the partition goes with two finished."""
+    """Start a commit of the first message, and complete the second one."""
     reader = consuming.reader
     completing = started(lambda: complete(consuming, 0))
     assert reader.begun.wait(WAIT_S)
@@ -70,7 +70,7 @@ def going(consuming: Any) -> tuple[Reader, threading.Thread]:
     return reader, completing
 
 
-def test_a_partition_that_goes_is_committed_after_what_is_on_its_way(consuming: Any) -> None:
+def test_revoked_partition_is_committed_after_the_running_commit(consuming: Any) -> None:
     reader, completing = going(consuming)
     reader.commit_timeout = WAIT_S
     revoking = started(lambda: consuming.revoked(consuming.subscription, [0]))
@@ -82,7 +82,7 @@ def test_a_partition_that_goes_is_committed_after_what_is_on_its_way(consuming: 
     assert reader.committed == [1, 2]
 
 
-def test_a_partition_goes_although_a_commit_of_it_never_ends(consuming: Any) -> None:
+def test_partition_is_revoked_even_if_its_commit_never_ends(consuming: Any) -> None:
     reader, completing = going(consuming)
     consuming.revoked(consuming.subscription, [0])
     assert reader.committed == []
@@ -90,7 +90,7 @@ def test_a_partition_goes_although_a_commit_of_it_never_ends(consuming: Any) -> 
     completing.join(WAIT_S)
 
 
-def test_a_partition_does_not_wait_for_a_thread_that_waits_for_it_to_go(consuming: Any) -> None:
+def test_revocation_does_not_wait_for_a_thread_that_waits_for_it(consuming: Any) -> None:
     """A signal handler closes the queue in the thread that commits."""
     reader, completing = going(consuming)
     reader.commit_timeout = WAIT_S

@@ -1,4 +1,4 @@
-"""Progress of one partition: whatever is finished in whatever order, nothing is skipped."""
+"""Progress of one partition: completion in any order skips no message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pip_services4_kafka.queues._progress import FINISHED, HANDED, RETRY, Progre
 
 
 class Model(RuleBasedStateMachine):
-    """Against a set of offsets that are not finished."""
+    """Compare with a set of unfinished offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,14 +124,14 @@ Model.TestCase.settings = settings(
 TestProgress = Model.TestCase
 
 
-def test_nothing_is_known_of_a_partition_of_which_nothing_was_seen() -> None:
+def test_unseen_partition_has_no_progress() -> None:
     progress = Progress()
     assert progress.position is None
     assert progress.find(3) is None
     assert progress.give_back(3, True) is None
 
 
-def test_attempts_are_counted_and_forgotten_when_the_message_is_finished() -> None:
+def test_attempts_are_counted_until_the_message_is_completed() -> None:
     progress = Progress()
     run = progress.add(range(5), [None] * 5)
     assert run is not None
@@ -140,7 +140,7 @@ def test_attempts_are_counted_and_forgotten_when_the_message_is_finished() -> No
     assert progress.count_attempt(2) == 1
 
 
-def test_attempts_of_messages_finished_long_ago_are_forgotten() -> None:
+def test_attempts_of_old_completed_messages_are_forgotten() -> None:
     progress = Progress(max_pending=5)
     for offset in range(20_000):
         progress.count_attempt(offset)
@@ -148,7 +148,7 @@ def test_attempts_of_messages_finished_long_ago_are_forgotten() -> None:
     assert progress.count_attempt(19_999) == 2
 
 
-def test_attempts_of_unfinished_messages_are_not_forgotten_however_many_there_are() -> None:
+def test_attempts_of_all_uncompleted_messages_are_kept() -> None:
     progress = Progress(max_pending=30_000)
     for _ in range(2):
         for offset in range(30_000):
@@ -156,11 +156,11 @@ def test_attempts_of_unfinished_messages_are_not_forgotten_however_many_there_ar
     assert progress.count_attempt(0) == 3
 
 
-def test_a_run_lets_go_of_what_was_handed_over() -> None:
+def test_run_releases_delivered_messages() -> None:
     run = Run(range(3), ["a", "b", "c"])
     assert run.hand_over(2) == ["a", "b"]
     assert run.envelopes == [None, None, "c"]
     assert run.take_back(1, ["b"])
     assert run.envelopes == [None, "b", "c"]
     assert run.hand_over(5) == ["b", "c"]
-    assert not run.take_back(1, ["b"])  # the last one is somebody else's
+    assert not run.take_back(1, ["b"])  # the last one has been delivered to another caller

@@ -24,7 +24,7 @@ def config(
 
 
 def only(options: Mapping[str, str], role: Any = "admin") -> dict[str, str]:
-    """What options add to the brokers."""
+    """The properties of the options, without the brokers."""
     found = dict(config(options, role))
     del found["bootstrap.servers"]
     return found
@@ -39,14 +39,14 @@ def refusal(options: Mapping[str, str], role: Any = "source") -> str:
 # -- which keys
 
 
-def test_options_without_the_prefix_are_sparks() -> None:
+def test_options_without_the_prefix_belong_to_spark() -> None:
     assert (
         only({"subscribe": "t", "kafkaconsumer.polltimeoutms": "1", "checkpointlocation": "/x"})
         == {}
     )
 
 
-def test_keys_may_have_any_case() -> None:
+def test_keys_are_case_insensitive() -> None:
     found = client_config({"Kafka.Bootstrap.Servers": "a:1", "kafka.CLIENT.id": "x"}, role="admin")
     assert found == {"bootstrap.servers": "a:1", "client.id": "x"}
 
@@ -58,12 +58,12 @@ def test_brokers_are_required(value: Any) -> None:
         client_config(options, role="source")
 
 
-def test_brokers_may_have_librdkafkas_name() -> None:
+def test_brokers_may_use_the_librdkafka_key() -> None:
     found = client_config({"kafka.metadata.broker.list": "a:1"}, role="admin")
     assert found == {"bootstrap.servers": "a:1"}
 
 
-def test_properties_of_librdkafka_pass() -> None:
+def test_librdkafka_properties_are_passed_on() -> None:
     options = {
         "kafka.queued.min.messages": "7",
         "kafka.debug": "security",
@@ -82,19 +82,19 @@ def test_properties_of_librdkafka_pass() -> None:
         ("kafka.max.request.sise", "kafka.max.request.size"),
     ],
 )
-def test_a_misspelt_key_is_told_with_the_one_meant(given: str, meant: str) -> None:
+def test_misspelled_key_error_suggests_the_right_one(given: str, meant: str) -> None:
     words = refusal({given: "secret-value"})
     assert given in words
     assert f'did you mean "{meant}"?' in words
     assert "secret-value" not in words
 
 
-def test_a_key_like_no_other_is_told_alone() -> None:
+def test_unknown_key_without_a_near_match_has_no_suggestion() -> None:
     assert "did you mean" not in refusal({"kafka.zzzzzzzzzzz": "1"})
 
 
 @pytest.mark.parametrize("key", ["error_cb", "opaque", "log.queue", "ssl_key", "dr_msg_cb"])
-def test_what_is_no_text_is_unknown(key: str) -> None:
+def test_keys_that_are_not_text_are_unknown(key: str) -> None:
     assert "no such property" in refusal({f"kafka.{key}": "x"})
 
 
@@ -117,13 +117,13 @@ def test_what_is_no_text_is_unknown(key: str) -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["source", "sink", "admin"])
-def test_what_cannot_be_had_is_refused_with_what_to_do(key: str, words: str, role: Any) -> None:
-    told = refusal({f"kafka.{key}": "x.y.Z"}, role)
-    assert told.startswith(f"option kafka.{key} is not supported: ")
-    assert words in told
+def test_unsupported_option_error_names_an_alternative(key: str, words: str, role: Any) -> None:
+    text = refusal({f"kafka.{key}": "x.y.Z"}, role)
+    assert text.startswith(f"option kafka.{key} is not supported: ")
+    assert words in text
 
 
-def test_tuning_of_the_jvm_client_is_left_out_with_one_warning() -> None:
+def test_tuning_options_of_the_jvm_client_are_dropped_with_one_warning() -> None:
     options = {
         "kafka.max.poll.records": "10",
         "kafka.metric.reporters": "x.Y",
@@ -139,7 +139,7 @@ def test_tuning_of_the_jvm_client_is_left_out_with_one_warning() -> None:
     ]
 
 
-def test_nothing_is_warned_of_without_such_tuning() -> None:
+def test_no_warning_without_tuning_options_of_the_jvm_client() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         config({"kafka.fetch.min.bytes": "5"})
@@ -149,7 +149,7 @@ def test_nothing_is_warned_of_without_such_tuning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "name", "told"),
+    ("key", "value", "name", "expected"),
     [
         ("fetch.max.wait.ms", "9", "fetch.wait.max.ms", "9"),
         ("max.request.size", "2000000", "message.max.bytes", "2000000"),
@@ -168,26 +168,28 @@ def test_nothing_is_warned_of_without_such_tuning() -> None:
         ),
     ],
 )
-def test_javas_names_and_values_are_translated(key: str, value: str, name: str, told: str) -> None:
-    assert only({f"kafka.{key}": value}) == {name: told}
+def test_java_names_and_values_are_translated(
+    key: str, value: str, name: str, expected: str
+) -> None:
+    assert only({f"kafka.{key}": value}) == {name: expected}
 
 
-def test_a_sinks_request_timeout_is_a_producers() -> None:
+def test_request_timeout_of_a_sink_is_that_of_its_producer() -> None:
     assert config({"kafka.request.timeout.ms": "5000"}, "sink")["request.timeout.ms"] == "5000"
 
 
-def test_librdkafkas_own_name_wins_over_the_translation() -> None:
+def test_librdkafka_key_overrides_the_translated_one() -> None:
     options = {"kafka.fetch.max.wait.ms": "9", "kafka.fetch.wait.max.ms": "8"}
     assert only(options) == {"fetch.wait.max.ms": "8"}
 
 
-def test_a_number_that_is_none_is_told() -> None:
+def test_invalid_number_is_an_error() -> None:
     assert "kafka.buffer.memory: expected a whole number" in refusal(
         {"kafka.buffer.memory": "32m"}
     )
 
 
-def test_two_names_of_a_property_are_one() -> None:
+def test_aliases_of_a_property_are_one_property() -> None:
     found = config({"kafka.message.timeout.ms": "7"}, "sink", **{"delivery.timeout.ms": "9"})
     assert found["delivery.timeout.ms"] == "7"
     assert "message.timeout.ms" not in found
@@ -206,13 +208,13 @@ def test_a_source_reads_what_the_jvm_connector_reads() -> None:
     )
 
 
-def test_no_password_stands_in_the_servers() -> None:
+def test_password_in_the_servers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"kafka\.sasl\.password") as info:
         config({"kafka.bootstrap.servers": "SASL_SSL://me:s3cret@host:9093"}, "sink")
     assert "s3cret" not in str(info.value)
 
 
-def test_a_sink_puts_keys_where_the_jvm_connector_does_and_is_idempotent() -> None:
+def test_sink_partitions_keys_like_the_jvm_connector_and_is_idempotent() -> None:
     assert config(role="sink") == {
         "bootstrap.servers": "localhost:9092",
         "partitioner": "murmur2_random",
@@ -234,18 +236,18 @@ def test_a_sink_puts_keys_where_the_jvm_connector_does_and_is_idempotent() -> No
         ({"kafka.max.in.flight": "6"}, False),
     ],
 )
-def test_what_contradicts_idempotence_turns_it_off(
+def test_options_that_contradict_idempotence_disable_it(
     options: dict[str, str], idempotent: bool
 ) -> None:
     found = config(options, "sink")
     assert found.get("enable.idempotence") == ("true" if idempotent else None)
-    # What was asked for stays, and librdkafka says what it thinks of both.
+    # The user's options stay. librdkafka reports the contradiction.
     asked = config({**options, "kafka.enable.idempotence": "true"}, "sink")
     assert asked["enable.idempotence"] == "true"
     cykafka.Producer(found).close()
 
 
-def test_defaults_give_way_to_options_and_win_over_the_roles() -> None:
+def test_options_override_defaults_and_defaults_override_roles() -> None:
     found = config(
         {"kafka.linger.ms": "1"}, "sink", **{"linger.ms": "50", "partitioner": "random"}
     )
@@ -294,7 +296,7 @@ def test_scram_is_translated(mechanism: str) -> None:
         (f'kafkashaded.{PLAIN} required username="a" password="b";', "a"),
     ],
 )
-def test_jaas_is_read_as_java_reads_it(text: str, username: str) -> None:
+def test_jaas_is_parsed_like_in_java(text: str, username: str) -> None:
     assert only({"kafka.sasl.jaas.config": text})["sasl.username"] == username
 
 
@@ -318,11 +320,11 @@ def test_jaas_is_read_as_java_reads_it(text: str, username: str) -> None:
         ('a.b.My required x="hush";', "the login module My is not supported"),
     ],
 )  # fmt: skip
-def test_other_jaas_is_refused_without_telling_secrets(text: str, words: str) -> None:
-    told = refusal({"kafka.sasl.jaas.config": text})
-    assert words in told
-    assert told.startswith("option kafka.sasl.")
-    assert "hush" not in told
+def test_invalid_jaas_error_shows_no_secrets(text: str, words: str) -> None:
+    error_text = refusal({"kafka.sasl.jaas.config": text})
+    assert words in error_text
+    assert error_text.startswith("option kafka.sasl.")
+    assert "hush" not in error_text
 
 
 def test_delegation_tokens_are_refused() -> None:
@@ -330,18 +332,18 @@ def test_delegation_tokens_are_refused() -> None:
     assert "tokenauth" in refusal({**given, "kafka.sasl.mechanism": "SCRAM-SHA-256"})
 
 
-def test_a_mechanism_that_is_not_the_modules_is_refused() -> None:
+def test_mechanism_of_another_login_module_is_refused() -> None:
     given = jaas(PLAIN, 'username="a" password="hush"')
-    told = refusal({**given, "kafka.sasl.mechanism": "SCRAM-SHA-256"})
-    assert "for PLAIN" in told
-    assert "SCRAM-SHA-256" in told
+    text = refusal({**given, "kafka.sasl.mechanism": "SCRAM-SHA-256"})
+    assert "for PLAIN" in text
+    assert "SCRAM-SHA-256" in text
 
 
 def test_credentials_given_twice_are_refused() -> None:
     given = jaas(PLAIN, 'username="a" password="hush"')
-    told = refusal({**given, "kafka.sasl.password": "hush"})
-    assert "kafka.sasl.password is given" in told
-    assert "hush" not in told
+    text = refusal({**given, "kafka.sasl.password": "hush"})
+    assert "kafka.sasl.password is given" in text
+    assert "hush" not in text
 
 
 # -- TLS
@@ -349,7 +351,7 @@ def test_credentials_given_twice_are_refused() -> None:
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Files and texts of a client's certificate."""
+    """The files and texts of a client certificate."""
     folder = tmp_path_factory.mktemp("pem")
     ca = trustme.CA()
     cert = ca.issue_cert("client")
@@ -384,7 +386,7 @@ def test_pem_files_are_translated(pem: dict[str, str]) -> None:
         "ssl.key.location": pem["both"],
         "ssl.key.password": "pw",
     }
-    # librdkafka finds the key and the certificates in one file.
+    # librdkafka reads the key and the certificates from one file.
     cykafka.Producer({"bootstrap.servers": "localhost:1", **found}).close()
 
 
@@ -441,9 +443,9 @@ def test_a_pkcs12_keystore_is_read_by_librdkafka() -> None:
     ],
 )  # fmt: skip
 def test_stores_librdkafka_cannot_read_are_refused(options: dict[str, str], words: str) -> None:
-    told = refusal({f"kafka.ssl.{key}": value for key, value in options.items()})
-    assert words in told
-    assert "hush" not in told
+    text = refusal({f"kafka.ssl.{key}": value for key, value in options.items()})
+    assert words in text
+    assert "hush" not in text
 
 
 @pytest.mark.parametrize(
@@ -451,13 +453,13 @@ def test_stores_librdkafka_cannot_read_are_refused(options: dict[str, str], word
     ["hush", "principal=", "principal=hush hush=x", "lifeSeconds=hush", "lifeSeconds=0",
      "extension_=hush", 'principal="hush"'],
 )  # fmt: skip
-def test_parts_of_an_unsecured_token_are_checked_without_telling_them(text: str) -> None:
-    told = refusal({"kafka.sasl.oauthbearer.config": text})
-    assert "kafka.sasl.oauthbearer.config: part" in told
-    assert "hush" not in told
+def test_unsecured_token_errors_do_not_show_its_parts(text: str) -> None:
+    error_text = refusal({"kafka.sasl.oauthbearer.config": text})
+    assert "kafka.sasl.oauthbearer.config: part" in error_text
+    assert "hush" not in error_text
 
 
-def test_parts_of_an_unsecured_token_are_as_librdkafka_reads_them() -> None:
+def test_unsecured_token_is_parsed_like_in_librdkafka() -> None:
     text = " principalClaimName=sub principal=me  scope=a,b lifeSeconds=60 extension_x=y=z"
     key = "kafka.sasl.oauthbearer.config"
     assert config({key: text})["sasl.oauthbearer.config"] == text
@@ -468,8 +470,8 @@ def test_parts_of_an_unsecured_token_are_as_librdkafka_reads_them() -> None:
 # -- other clients
 
 
-def test_another_client_of_the_same_user_gets_all_that_logging_in_takes() -> None:
-    # Who adds a property of TLS or SASL to librdkafka finds it here.
+def test_second_client_gets_all_login_properties() -> None:
+    # If librdkafka adds a property of TLS or SASL, this test fails.
     from cykafka.internal import known_properties
     from cykafka.spark.client import _properties
     from cykafka.spark.transactions import _shared

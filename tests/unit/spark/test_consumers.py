@@ -1,4 +1,4 @@
-"""Consumers that stay open in a worker, with some that are made up."""
+"""Consumers that stay open in a worker, tested with fake consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cykafka.spark.client import ClientConfig
 from cykafka.spark.consumers import OpenConsumer, borrowed, close_consumers
 
 
-class MadeUp:
+class Fake:
     def __init__(self, config: Any) -> None:
         self.closed = 0
         self.fails = False
@@ -35,12 +35,12 @@ class MadeUp:
 
 
 @pytest.fixture(autouse=True)
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MadeUp]]:
-    """Those that were made, the last one last."""
-    found: list[MadeUp] = []
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Fake]]:
+    """The created consumers, in order."""
+    found: list[Fake] = []
 
-    def make(config: Any) -> MadeUp:
-        found.append(MadeUp(config))
+    def make(config: Any) -> Fake:
+        found.append(Fake(config))
         return found[-1]
 
     monkeypatch.setattr(consumers, "OpenConsumer", lambda config: OpenConsumer(config, make))  # type: ignore[arg-type]
@@ -57,14 +57,14 @@ def take(name: str) -> None:
         mine.assign([])
 
 
-def test_one_of_each_configuration_stays_open(made: list[MadeUp]) -> None:
+def test_one_consumer_per_configuration_stays_open(made: list[Fake]) -> None:
     for name in ("a", "b", "a", "b", "a"):
         take(name)
     assert len(made) == 2
     assert [each.closed for each in made] == [0, 0]
 
 
-def test_the_one_that_was_used_longest_ago_goes(made: list[MadeUp]) -> None:
+def test_least_recently_used_consumer_is_closed(made: list[Fake]) -> None:
     assert consumers.KEPT == 2
     for name in ("a", "b", "a", "c"):
         take(name)
@@ -74,7 +74,7 @@ def test_the_one_that_was_used_longest_ago_goes(made: list[MadeUp]) -> None:
 
 
 def test_forked_child_leaves_its_parents_consumers_alone(
-    made: list[MadeUp], monkeypatch: pytest.MonkeyPatch
+    made: list[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take("a")
     take("b")
@@ -88,13 +88,13 @@ def test_forked_child_leaves_its_parents_consumers_alone(
     assert [each.closed for each in made] == [0, 0, 1, 1, 1]
 
 
-def test_nested_tasks_have_consumers_of_their_own(made: list[MadeUp]) -> None:
+def test_nested_tasks_have_their_own_consumers(made: list[Fake]) -> None:
     with borrowed(config("a")) as outer, borrowed(config("a")) as inner:
         assert inner is not outer
     assert sorted(each.closed for each in made) == [0, 1]
 
 
-def test_consumer_of_a_task_that_failed_is_closed(made: list[MadeUp]) -> None:
+def test_consumer_of_a_failed_task_is_closed(made: list[Fake]) -> None:
     with pytest.raises(ZeroDivisionError), borrowed(config("a")):
         raise ZeroDivisionError
     assert [each.closed for each in made] == [1]
@@ -107,7 +107,7 @@ def abandoned(name: str) -> Iterator[int]:
         yield 1
 
 
-def test_task_that_is_not_wanted_any_more_leaves_its_consumer(made: list[MadeUp]) -> None:
+def test_cancelled_task_leaves_its_consumer_usable(made: list[Fake]) -> None:
     rows = abandoned("a")
     assert next(rows) == 1
     rows.close()  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ def test_task_that_is_not_wanted_any_more_leaves_its_consumer(made: list[MadeUp]
     assert len(consumers._kept) == 1
 
 
-def test_consumer_that_cannot_be_unassigned_is_closed(made: list[MadeUp]) -> None:
+def test_consumer_that_cannot_be_unassigned_is_closed(made: list[Fake]) -> None:
     rows = abandoned("a")
     next(rows)
     made[0].fails = True

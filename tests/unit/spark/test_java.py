@@ -1,4 +1,4 @@
-"""Which Java is found, and what is said when there is none."""
+"""The choice of a Java, and the error without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cykafka.spark.java import JavaError, find_java
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any Java; what is put into its folder `usual` is found."""
+    """A machine without Java. Its folder `usual` is among the searched places."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(java, "_PLACES", (str(tmp_path / "usual" / "*"),))
@@ -22,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(home: Path, version: str, *, release: bool = True) -> Path:
-    """A Java that tells its version by its file, or only when it is run."""
+    """Make a Java whose version is in its file `release`, or only in its output."""
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "java"
     said = version if not release else "99.0.0"
@@ -38,8 +38,10 @@ def on_path(machine: Path, home: Path) -> None:
     (machine / "path" / "java").symlink_to(home / "bin" / "java")
 
 
-@pytest.mark.parametrize("release", [True, False], ids=["told by its file", "told when run"])
-def test_java_home_comes_first(
+@pytest.mark.parametrize(
+    "release", [True, False], ids=["version in a file", "version in the output"]
+)
+def test_java_home_is_checked_first(
     machine: Path, monkeypatch: pytest.MonkeyPatch, release: bool
 ) -> None:
     home = install(machine / "mine", "21.0.2", release=release)
@@ -49,7 +51,7 @@ def test_java_home_comes_first(
     assert find_java() == home
 
 
-def test_the_one_on_the_path_comes_next(machine: Path) -> None:
+def test_java_on_the_path_is_checked_second(machine: Path) -> None:
     home = install(machine / "real" / "jdk", "17")
     on_path(machine, home)
     install(machine / "usual" / "a", "17.0.9")
@@ -57,7 +59,7 @@ def test_the_one_on_the_path_comes_next(machine: Path) -> None:
     assert find_java() == home
 
 
-def test_one_in_the_usual_places_comes_last(machine: Path) -> None:
+def test_java_in_the_usual_places_is_checked_last(machine: Path) -> None:
     install(machine / "usual" / "a", "25")
     home = install(machine / "usual" / "b", "17.0.1")
     install(machine / "usual" / "c", "11.0.1")
@@ -66,7 +68,7 @@ def test_one_in_the_usual_places_comes_last(machine: Path) -> None:
     assert find_java() == home
 
 
-def test_of_several_one_that_spark_is_tried_with_is_taken(machine: Path) -> None:
+def test_java_version_that_spark_is_tested_with_is_preferred(machine: Path) -> None:
     on_path(machine, install(machine / "new", "26"))
     install(machine / "usual" / "a", "18.0.2")
     home = install(machine / "usual" / "b", "21.0.2")
@@ -75,7 +77,7 @@ def test_of_several_one_that_spark_is_tried_with_is_taken(machine: Path) -> None
     assert find_java() == home
 
 
-def test_the_one_on_the_path_may_be_newer_than_what_spark_is_tried_with(machine: Path) -> None:
+def test_java_on_the_path_may_be_newer_than_the_tested_versions(machine: Path) -> None:
     home = install(machine / "new", "26")
     on_path(machine, home)
     install(machine / "usual" / "a", "25")
@@ -83,7 +85,7 @@ def test_the_one_on_the_path_may_be_newer_than_what_spark_is_tried_with(machine:
     assert find_java() == home
 
 
-def test_java_home_may_be_any_that_is_new_enough(
+def test_java_home_may_be_any_recent_version(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = install(machine / "new", "26")
@@ -94,14 +96,12 @@ def test_java_home_may_be_any_that_is_new_enough(
     assert java.java_version(home) == 26
 
 
-def test_a_conda_environment_has_its_own(machine: Path) -> None:
+def test_java_of_a_conda_environment_is_found(machine: Path) -> None:
     home = install(machine / "venv" / "lib" / "jvm", "21.0.1")
     assert find_java() == home
 
 
-def test_one_that_is_too_old_is_passed_over(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_old_java_is_skipped(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(machine / "old", "1.8.0_392", release=False)))
     on_path(machine, install(machine / "path-old", "16.0.2"))
     home = install(machine / "usual" / "good", "17.0.1", release=False)
@@ -109,26 +109,24 @@ def test_one_that_is_too_old_is_passed_over(
     assert find_java() == home
 
 
-def test_a_java_home_without_java_is_passed_over(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_home_without_java_is_skipped(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(machine / "gone"))
     home = install(machine / "usual" / "good", "17.0.1")
 
     assert find_java() == home
 
 
-def test_without_any_it_is_said_how_to_get_one() -> None:
+def test_error_without_java_explains_how_to_install_it() -> None:
     with pytest.raises(JavaError) as info:
         find_java()
 
-    told = str(info.value)
-    assert told.startswith("Spark needs Java 17 or newer. Found: none.")
+    text = str(info.value)
+    assert text.startswith("Spark needs Java 17 or newer. Found: none.")
     for words in ("apt-get install openjdk-17", "dnf install", "brew install", "JAVA_HOME"):
-        assert words in told
+        assert words in text
 
 
-def test_what_does_not_fit_is_told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsuitable_java_is_reported(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, gone = install(machine / "usual" / "old", "11.0.2"), machine / "gone"
     broken = install(machine / "broken", "17", release=False)
     (broken / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
@@ -138,7 +136,7 @@ def test_what_does_not_fit_is_told(machine: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(JavaError) as info:
         find_java()
 
-    told = str(info.value)
-    assert f"JAVA_HOME: {gone}, no working Java" in told
-    assert f"PATH: {broken}, no working Java" in told
-    assert f"{old}, Java 11" in told
+    text = str(info.value)
+    assert f"JAVA_HOME: {gone}, no working Java" in text
+    assert f"PATH: {broken}, no working Java" in text
+    assert f"{old}, Java 11" in text

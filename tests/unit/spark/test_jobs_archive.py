@@ -1,4 +1,4 @@
-"""Files of an archive with names that tell their offsets: what is in the way of a batch."""
+"""Files of an archive whose names have offsets: conflicts with a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cykafka.spark.offsets import START_KEY
 
 
 class Memory:
-    """A folder that remembers names, and what some of them hold."""
+    """A folder in memory: names, and the texts of some files."""
 
     address = "memory:/"
 
@@ -39,7 +39,7 @@ class Memory:
 def files(
     folder: Memory, again: tuple[int, int] | None = None, number: int = 7, topic: str = "t-1"
 ) -> Files:
-    """Those of a run; `again`: the offsets that batch 7 had planned before a crash."""
+    """The Files of a run; `again` has the offsets that batch 7 planned before a crash."""
     made: Any = object.__new__(Files)
     made._folder, made._found, made._made = folder, {}, set()
     spans = {} if again is None else {(topic, 0): again}
@@ -54,7 +54,7 @@ def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> se
     }
 
 
-def test_what_a_first_attempt_has_left_goes_and_all_else_stays() -> None:
+def test_only_the_files_of_a_first_attempt_are_deleted() -> None:
     others = {"d/t-1-0-0-9.parquet", "d/t-1-0-30-30.parquet", "d/t-1-1-10-15.parquet",
               "d/t-0-10-15.parquet", "d/notes.txt", "e/t-1-0-10-15.parquet"}  # fmt: skip
     folder = Memory("d/t-1-0-10-15.parquet", "d/t-1-0-16-29.parquet", *others)
@@ -64,7 +64,7 @@ def test_what_a_first_attempt_has_left_goes_and_all_else_stays() -> None:
     assert folder.there == others
 
 
-def test_what_has_the_same_name_is_left_to_be_replaced() -> None:
+def test_file_with_the_same_name_is_kept_to_be_replaced() -> None:
     folder = Memory("d/t-1-0-10-19.parquet")
 
     files(folder, (10, 19))._clear(batch((10, 19)), 7)
@@ -72,7 +72,7 @@ def test_what_has_the_same_name_is_left_to_be_replaced() -> None:
     assert folder.there == {"d/t-1-0-10-19.parquet"}
 
 
-def test_a_first_attempt_may_have_read_what_was_compacted_away_since() -> None:
+def test_first_attempt_may_have_read_records_compacted_since() -> None:
     folder = Memory("d/t-1-0-0-99.parquet", "d/t-1-0-100-100.parquet")
 
     files(folder, (0, 99))._clear(batch((5, 90)), 7)
@@ -82,7 +82,7 @@ def test_a_first_attempt_may_have_read_what_was_compacted_away_since() -> None:
 
 @pytest.mark.parametrize("name", ["d/t-1-0-5-15.parquet", "d/t-1-0-15-25.parquet",
                                   "d/t-1-0-0-99.parquet"])  # fmt: skip
-def test_what_overlaps_the_plan_in_part_is_an_error(name: str) -> None:
+def test_file_that_partly_overlaps_the_plan_is_an_error(name: str) -> None:
     folder = Memory(name)
 
     with pytest.raises(RuntimeError, match=f"{name} holds offsets"):
@@ -94,7 +94,7 @@ def test_what_overlaps_the_plan_in_part_is_an_error(name: str) -> None:
 @pytest.mark.parametrize("again", [None, (10, 19)])
 @pytest.mark.parametrize("name", ["d/t-1-0-10-19.parquet", "d/t-1-0-12-13.parquet",
                                   "d/t-1-0-0-10.parquet"])  # fmt: skip
-def test_a_batch_that_is_new_replaces_nothing(name: str, again: tuple[int, int] | None) -> None:
+def test_new_batch_replaces_no_files(name: str, again: tuple[int, int] | None) -> None:
     folder = Memory(name)
 
     with pytest.raises(RuntimeError, match=f"{name} holds offsets"):
@@ -103,7 +103,7 @@ def test_a_batch_that_is_new_replaces_nothing(name: str, again: tuple[int, int] 
     assert folder.there == {name}
 
 
-def test_a_refusal_leaves_the_archive_as_it_is() -> None:
+def test_refusal_leaves_the_archive_unchanged() -> None:
     there = {"d/t-1-0-10-14.parquet", "d/t-1-0-15-30.parquet"}
     folder = Memory(*there)
 
@@ -113,7 +113,7 @@ def test_a_refusal_leaves_the_archive_as_it_is() -> None:
     assert folder.there == there
 
 
-def test_a_later_batch_heeds_what_was_there_before_the_run() -> None:
+def test_later_batch_checks_the_files_from_before_the_run() -> None:
     folder = Memory("d/t-1-0-0-9.parquet", "d/t-1-1-50-53.parquet")
     made = files(folder, (0, 9))
 
@@ -128,8 +128,8 @@ def test_a_later_batch_heeds_what_was_there_before_the_run() -> None:
 
 
 @pytest.mark.parametrize("span", [(0, 4), (4, 9), (15, 30), (19, 19)])
-def test_a_batch_never_replaces_what_the_same_run_wrote(span: tuple[int, int]) -> None:
-    # The topic was made anew in the midst of it.
+def test_batch_never_replaces_files_of_the_same_run(span: tuple[int, int]) -> None:
+    # The topic was recreated during the run.
     made = files(Memory())
     for number, each in enumerate([(0, 9), (10, 12), (14, 19)]):
         made._clear(batch(each), number)
@@ -139,7 +139,7 @@ def test_a_batch_never_replaces_what_the_same_run_wrote(span: tuple[int, int]) -
         made._clear(batch(span), 3)
 
 
-def test_what_a_run_wrote_is_remembered_in_few_words() -> None:
+def test_memory_of_written_files_stays_small() -> None:
     made = files(Memory())
 
     for number in range(1000):
@@ -155,7 +155,7 @@ def test_what_a_run_wrote_is_remembered_in_few_words() -> None:
     assert all(len(there) == 1 for found in made._found.values() for there in found.values())
 
 
-# -- names that readers pass over
+# -- names that readers would skip
 
 
 @pytest.mark.parametrize(("topic", "name"), [
@@ -163,12 +163,12 @@ def test_what_a_run_wrote_is_remembered_in_few_words() -> None:
     ("__t-1", "+__t-1-0-10-19.parquet"), ("t_.", "t_.-0-10-19.parquet"),
     ("-t", "-t-0-10-19.parquet"), ("t", "t-0-10-19.parquet"),
 ])  # fmt: skip
-def test_no_reader_passes_over_a_file(topic: str, name: str) -> None:
+def test_file_names_are_not_hidden_from_readers(topic: str, name: str) -> None:
     assert file_name(topic, 0, 10, 19) == name
 
 
 @pytest.mark.parametrize("topic", ["_t", ".t", "._", "__t-1"])
-def test_files_with_the_sign_are_known_as_their_topics(topic: str) -> None:
+def test_files_with_a_name_prefix_belong_to_their_topic(topic: str) -> None:
     first = {f"d/+{topic}-0-10-14.parquet", f"d/+{topic}-0-15-19.parquet"}
     others = {f"d/+{topic}-0-0-9.parquet", f"d/+{topic}-1-10-19.parquet",
               "d/t-0-10-19.parquet", "d/+x-0-10-19.parquet"}  # fmt: skip
@@ -182,7 +182,7 @@ def test_files_with_the_sign_are_known_as_their_topics(topic: str) -> None:
     assert folder.there == others
 
 
-# -- what is done again
+# -- repeated batches
 
 
 def planned(start: Any = None, **offsets: int) -> str:
@@ -197,19 +197,19 @@ def checkpoint(commits: int, *offsets: str) -> Any:
     return Memory(*(f"commits/{n}" for n in range(commits)), "commits/.0.crc", **texts)
 
 
-def test_a_batch_that_was_committed_is_not_done_again() -> None:
+def test_committed_batch_is_not_repeated() -> None:
     assert undone(Memory()) is None  # type: ignore[arg-type]
     assert undone(checkpoint(2, planned(_0=5), planned(_0=9))) is None
 
 
-def test_a_batch_without_a_commit_is_done_again_with_the_offsets_of_its_plan() -> None:
+def test_uncommitted_batch_is_repeated_with_its_planned_offsets() -> None:
     found = undone(checkpoint(1, planned(_0=5, _1=3, _3=4), planned(_0=9, _1=3, _2=2, _3=1)))
 
-    # Partition 1 has nothing new, 2 is new itself, 3 was made anew.
+    # Partition 1 has no new offsets, 2 is new, and 3 was recreated.
     assert found == Undone(1, {("t", 0): (5, 8), ("t", 2): (0, 1)})
 
 
-def test_the_first_batch_begins_where_its_plan_says() -> None:
+def test_first_batch_starts_at_its_planned_offsets() -> None:
     first = planned({"0": 2, "1": 3}, _0=5, _1=3)
 
     assert undone(checkpoint(0, first)) == Undone(0, {("t", 0): (2, 4)})

@@ -1,4 +1,4 @@
-"""The command line: help, mistakes, exit codes, and errors of Spark in one paragraph."""
+"""The command line: help, configuration errors, exit codes, and errors of Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: str) -> int:
     return run_app("cykafka.spark.jobs.command", arguments, extra="spark")
 
 
-def test_help_tells_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
 
     text = capsys.readouterr().out
@@ -54,12 +54,12 @@ def test_help_of_a_job_has_all_keys_and_examples(
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_examples_of_the_help_are_no_mistakes(
+def test_examples_of_the_help_are_valid(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import shlex
 
-    # The files the examples name have what the other examples say on the command line.
+    # The files of the examples have the options that other examples have on the command line.
     base = {
         "archive": 'topics = ["a"]\npath = "/p"\ncheckpoint = "/c"\n',
         "replay": 'path = "/p"\n',
@@ -81,7 +81,7 @@ def test_examples_of_the_help_are_no_mistakes(
         assert run(*arguments[3:], "--print-config") == 0, capsys.readouterr().err
 
 
-def test_an_option_that_is_misspelt_is_told_with_the_one_meant(
+def test_misspelled_option_error_suggests_the_right_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("archive", "--chekpoint", "x") == 2
@@ -103,7 +103,7 @@ def test_mistakes_are_listed_and_end_with_2(
     assert error.count("\n  - ") == 3
 
 
-def test_nothing_of_spark_is_loaded_for_a_mistake() -> None:
+def test_configuration_error_loads_no_spark() -> None:
     code = (
         "import sys; from cykafka.internal import run_app;"
         "status = run_app('cykafka.spark.jobs.command', None, extra='spark');"
@@ -132,13 +132,13 @@ def test_the_configuration_is_printed_without_secrets(
     assert '"sasl.password" = "********"' in text
 
 
-def test_a_pair_that_is_none_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_pair_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*ARCHIVE, "--kafka", "geheim") == 2
 
     assert "expected NAME=VALUE" in capsys.readouterr().err
 
 
-# -- running, with a session that is none
+# -- running, with a fake session
 
 LOG = b"""\
 26/01/01 00:00:00 ERROR Executor: the disk is full, says geheim
@@ -152,7 +152,7 @@ Traceback (most recent call last):
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the job `archive` does: the first of this list is called with its run."""
+    """The work of the job `archive`: it calls the first function of this list with its run."""
     work: list[Any] = []
 
     @contextmanager
@@ -190,7 +190,7 @@ def test_a_job_ends_with_its_summary(
     assert json.loads(file.read_text())["records"] == 5
 
 
-def test_a_job_that_fails_tells_why_and_how_far_it_was(
+def test_failed_job_reports_the_cause_and_its_progress(
     job: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(run: Any) -> Any:
@@ -206,7 +206,7 @@ def test_a_job_that_fails_tells_why_and_how_far_it_was(
     assert "archive failed" in said.out
     assert "archive: no ******** for you" in said.err
     assert "Traceback" not in said.err
-    # What Spark has logged is lost with the process: its end is told, but for the traces.
+    # Spark's log is lost with the process, so the job prints its end without stack traces.
     assert (
         "the end of Spark's log:\n"
         "  | 26/01/01 00:00:00 ERROR Executor: the disk is full, says ********\n"
@@ -218,7 +218,7 @@ def outcome(file: Path) -> Any:
     return json.loads(file.read_text())["outcome"]
 
 
-def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: Path) -> None:
+def test_summary_of_an_earlier_run_is_removed(job: list[Any], tmp_path: Path) -> None:
     file, seen = tmp_path / "s.json", []
 
     def work(run: Any) -> Any:
@@ -231,7 +231,7 @@ def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: P
     job.append(work)
     assert run(*ARCHIVE, "--summary", str(file)) == 0
     assert outcome(file) == "finished"
-    # A run that is killed leaves it so.
+    # A killed run leaves this state.
     assert run(*ARCHIVE, "--summary", str(file)) == 0
     assert seen == ["running", "running"]
 
@@ -241,7 +241,7 @@ def test_the_summary_of_an_earlier_run_does_not_stay(job: list[Any], tmp_path: P
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
-def test_a_target_that_is_not_there_is_told_before_spark_starts(
+def test_missing_target_is_reported_before_spark_starts(
     options: tuple[str, ...], job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -260,7 +260,7 @@ def test_a_target_that_is_not_there_is_told_before_spark_starts(
     assert "key \"to\" = 'b': there is no such topic" in capsys.readouterr().err
 
 
-def test_a_spark_that_does_not_start_leaves_a_summary_that_says_so(
+def test_failed_start_of_spark_writes_a_summary(
     job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -281,7 +281,7 @@ def test_a_spark_that_does_not_start_leaves_a_summary_that_says_so(
     assert "No module named 'pyspark': pip install 'cykafka[spark]'" in said.err
 
 
-def test_a_summary_that_cannot_be_written_is_told_once(
+def test_unwritable_summary_is_reported_once(
     job: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -302,7 +302,7 @@ def test_a_summary_that_cannot_be_written_is_told_once(
     assert "Traceback" not in said.err
 
 
-def test_a_stream_that_was_cut_short_is_no_success(
+def test_stream_that_was_cut_short_fails(
     job: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(run: Any) -> Any:
@@ -385,7 +385,7 @@ line 1 pos 7
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (PYTHON, "orders [3] from 5 to 9: nothing came within 120 s (ReadTimeoutError)"),
         (JAVA, "/p/a.parquet (Permission denied) (FileNotFoundException)"),
@@ -395,5 +395,5 @@ line 1 pos 7
         ("", "RuntimeError"),
     ],
 )
-def test_errors_of_spark_become_one_paragraph(words: str, told: str) -> None:
-    assert explained(RuntimeError(words)) == told
+def test_errors_of_spark_become_one_paragraph(words: str, expected: str) -> None:
+    assert explained(RuntimeError(words)) == expected

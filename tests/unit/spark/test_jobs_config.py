@@ -1,4 +1,4 @@
-"""The jobs' configuration: read, completed, checked as a whole before Spark starts."""
+"""The configuration of jobs is read, completed and checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def test_a_job_needs_no_more_than_its_required_keys(job: str) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_everything_that_is_missing_is_told_at_once(job: str) -> None:
-    told = "\n".join(problems(job, {}))
+def test_all_missing_keys_are_reported_at_once(job: str) -> None:
+    text = "\n".join(problems(job, {}))
 
     keys = JOBS[job].config.model_fields
     required = [name for name, key in keys.items() if key.is_required()]
     assert job == "profile" or required
     for name in required:
-        assert f'key "{name}" is missing' in told
-    assert "kafka.bootstrap.servers" in told
+        assert f'key "{name}" is missing' in text
+    assert "kafka.bootstrap.servers" in text
     if job != "replay":
-        assert 'key "topics" is missing' in told
+        assert 'key "topics" is missing' in text
 
 
-def test_the_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
+def test_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         """
@@ -95,7 +95,7 @@ def test_the_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
     assert config.spark_options() == {"spark.executor.memory": "4g"}
 
 
-def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
+def test_sink_may_have_its_own_brokers() -> None:
     config = loaded("mirror", sink__kafka__bootstrap__servers="other:9092", to="a")
 
     assert config.sink_options()["kafka.bootstrap.servers"] == "other:9092"
@@ -103,7 +103,7 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected_text"),
     [
         ({"file_name": "x"}, 'key "file_name": job archive has no such key; did you mean "file_n'),
         ({"sasl.password": "x"}, "belong into the table [kafka]"),
@@ -139,15 +139,17 @@ def test_the_sink_has_brokers_of_its_own_if_it_is_told_so() -> None:
         ({"summary": "/no/such/folder/s.json"}, "there is no folder /no/such/folder"),
     ],
 )
-def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], told: str) -> None:
+def test_configuration_error_names_its_key_and_the_expected_value(
+    given: dict[str, Any], expected_text: str
+) -> None:
     found = problems("archive", {**SERVERS, **ENOUGH["archive"], **given})
 
     assert len(found) == 1, found
-    assert told in found[0]
+    assert expected_text in found[0]
 
 
 @pytest.mark.parametrize(
-    ("job", "given", "told"),
+    ("job", "given", "expected_text"),
     [
         ("replay", {"from_offset": 5, "until_offset": 5}, '"from_offset" and "until_offset"'),
         ("replay", {"from_time": "2026-02-30"}, "expected a time"),
@@ -191,13 +193,13 @@ def test_a_mistake_names_its_key_and_what_was_expected(given: dict[str, Any], to
         ("profile", {"output": "chart.pdf"}, "ends with .svg, .html or .json"),
     ],
 )
-def test_jobs_check_what_their_keys_are_to_one_another(
-    job: str, given: dict[str, Any], told: str
+def test_jobs_check_contradictions_between_keys(
+    job: str, given: dict[str, Any], expected_text: str
 ) -> None:
     found = problems(job, {**SERVERS, **ENOUGH[job], **given})
 
     assert len(found) == 1, found
-    assert told in found[0]
+    assert expected_text in found[0]
 
 
 @pytest.mark.parametrize(
@@ -205,24 +207,24 @@ def test_jobs_check_what_their_keys_are_to_one_another(
     [("/p-2", "/p"), ("/p/../c", "/p"), ("hdfs://h/p/c", "/p"), ("hdfs://h/p/c", "hdfs://g/p"),
      ("/p", "/p/archive"), ("s3a://p/c", "s3a://q/p")],
 )  # fmt: skip
-def test_folders_beside_one_another_are_fine(checkpoint: str, path: str) -> None:
+def test_sibling_folders_are_allowed(checkpoint: str, path: str) -> None:
     assert loaded("archive", checkpoint=checkpoint, path=path).path == path
 
 
-def test_a_folder_behind_a_link_is_known(tmp_path: Path) -> None:
+def test_folder_behind_a_link_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "p")
     folders = {"path": str(tmp_path / "p"), "checkpoint": str(tmp_path / "link" / "c")}
 
-    (told,) = problems("archive", {**SERVERS, "topics": "a", **folders})
+    (text,) = problems("archive", {**SERVERS, "topics": "a", **folders})
 
-    assert 'it must not be inside "path"' in told
+    assert 'it must not be inside "path"' in text
 
 
-def test_a_key_that_does_nothing_here_is_warned_of(
+def test_key_without_effect_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same file is for a run that goes on and for one that catches up."""
+    """One file may serve a continuous run and a run that only catches up."""
     file = tmp_path / "job.toml"
     file.write_text('trigger = "continuous"\ninterval = "1m"\n')
     given = {**SERVERS, **ENOUGH["archive"], "trigger": "available-now"}
@@ -235,7 +237,7 @@ def test_a_key_that_does_nothing_here_is_warned_of(
     assert 'key "step" = 5 has no effect without a "checkpoint"' in "\n".join(caplog.messages)
 
 
-def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:
+def test_spark_option_names_may_have_their_prefix(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         '[spark]\nspark.executor.memory = "4g"\n"spark.executor.cores" = 2\ndriver.cores = 1\n'
@@ -250,14 +252,14 @@ def test_names_of_sparks_own_may_have_their_prefix(tmp_path: Path) -> None:
     }
 
 
-def test_mirroring_without_a_target_is_a_mistake() -> None:
-    told = problems("mirror", {**SERVERS, "topics": "a", "checkpoint": "/c"})
+def test_mirror_without_a_target_is_a_configuration_error() -> None:
+    text = problems("mirror", {**SERVERS, "topics": "a", "checkpoint": "/c"})
 
-    assert len(told) == 1
-    assert 'key "to" is missing' in told[0]
+    assert len(text) == 1
+    assert 'key "to" is missing' in text[0]
 
 
-def test_a_transform_may_give_the_topic() -> None:
+def test_transform_may_set_the_topic() -> None:
     given = {**SERVERS, "topics": "a", "checkpoint": "/c"}
     query = "SELECT value, 'x' AS topic FROM records;\n"
 
@@ -266,13 +268,13 @@ def test_a_transform_may_give_the_topic() -> None:
     assert config.transform == "SELECT value, 'x' AS topic FROM records"
 
 
-def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None:
+def test_all_configuration_errors_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         'topics = []\npath = "/p"\nchekpoint = "/c"\n[kafka]\n"sasl.password" = "${NOWHERE}"\n'
     )
 
-    told = "\n".join(problems("archive", {"compression": "x"}, file))
+    text = "\n".join(problems("archive", {"compression": "x"}, file))
 
     for words in (
         'key "topics" = []',
@@ -281,13 +283,13 @@ def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None
         "key \"compression\" = 'x'",
         "bootstrap.servers",
     ):
-        assert words in told
-    # What is there and wrong is not missing as well.
-    assert 'key "topics" is missing' not in told
+        assert words in text
+    # A wrong key is not reported as missing too.
+    assert 'key "topics" is missing' not in text
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"topics = [", "is no TOML"),
         (b"\xff = 1", "it is not UTF-8"),
@@ -295,11 +297,13 @@ def test_several_mistakes_of_all_kinds_are_told_together(tmp_path: Path) -> None
         (b"kafka = 1", 'key "kafka" = 1: expected a table, not a value'),
     ],
 )
-def test_a_file_that_is_none_is_a_mistake(tmp_path: Path, content: bytes, told: str) -> None:
+def test_invalid_file_is_a_configuration_error(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
     file = tmp_path / "job.toml"
     file.write_bytes(content)
 
-    assert told in problems("archive", {}, file)[0]
+    assert expected in problems("archive", {}, file)[0]
 
 
 def test_a_table_that_is_a_value_is_a_mistake_beside_options_of_the_command_line(
@@ -331,10 +335,10 @@ def test_options_may_be_written_with_their_full_names(tmp_path: Path) -> None:
     assert config.spark_options() == {"spark.executor.cores": "2"}
 
 
-def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
-    (told,) = problems("archive", {}, tmp_path / "none.toml")
+def test_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
+    (text,) = problems("archive", {}, tmp_path / "none.toml")
 
-    assert "none.toml cannot be read" in told
+    assert "none.toml cannot be read" in text
 
 
 # -- the environment, secrets
@@ -377,7 +381,7 @@ def test_the_printed_configuration_can_be_read_again_and_hides_secrets() -> None
     assert document["spark"]["hadoop.fs.s3a.secret.key"] == "********"
 
 
-def test_secrets_are_taken_out_of_what_others_say() -> None:
+def test_secrets_are_scrubbed_from_foreign_texts() -> None:
     jaas = ' required username="u" password="geheim1";'
     config = loaded(
         "profile",
@@ -392,11 +396,11 @@ def test_secrets_are_taken_out_of_what_others_say() -> None:
     assert said == "refused ******** and ********, said public"
 
 
-def test_a_secret_that_is_wrong_is_not_told() -> None:
-    (told,) = problems("profile", {**SERVERS, "topics": "a", "kafka.sasl.password": ["geheim"]})
+def test_invalid_secret_is_not_printed() -> None:
+    (text,) = problems("profile", {**SERVERS, "topics": "a", "kafka.sasl.password": ["geheim"]})
 
-    assert "geheim" not in told
-    assert 'key "kafka.sasl.password"' in told
+    assert "geheim" not in text
+    assert 'key "kafka.sasl.password"' in text
 
 
 # -- values
@@ -407,13 +411,13 @@ def test_a_secret_that_is_wrong_is_not_told() -> None:
     [(10, 10.0), ("10", 10.0), ("1.5 s", 1.5), ("200ms", 0.2), ("5 minutes", 300.0), ("2m", 120.0),
      ("1 hour", 3600.0), ("1d", 86400.0), ("30 seconds", 30.0), ("7 sec", 7.0)],
 )  # fmt: skip
-def test_durations_are_told_in_many_ways(value: Any, expected: float) -> None:
+def test_durations_have_several_spellings(value: Any, expected: float) -> None:
     assert DURATION.validate_python(value) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("value", ["", "s", "-1", "1 fortnight", True, None, "1 mo", "5 mi",
                                    "3 hou"])  # fmt: skip
-def test_what_is_no_duration_is_refused(value: Any) -> None:
+def test_invalid_duration_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError, match="expected a duration"):
         DURATION.validate_python(value)
 
@@ -436,6 +440,6 @@ def test_dates_of_toml_are_times(tmp_path: Path) -> None:
     assert (config.from_time, config.until_time) == (86_400_000, 86_401_000)
 
 
-def test_a_micro_batch_is_as_large_as_the_least_that_is_waited_for() -> None:
+def test_micro_batch_is_at_least_min_offsets_per_trigger() -> None:
     assert most_offsets({}) == most_offsets({"minOffsetsPerTrigger": "5"}) == 2_000_000
     assert most_offsets({"minoffsetspertrigger": "3000000"}) == 3_000_000

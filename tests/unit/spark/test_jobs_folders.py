@@ -1,4 +1,4 @@
-"""Folders of file systems that neither rename over what is there nor raise when they do not."""
+"""Folders of file systems whose rename neither replaces files nor raises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Path:
 
 
 class Prudent:
-    """A file system that renames only to where nothing is, and says whether it did."""
+    """A file system that renames only to free names, and returns whether it did."""
 
     def __init__(self, **files: str) -> None:
         self.files = files
@@ -48,7 +48,7 @@ class Other(Folder):
 
 
 @pytest.mark.parametrize("there", [{}, {"old": "old"}])
-def test_a_file_is_taken_over_one_that_is_there(there: dict[str, str]) -> None:
+def test_moved_file_replaces_an_existing_one(there: dict[str, str]) -> None:
     files = Prudent(new="new", **there)
     folder = Other(files)
 
@@ -57,7 +57,7 @@ def test_a_file_is_taken_over_one_that_is_there(there: dict[str, str]) -> None:
     assert files.files == {"old": "new"}
 
 
-def test_nothing_is_deleted_for_a_file_that_is_not_there() -> None:
+def test_failed_move_of_a_missing_file_deletes_nothing() -> None:
     files = Prudent(old="old")
     folder = Other(files)
 

@@ -1,4 +1,4 @@
-"""What a job counts and tells: summaries, progress, tables, charts, guesses."""
+"""The counts and reports of a job: summaries, progress, tables, charts, inferred kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cykafka.spark.offsets import with_start
 
 
 def report(number: int, start: Any, end: Any, **metrics: int) -> dict[str, Any]:
-    """A progress report of Spark's."""
+    """A progress report of Spark."""
     given = {"records": 1, "bytes": 10, "bad": 0, **metrics}
     return {
         "batchId": number,
@@ -29,7 +29,7 @@ def report(number: int, start: Any, end: Any, **metrics: int) -> dict[str, Any]:
     }
 
 
-# -- what a query has committed
+# -- committed batches of a query
 
 
 def test_a_tally_adds_up_micro_batches_each_once() -> None:
@@ -46,8 +46,8 @@ def test_a_tally_adds_up_micro_batches_each_once() -> None:
     assert summary.ranges == {("a", 0): (5, 9), ("a", 1): (0, 3)}
 
 
-def test_a_tally_waits_for_the_batch_behind_an_idle_report() -> None:
-    # While nothing comes Spark reports the number that the next micro-batch will have.
+def test_tally_waits_for_the_batch_after_an_idle_report() -> None:
+    # While idle, Spark reports the number of the next micro-batch.
     summary = Summary("archive")
     tally = Tally(summary)
     idle = {"batchId": 3, "numInputRows": 0, "observedMetrics": {}, "sources": []}
@@ -58,19 +58,19 @@ def test_a_tally_waits_for_the_batch_behind_an_idle_report() -> None:
     assert summary.records == 1
 
 
-def test_a_tally_has_counts_of_several_places() -> None:
+def test_tally_merges_counts_of_several_sources() -> None:
     summary = Summary("mirror")
-    told = report(0, None, {"a": {"0": 1}}, sent=3)
-    told["observedMetrics"]["cykafka-out"] = {"bad": 1}
+    found = report(0, None, {"a": {"0": 1}}, sent=3)
+    found["observedMetrics"]["cykafka-out"] = {"bad": 1}
     tally = Tally(summary, {0: {"late": 2}})
 
-    tally.take([told])
+    tally.take([found])
 
     assert summary.counts == {"sent": 3, "late": 2}
     assert summary.bad == 1
 
 
-def test_the_first_batch_begins_where_its_end_says() -> None:
+def test_first_batch_starts_at_the_start_in_its_end_offset() -> None:
     end = with_start({("a", 0): 9, ("7", 1): 4}, {("a", 0): 5, ("7", 1): 4})
 
     assert ranges_of({"startOffset": None, "endOffset": end}) == {
@@ -80,18 +80,18 @@ def test_the_first_batch_begins_where_its_end_says() -> None:
     assert ranges_of({"startOffset": None, "endOffset": json.dumps(end)})["a", 0] == (5, 9)
 
 
-def test_what_a_query_has_left_is_told() -> None:
+def test_progress_reports_the_remaining_records() -> None:
     summary = Summary("archive")
     tally = Tally(summary)
-    told = report(0, {"a": {"0": 0}}, {"a": {"0": 1}})
-    told["sources"][0]["latestOffset"] = {"a": {"0": 1_001}}
+    found = report(0, {"a": {"0": 0}}, {"a": {"0": 1}})
+    found["sources"][0]["latestOffset"] = {"a": {"0": 1_001}}
 
-    tally.take([told])
+    tally.take([found])
 
     assert tally.words() == "archive: 1 records, 10 B, 5/s, 1,000 behind"
 
 
-def test_a_partition_that_is_new_begins_where_its_brokers_say() -> None:
+def test_new_partition_starts_at_the_offset_from_its_brokers() -> None:
     summary = Summary("archive")
     asked = []
 
@@ -104,11 +104,11 @@ def test_a_partition_that_is_new_begins_where_its_brokers_say() -> None:
     )
 
     assert asked == [[("b", 0), ("b", 1)]]
-    # What nobody knows is left out.
+    # Unknown starts are omitted.
     assert summary.ranges == {("a", 0): (1, 2), ("b", 0): (1_000_000, 1_000_005)}
 
 
-def test_offsets_without_a_record_are_told() -> None:
+def test_offsets_without_a_record_are_reported() -> None:
     summary = Summary("archive")
     tally = Tally(summary)
 
@@ -122,7 +122,7 @@ def test_offsets_without_a_record_are_told() -> None:
 # -- summaries
 
 
-def test_a_summary_is_told_to_people() -> None:
+def test_summary_is_readable_text() -> None:
     summary = Summary("mirror", records=1_234, bytes=2048, bad=3, counts={"sent": 1_231})
     summary.cover("a", 0, 5, 10)
     summary.cover("a", 0, 10, 12)
@@ -136,11 +136,11 @@ def test_a_summary_is_told_to_people() -> None:
     assert "2.0 KiB of keys and values" in text
     assert "617 records/s" in text
     assert ["a", "0", "5", "11", "7"] in [line.split() for line in text.splitlines()]
-    # A partition of which nothing was read is not told.
+    # A partition without read records is not reported.
     assert ["a", "1"] not in [line.split()[:2] for line in text.splitlines()]
 
 
-def test_a_summary_with_many_partitions_is_cut_but_not_as_json(tmp_path: Path) -> None:
+def test_summary_with_many_partitions_is_shortened_except_in_json(tmp_path: Path) -> None:
     summary = Summary("archive")
     for partition in range(50):
         summary.cover("a", partition, 0, 1)
@@ -158,18 +158,18 @@ def test_a_summary_with_many_partitions_is_cut_but_not_as_json(tmp_path: Path) -
     [(0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (5 * 1024**4, "5.0 TiB"),
      (3000 * 1024**4, "3,000.0 TiB")],
 )  # fmt: skip
-def test_bytes_are_told_in_units(count: int, text: str) -> None:
+def test_bytes_are_printed_with_units(count: int, text: str) -> None:
     assert human_bytes(count) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0.0 s"), (59.94, "59.9 s"), (75, "1:15"), (3_700, "1:01:40")]
 )
-def test_times_are_told_in_units(seconds: float, text: str) -> None:
+def test_times_are_printed_with_units(seconds: float, text: str) -> None:
     assert human_time(seconds) == text
 
 
-def test_numbers_stand_right_in_a_table() -> None:
+def test_numbers_are_right_aligned_in_a_table() -> None:
     lines = table(["name", "count"], [["a", "1,000"], ["long", "-"]])
 
     assert lines == ["  name   count", " " + "─" * 14, "  a      1,000", "  long       -"]
@@ -183,7 +183,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_a_line_in_place_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_terminal_is_one_updated_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
@@ -206,7 +206,7 @@ def test_progress_is_a_line_in_place_on_a_terminal(monkeypatch: pytest.MonkeyPat
     assert shown.endswith("\x1b[2K")
 
 
-def test_progress_is_a_line_now_and_then_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_elsewhere_is_an_occasional_line(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     stream = io.StringIO()
@@ -233,14 +233,14 @@ def test_progress_can_be_silent() -> None:
 # -- charts
 
 
-def test_bars_are_as_long_as_what_they_show() -> None:
+def test_bars_are_in_proportion_to_their_values() -> None:
     assert chart.bar(1, 4) == "████"
     assert chart.bar(0.5, 4) == "██"
     assert chart.bar(0, 4) == ""
     assert chart.bar(1e-9, 4) == "▏"
 
 
-def test_a_drawing_is_well_formed_and_in_proportion() -> None:
+def test_chart_is_well_formed_and_in_proportion() -> None:
     drawn = chart.svg("a & b", [("t<1>", 10), ("t" * 99, 5), ("none", 0)])
 
     root = ElementTree.fromstring(drawn)
@@ -253,27 +253,27 @@ def test_a_drawing_is_well_formed_and_in_proportion() -> None:
     assert max(map(len, texts)) < 40
 
 
-def test_a_drawing_of_nothing_is_one() -> None:
+def test_empty_chart_is_valid() -> None:
     assert ElementTree.fromstring(chart.svg("nothing", [])) is not None
 
 
-def test_a_drawing_of_too_much_says_so() -> None:
+def test_chart_with_too_many_values_reports_the_rest() -> None:
     drawn = chart.svg("much", [(str(at), at) for at in range(502)])
 
     assert "and 2 more" in drawn
 
 
-def test_a_page_escapes_what_it_shows() -> None:
+def test_page_escapes_its_text() -> None:
     page = chart.html("<b>", ["<script>"], "<svg/>")
 
     assert "<script>" not in page
     assert "<svg/>" in page
 
 
-# -- guesses
+# -- inferred kinds of values
 
 
-def test_json_objects_give_a_schema() -> None:
+def test_schema_is_inferred_from_json_objects() -> None:
     values = [
         b'{"id": 1, "price": 2, "who": {"name": "a"}, "tags": ["x"], "ok": true}',
         b'{"id": 2, "price": 2.5, "odd name": null, "who": {"age": 3}, "tags": []}',
@@ -304,29 +304,29 @@ def test_json_objects_give_a_schema() -> None:
         (b"[" * 100_000, "text"),
     ],
 )
-def test_values_are_known_by_their_looks(value: bytes | None, kind: str) -> None:
+def test_kind_of_values_is_inferred(value: bytes | None, kind: str) -> None:
     assert guess([value])["kind"] == kind
 
 
-def test_envelopes_are_known() -> None:
+def test_envelopes_are_recognized() -> None:
     value = b'{"message_id": "1", "message_type": "a", "message": "YWJj", "sent_time": null}'
 
     assert guess([value])["kind"] == "envelopes of pip-services in their form json"
     assert "form headers" in guess([b"abc"], {"message_type", "trace_id"})["kind"]
 
 
-def test_no_values_are_none() -> None:
+def test_kind_of_no_values_is_no_values() -> None:
     assert guess([]) == {"kind": "no values", "of": 0, "sampled": 0}
 
 
-def test_large_numbers_and_mixed_values_are_text() -> None:
+def test_large_numbers_and_mixed_values_are_inferred_as_text() -> None:
     assert guess([b'{"a": 9223372036854775808, "b": 1}', b'{"b": "x"}'])["schema"] == (
         "a STRING, b STRING"
     )
 
 
 def partition(number: int, records: int, value_bytes: int = 0) -> dict[str, Any]:
-    """What a profile knows of a partition."""
+    """The row of a partition in a profile."""
     return {
         "topic": "t", "partition": number, "records": records, "key_bytes": 0,
         "value_bytes": value_bytes, "null_keys": 0, "null_values": 0, "missing": 0, "gaps": 0,
@@ -336,7 +336,7 @@ def partition(number: int, records: int, value_bytes: int = 0) -> dict[str, Any]
     }  # fmt: skip
 
 
-def test_empty_partitions_count_for_the_skew() -> None:
+def test_empty_partitions_count_in_the_skew() -> None:
     read = [partition(2, 90), partition(3, 30)]
 
     rows = profile._with_empty(read, [("t", number) for number in range(12)] + [("empty", 0)])
@@ -350,17 +350,17 @@ def test_empty_partitions_count_for_the_skew() -> None:
     assert ["t", "5", "0", *["-"] * 6] in lines
 
 
-def test_values_to_guess_by_fit_into_the_driver() -> None:
+def test_sample_fits_into_the_driver() -> None:
     few = [partition(number, 1_000, 100 * 1_000) for number in range(4)]
     many = [partition(number, 1_000, 10_240 * 1_000) for number in range(1_000)]
     huge = [partition(0, 1_000, 2**20 * 1_000)]
 
     assert profile._sample(200, few) == 200
     assert profile._sample(200, many) == 6
-    # The large ones stay where they are.
+    # Large values are not loaded.
     assert profile._sample(200, huge) == 200
     assert profile._sample(100_000, huge) == 1_024
 
 
-def test_a_profile_of_nothing_says_so() -> None:
+def test_profile_without_records_reports_it() -> None:
     assert profile.lines({}, []) == ["  no records"]

@@ -18,7 +18,7 @@ def loaded(schema: Any) -> Any:
     return load(JOBS["archive"], None, {"kafka.bootstrap.servers": "localhost:9092", **given}, {})
 
 
-def test_json_schema_becomes_ddl_and_what_is_required() -> None:
+def test_json_schema_becomes_ddl_and_required_fields() -> None:
     document = {
         "type": "object",
         "required": ["id", "who"],
@@ -47,7 +47,7 @@ def test_json_schema_becomes_ddl_and_what_is_required() -> None:
     )
 
 
-def test_what_is_required_is_found_in_lists_and_maps_and_null_may_be_missing() -> None:
+def test_required_fields_are_found_in_lists_and_maps() -> None:
     one = {
         "type": "object",
         "required": ["x", "y"],
@@ -68,7 +68,7 @@ def test_what_is_required_is_found_in_lists_and_maps_and_null_may_be_missing() -
     assert schema.unchecked == ()
 
 
-def test_what_a_schema_says_and_nobody_checks_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_unchecked_schema_keywords_log_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     document = {
         "title": "said for people",
         "additionalProperties": False,
@@ -91,14 +91,14 @@ def test_what_a_schema_says_and_nobody_checks_is_told(caplog: pytest.LogCaptureF
     ]
 
 
-def test_a_schema_that_is_all_checked_needs_no_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_fully_checked_schema_logs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     loaded({"properties": {"a": {"type": "string", "format": "date"}}})
     loaded("a INT")
 
     assert not caplog.messages
 
 
-def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
+def test_schema_may_be_in_a_file(tmp_path: Path) -> None:
     ddl, document = tmp_path / "a.ddl", tmp_path / "a.json"
     ddl.write_text("id BIGINT,\nname STRING\n")
     document.write_text('{"properties": {"id": {"type": "integer"}}}')
@@ -108,7 +108,7 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "expected_text"),
     [
         ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
         ({"properties": {"a": {}}, "required": ["b"]}, 'which "properties" has not'),
@@ -117,9 +117,11 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
         ({"type": "struct", "fields": ["a"]}, "it is no struct of Spark's"),
     ],
 )
-def test_a_json_schema_that_is_none_is_a_mistake(document: dict[str, Any], told: str) -> None:
+def test_invalid_json_schema_is_a_configuration_error(
+    document: dict[str, Any], expected_text: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(document)
 
     (found,) = caught.value.problems
-    assert told in found
+    assert expected_text in found

@@ -1,4 +1,4 @@
-"""What a job does to Spark, with a Spark that is none."""
+"""The effects of a job on Spark, tested with a fake Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(stream: Terminal) -> Run:
     return Run(spark, load(JOBS["profile"], None, GIVEN, {}), Progress(1, stream), Stop())
 
 
-def test_the_result_of_the_work_is_given_back_and_its_errors_are(run: Run) -> None:
+def test_watched_work_returns_its_result_and_raises_its_errors(run: Run) -> None:
     def fail() -> int:
         raise ZeroDivisionError
 
@@ -65,7 +65,7 @@ def test_the_result_of_the_work_is_given_back_and_its_errors_are(run: Run) -> No
         run.watched("work", fail)
 
 
-def test_tasks_are_told_while_they_run(run: Run, stream: Terminal) -> None:
+def test_progress_reports_running_tasks(run: Run, stream: Terminal) -> None:
 
     def work() -> None:
         deadline = threading.Event()
@@ -78,7 +78,7 @@ def test_tasks_are_told_while_they_run(run: Run, stream: Terminal) -> None:
     run.watched("work", work)
 
 
-def test_jobs_are_cancelled_when_somebody_asks(run: Run) -> None:
+def test_stop_cancels_running_jobs(run: Run) -> None:
     context: Any = run.spark.sparkContext
 
     def work() -> None:
@@ -90,13 +90,13 @@ def test_jobs_are_cancelled_when_somebody_asks(run: Run) -> None:
         run.watched("work", work)
 
 
-def test_jobs_that_begin_after_somebody_asked_are_cancelled_too(run: Run) -> None:
+def test_stop_cancels_jobs_that_start_later(run: Run) -> None:
     context: Any = run.spark.sparkContext
 
     def work() -> None:
         run.stop.ask()
         for _ in range(3):
-            context.cancelled.clear()  # there was none to cancel: the next job begins now
+            context.cancelled.clear()  # no job was running; the next one starts now
             assert context.cancelled.wait(10)
         raise RuntimeError("cancelled")
 
@@ -104,14 +104,14 @@ def test_jobs_that_begin_after_somebody_asked_are_cancelled_too(run: Run) -> Non
         run.watched("work", work)
 
 
-def test_work_is_not_begun_when_somebody_has_asked(run: Run) -> None:
+def test_work_does_not_start_after_a_stop(run: Run) -> None:
     run.stop.ask()
 
     with pytest.raises(Stopped, match="stopped before the start of: counting"):
         run.watched("counting", lambda: pytest.fail("it was begun"))
 
 
-def test_work_that_is_done_nevertheless_counts(run: Run) -> None:
+def test_work_that_finishes_despite_a_stop_counts(run: Run) -> None:
     def work() -> int:
         run.stop.ask()
         return 5
@@ -119,7 +119,7 @@ def test_work_that_is_done_nevertheless_counts(run: Run) -> None:
     assert run.watched("work", work) == 5
 
 
-def test_what_is_given_wins_over_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_settings_override_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "before")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
@@ -135,7 +135,7 @@ def test_what_is_given_wins_over_what_is_set(monkeypatch: pytest.MonkeyPatch) ->
     assert "jaas" in other["spark.sql.redaction.options.regex"]
 
 
-def test_what_spark_submit_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_spark_submit_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
     monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
@@ -170,7 +170,7 @@ def test_queries_are_planned_with_the_python_of_the_workers(
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == "./environment/bin/python"
 
 
-def test_workers_have_this_python_if_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_use_this_python_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
@@ -181,7 +181,7 @@ def test_workers_have_this_python_if_nothing_is_said(monkeypatch: pytest.MonkeyP
     assert names == {sys.executable}
 
 
-def test_warnings_of_the_source_are_passed_on_once(run: Run, stream: Terminal) -> None:
+def test_warnings_of_the_source_are_logged_once(run: Run, stream: Terminal) -> None:
     log = Log()
     run._log = log
     lost = "orders [3]: offsets 5 to 8 are gone; they are skipped, since failOnDataLoss is false"
@@ -204,7 +204,7 @@ def test_warnings_of_the_source_are_passed_on_once(run: Run, stream: Terminal) -
     log.close()
 
 
-def test_a_log_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cykafka.spark.jobs.log._MOST", 100)
     log = Log()
 
@@ -218,7 +218,7 @@ def test_a_log_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     log.close()
 
 
-def test_what_cannot_be_put_away_hides_nothing(run: Run) -> None:
+def test_failed_cleanup_is_a_warning(run: Run) -> None:
     done = []
 
     def fail() -> None:
@@ -232,7 +232,7 @@ def test_what_cannot_be_put_away_hides_nothing(run: Run) -> None:
     assert run.summary.warnings == ["a cleanup at the end of the job failed: the JVM is gone"]
 
 
-def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_paced_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     from cykafka.spark.jobs import pace
 
@@ -243,17 +243,17 @@ def test_batches_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
         now += seconds
         slept.append(round(seconds, 3))
 
-    # Not for all: py4j has a thread that sleeps, too.
+    # Patch only this module, because a thread of py4j sleeps too.
     monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
 
     def batches() -> Iterator[Any]:
         nonlocal now
         for number in range(4):
             yield SimpleNamespace(num_rows=10)
-            now += 3.0 if number == 1 else 0.0  # the sink was slow: that is not made up for
+            now += 3.0 if number == 1 else 0.0  # the sink was slow; later batches do not catch up
 
     taken = list(pace.paced(batches(), rate=10.0))
 
     assert len(taken) == 4
-    # The last one, too, has its time: another task may come after it.
+    # The last batch is followed by a pause too, because another task may follow it.
     assert slept == [1.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""How a job watches its query, with a query and a Spark that are none."""
+"""How a job watches its query, tested with a fake query and Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIVEN = {
 
 
 class Query:
-    """A query without records, of a Spark that ends when it has been waited for `ends` times."""
+    """A query without records. Its Spark ends at the wait number `ends`."""
 
     lastProgress = None
     recentProgress = ()
@@ -34,7 +34,7 @@ class Query:
         self.waited += 1
         if self._fails and self.waited == self._ends:
             raise ValueError("something is null")
-        assert self.waited <= self._ends, "it waits for records"
+        assert self.waited <= self._ends, "the job still waits for records"
 
     def isStopped(self) -> bool:
         if self._jvm_dies and self.waited == self._ends:
@@ -47,7 +47,7 @@ class Query:
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("jvm_dies", [False, True])
-def test_a_query_whose_spark_has_ended_is_not_waited_for(fails: bool, jvm_dies: bool) -> None:
+def test_finish_does_not_wait_for_a_query_of_a_stopped_spark(fails: bool, jvm_dies: bool) -> None:
     query: Any = Query(3, fails, jvm_dies)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=query))
     run = Run(spark, load(JOBS["mirror"], None, GIVEN, {}), Progress(1, io.StringIO()))
@@ -60,7 +60,7 @@ def test_a_query_whose_spark_has_ended_is_not_waited_for(fails: bool, jvm_dies: 
     assert isinstance(raised.value.__cause__, ValueError if fails else type(None))
 
 
-def test_an_error_of_a_query_whose_spark_is_there_is_its_own() -> None:
+def test_finish_raises_other_errors_of_a_query_of_a_running_spark() -> None:
     query: Any = Query(3, True, False)
     context: Any = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))

@@ -1,4 +1,4 @@
-"""Offsets and what is reckoned with them."""
+"""Offsets and calculations with them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_offsets_of_another_form_are_refused_by_name(text: str) -> None:
         parse_offsets(text, "option startingOffsets")
 
 
-def test_partitions_are_each_there_once() -> None:
+def test_repeated_partitions_are_merged() -> None:
     assert parse_partitions('{"b":[1,0,1],"a":[2]}', "x") == (("a", 2), ("b", 0), ("b", 1))
 
 
@@ -67,19 +67,19 @@ def test_partitions_of_another_form_are_refused_by_name(text: str) -> None:
         parse_partitions(text, "option assign")
 
 
-def test_start_of_the_first_batch_travels_in_its_end() -> None:
+def test_end_of_the_first_batch_contains_its_start() -> None:
     end = with_start({("a", 0): 5}, {("a", 0): 3})
 
     again = json.loads(json.dumps(end))
 
     assert take_start(again) == ({"a": {"0": 5}}, {("a", 0): 3})
     assert take_start({"a": {"0": 5}}) == ({"a": {"0": 5}}, None)
-    # Whoever knows nothing of it stumbles, and does not take it for a topic.
+    # A reader without knowledge of it fails, instead of taking it for a topic.
     with pytest.raises(ValueError, match="the first batch began at"):
         parse_offsets(again, "x")
 
 
-def test_rate_limit_is_proportional_and_starves_nobody() -> None:
+def test_rate_limit_is_proportional_and_starves_no_partition() -> None:
     start = {("a", 0): 0, ("a", 1): 100, ("a", 2): 0}
     end = {("a", 0): 90, ("a", 1): 109, ("a", 2): 1}
 
@@ -88,7 +88,7 @@ def test_rate_limit_is_proportional_and_starves_nobody() -> None:
     assert rate_limit(1, start, end) == {("a", 0): 1, ("a", 1): 101, ("a", 2): 1}
 
 
-def test_rate_limit_leaves_alone_what_has_no_start_or_runs_backwards() -> None:
+def test_rate_limit_ignores_partitions_without_start_or_with_a_smaller_end() -> None:
     end = {("a", 0): 90, ("a", 1): 5, ("a", 2): 7}
 
     assert rate_limit(10, {("a", 0): 0, ("a", 1): 9}, end) == {**end, ("a", 0): 10}

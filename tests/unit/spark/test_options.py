@@ -21,7 +21,7 @@ def stream(**options: str) -> ReadOptions:
 
 
 def lower(options: dict[str, str]) -> dict[str, str]:
-    """As Spark hands them over; `_` stands for the dot of a name."""
+    """The options as Spark passes them; `_` stands for the dot of a name."""
     return {key.lower().replace("_", "."): value for key, value in options.items()}
 
 
@@ -41,7 +41,7 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert made.kafka["isolation.level"] == "read_uncommitted"
 
 
-def test_values_are_taken_over() -> None:
+def test_options_are_parsed() -> None:
     made = stream(
         failOnDataLoss="FALSE",
         kafkaConsumer_pollTimeoutMs="1500",
@@ -81,7 +81,7 @@ def test_topics_have_three_forms() -> None:
     assert ReadOptions.of({**base, "subscribepattern": "a.*"}, "batch").topics.pattern == "a.*"
 
 
-def test_the_first_form_of_a_start_wins() -> None:
+def test_first_form_of_a_start_takes_precedence() -> None:
     by_time = '{"a":{"0":5}}'
     assert batch(startingOffsets=by_time).start.each == {("a", 0): 5}
     made = batch(startingOffsets="earliest", startingOffsetsByTimestamp=by_time).start
@@ -125,22 +125,22 @@ OTHERS = ("path", "checkpointLocation", "topic", "mergeSchema", "x.y", "maxFiles
 
 
 @pytest.mark.parametrize("key", OTHERS)
-def test_keys_of_spark_and_of_others_are_passed_over(key: str) -> None:
+def test_other_option_keys_are_ignored(key: str) -> None:
     assert batch(**{key: "value"}).topics.names == ("a",)
 
 
-def test_brokers_are_needed() -> None:
+def test_brokers_are_required() -> None:
     with pytest.raises(ValueError, match=r"kafka\.bootstrap\.servers"):
         ReadOptions.of({"subscribe": "a"}, "batch")
 
 
-def test_pattern_that_is_none_is_refused() -> None:
+def test_invalid_pattern_is_refused() -> None:
     options = {"kafka.bootstrap.servers": "h:1", "subscribepattern": "a("}
     with pytest.raises(ValueError, match="option subscribePattern: not a regular expression"):
         ReadOptions.of(options, "batch")
 
 
-def test_secrets_survive_pickling_and_stay_unprinted() -> None:
+def test_secrets_survive_pickling_and_are_not_printed() -> None:
     made: Any = batch(kafka_sasl_password="do-not-tell", kafka_sasl_mechanism="PLAIN")
 
     assert "do-not-tell" not in repr(made)

@@ -1,4 +1,4 @@
-"""What the driver makes of brokers' answers, with a consumer that is made up."""
+"""How the driver handles answers of brokers, tested with a fake consumer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cykafka.spark.options import ReadOptions
 from cykafka.spark.planner import GroupMirror, Planner, tasks_of
 
 
-class MadeUp:
-    """Answers as the test has them; `troubles` of them fail first."""
+class Fake:
+    """A consumer with the answers of the test. The `troubles` come first."""
 
     def __init__(self, partitions: dict[str, int], high: int = 10) -> None:
         self.partitions = partitions
@@ -27,7 +27,7 @@ class MadeUp:
         self.troubles: list[Any] = []
         self.asked = 0
         self.errors: dict[str, int] = {}
-        self.hidden: dict[str, int] = {}  # topics that so many answers do not know of
+        self.hidden: dict[str, int] = {}  # topic -> the number of answers that lack it
 
     def poll(self, timeout: float) -> None: ...
 
@@ -91,89 +91,89 @@ class Key(SimpleNamespace):
 @pytest.fixture(autouse=True)
 def no_sleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    # Not for all: py4j has a thread that sleeps, too.
+    # Patch only this module, because a thread of py4j sleeps too.
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=slept.append))
     return slept
 
 
-def planned(made_up: MadeUp, mode: Any = "batch", **options: str) -> Planner:
+def planned(fake: Fake, mode: Any = "batch", **options: str) -> Planner:
     given = {key.lower().replace("_", "."): value for key, value in options.items()}
     if not {"subscribe", "assign", "subscribepattern"} & given.keys():
         given["subscribe"] = "a"
     planner = Planner(ReadOptions.of({"kafka.bootstrap.servers": "h:1", **given}, mode))
-    planner._open = OpenConsumer({}, make=lambda _: made_up)  # type: ignore[arg-type, return-value]
+    planner._open = OpenConsumer({}, make=lambda _: fake)  # type: ignore[arg-type, return-value]
     return planner
 
 
-def test_answers_that_fail_are_asked_for_again(no_sleep: list[float]) -> None:
-    made_up = MadeUp({"a": 2})
-    made_up.troubles = [True, True]
-    planner = planned(made_up, fetchOffset_numRetries="2", fetchOffset_retryIntervalMs="30")
+def test_failed_metadata_requests_are_retried(no_sleep: list[float]) -> None:
+    fake = Fake({"a": 2})
+    fake.troubles = [True, True]
+    planner = planned(fake, fetchOffset_numRetries="2", fetchOffset_retryIntervalMs="30")
     assert planner.partitions() == [("a", 0), ("a", 1)]
     assert no_sleep == [0.03, 0.03]
 
-    made_up.troubles = [True, True, True]
+    fake.troubles = [True, True, True]
     with pytest.raises(KafkaException):
         planner.partitions()
 
 
-def test_ends_that_fail_are_asked_for_again_and_then_named(no_sleep: list[float]) -> None:
-    made_up = MadeUp({"a": 1})
+def test_failed_end_offsets_are_retried_and_then_named(no_sleep: list[float]) -> None:
+    fake = Fake({"a": 1})
     leaderless = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
-    made_up.troubles = [leaderless] * 50
-    planner = planned(made_up)
+    fake.troubles = [leaderless] * 50
+    planner = planned(fake)
     assert planner.ends([("a", 0)]).latest == {("a", 0): 10}
 
-    made_up.troubles = [leaderless] * 1000
+    fake.troubles = [leaderless] * 1000
     no_sleep.clear()
     with pytest.raises(RuntimeError, match=r"a \[0\].*Check that they have leaders") as caught:
         planner.ends([("a", 0)])
-    # They are waited for as brokers are, and then asked for as often as anything else.
+    # The planner waits for leaders as long as for brokers, and then makes the usual retries.
     assert 60 <= sum(no_sleep) < 65
     assert not isinstance(caught.value, DataLossError)  # not even with failOnDataLoss=false
     with pytest.raises(RuntimeError):
-        planned(made_up, failOnDataLoss="false").ends([("a", 0)])
+        planned(fake, failOnDataLoss="false").ends([("a", 0)])
 
 
-def test_ends_of_many_partitions_are_asked_for_in_parts() -> None:
-    made_up = MadeUp({"a": 1200})
+def test_end_offsets_of_many_partitions_are_requested_in_parts() -> None:
+    fake = Fake({"a": 1200})
     many = [("a", number) for number in range(1200)]
-    assert planned(made_up).ends(many).latest == dict.fromkeys(many, 10)
-    assert made_up.asked == 3
+    assert planned(fake).ends(many).latest == dict.fromkeys(many, 10)
+    assert fake.asked == 3
 
 
 def test_partitions_that_vanish_meanwhile_are_a_loss() -> None:
-    made_up = MadeUp({"a": 1})
+    fake = Fake({"a": 1})
     gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    made_up.troubles = [gone] * 8
+    fake.troubles = [gone] * 8
     with pytest.raises(DataLossError, match=r"a \[0\]"):
-        planned(made_up).ends([("a", 0)])
-    assert planned(made_up, failOnDataLoss="false").ends([("a", 0)]).latest == {}
+        planned(fake).ends([("a", 0)])
+    assert planned(fake, failOnDataLoss="false").ends([("a", 0)]).latest == {}
 
 
-def test_an_end_before_what_was_there_is_asked_for_again() -> None:
-    made_up = MadeUp({"a": 1}, high=10)
-    made_up.troubles = [7]
-    planner = planned(made_up, "stream")
+def test_end_offset_before_a_known_one_is_requested_again() -> None:
+    fake = Fake({"a": 1}, high=10)
+    fake.troubles = [7]
+    planner = planned(fake, "stream")
     assert planner.ends([("a", 0)], {("a", 0): 9}).latest == {("a", 0): 10}
-    assert made_up.asked == 2
-    # If it stays it is given out: the topic was made anew.
+    assert fake.asked == 2
+    # If the end does not change it is returned: the topic was recreated.
     assert planner.ends([("a", 0)], {("a", 0): 11}).latest == {("a", 0): 10}
 
 
-def test_missing_topic_is_asked_for_again_and_then_named() -> None:
-    made_up = MadeUp({"b": 1})
+def test_missing_topic_is_looked_up_again_and_then_named() -> None:
+    fake = Fake({"b": 1})
     with pytest.raises(RuntimeError, match="option subscribe: topic a does not exist"):
-        planned(made_up).partitions()
-    assert made_up.asked == 4
-    planner = planned(made_up, subscribe="a,b", failOnDataLoss="false")
+        planned(fake).partitions()
+    assert fake.asked == 4
+    planner = planned(fake, subscribe="a,b", failOnDataLoss="false")
     assert planner.partitions() == [("b", 0)]
 
 
-def test_assigned_partitions_that_are_not_there_are_left_out(
+def test_missing_assigned_partitions_are_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    planner = planned(MadeUp({"a": 2}), assign='{"a":[1,5]}')
+    planner = planned(Fake({"a": 2}), assign='{"a":[1,5]}')
     assert planner.partitions() == [("a", 1)]
     assert "option assign: these partitions do not exist: a [5]" in "\n".join(caplog.messages)
 
@@ -187,53 +187,53 @@ READS = {
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
 @pytest.mark.parametrize("options", READS.values(), ids=READS.keys())
-def test_known_topic_that_one_answer_lacks_is_not_gone(
+def test_known_topic_missing_from_one_answer_is_not_a_loss(
     options: dict[str, str], lenient: str, no_sleep: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    made_up = MadeUp({"a": 1, "b": 1})
-    made_up.hidden["b"] = 2
-    planner = planned(made_up, "stream", failOnDataLoss=lenient, **options)
+    fake = Fake({"a": 1, "b": 1})
+    fake.hidden["b"] = 2
+    planner = planned(fake, "stream", failOnDataLoss=lenient, **options)
 
     assert planner.partitions([("a", 0), ("b", 0)]) == [("a", 0), ("b", 0)]
-    assert no_sleep == [0.5, 0.5]  # a broker that has just started knows no more after 10 ms
+    assert no_sleep == [0.5, 0.5]  # a new broker needs more than 10 ms to learn of topics
     assert not caplog.messages
 
 
 @pytest.mark.parametrize("options", READS.values(), ids=READS.keys())
-def test_known_topic_that_stays_away_is_gone(options: dict[str, str]) -> None:
-    made_up = MadeUp({"a": 1})
-    planner = planned(made_up, "stream", failOnDataLoss="false", **options)
+def test_known_topic_that_stays_missing_is_a_loss(options: dict[str, str]) -> None:
+    fake = Fake({"a": 1})
+    planner = planned(fake, "stream", failOnDataLoss="false", **options)
 
     assert planner.partitions([("a", 0), ("b", 0)]) == [("a", 0)]
-    assert made_up.asked == (4 if "subscribePattern" in options else 8)
-    # What was not there before, or is not read any more, is not waited for.
-    made_up.asked = 0
+    assert fake.asked == (4 if "subscribePattern" in options else 8)
+    # The planner does not wait for new topics or for topics that it no longer reads.
+    fake.asked = 0
     assert planner.partitions([("a", 0), ("c", 0)]) == [("a", 0)]
-    assert made_up.asked == (1 if "subscribePattern" in options else 2)
+    assert fake.asked == (1 if "subscribePattern" in options else 2)
 
 
-def test_known_partition_whose_end_one_answer_lacks_is_not_gone(no_sleep: list[float]) -> None:
-    made_up = MadeUp({"a": 1})
-    made_up.troubles = [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)]
-    planner = planned(made_up, "stream", failOnDataLoss="false")
+def test_known_partition_missing_from_one_answer_is_not_a_loss(no_sleep: list[float]) -> None:
+    fake = Fake({"a": 1})
+    fake.troubles = [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    planner = planned(fake, "stream", failOnDataLoss="false")
 
     assert planner.ends([("a", 0)], {("a", 0): 9}).latest == {("a", 0): 10}
     assert no_sleep == [0.5]
 
 
-def test_many_topics_are_asked_for_at_once() -> None:
-    made_up = MadeUp({f"t{number}": 1 for number in range(20)})
-    names = ",".join(made_up.partitions)
-    assert len(planned(made_up, subscribe=names).partitions()) == 20
-    assert made_up.asked == 1
-    # What the list lacks is asked for by name.
-    planner = planned(made_up, subscribe=f"{names},absent", failOnDataLoss="false")
+def test_many_topics_are_looked_up_in_one_request() -> None:
+    fake = Fake({f"t{number}": 1 for number in range(20)})
+    names = ",".join(fake.partitions)
+    assert len(planned(fake, subscribe=names).partitions()) == 20
+    assert fake.asked == 1
+    # Topics missing from the list are requested by name.
+    planner = planned(fake, subscribe=f"{names},absent", failOnDataLoss="false")
     assert len(planner.partitions()) == 20
-    assert made_up.asked == 3
+    assert fake.asked == 3
 
 
-class Silent(MadeUp):
-    """Brokers that do not answer, and why; time goes by with the questions."""
+class Silent(Fake):
+    """Brokers that do not answer, with a cause. Each request advances the clock."""
 
     def __init__(self, complaint: KafkaError, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__({"a": 1})
@@ -254,32 +254,32 @@ class Silent(MadeUp):
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
-def test_login_that_fails_is_told_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = Silent(KafkaError(code, "no such user"), monkeypatch)
-    planner = planned(made_up)
-    made_up.opened = planner.brokers
+def test_failed_login_raises_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Silent(KafkaError(code, "no such user"), monkeypatch)
+    planner = planned(fake)
+    fake.opened = planner.brokers
 
     with pytest.raises(KafkaException, match="no such user") as caught:
         planner.partitions()
     assert caught.value.args[0].code() == code
-    assert made_up.now < 5
+    assert fake.now < 5
 
 
-def test_silence_of_brokers_ends_after_a_minute_and_has_its_cause(
+def test_silent_brokers_time_out_after_a_minute_with_the_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made_up = Silent(KafkaError(KafkaError._TRANSPORT, "connection refused"), monkeypatch)
-    planner = planned(made_up)
-    made_up.opened = planner.brokers
+    fake = Silent(KafkaError(KafkaError._TRANSPORT, "connection refused"), monkeypatch)
+    planner = planned(fake)
+    fake.opened = planner.brokers
 
     with pytest.raises(KafkaException, match=r"Failed to get metadata.*connection refused"):
         planner.partitions()
-    assert made_up.now == pytest.approx(60, abs=1)
-    assert made_up.asked <= 7
+    assert fake.now == pytest.approx(60, abs=1)
+    assert fake.asked <= 7
 
 
-def test_complaints_count_until_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    planner = planned(MadeUp({"a": 1}))
+def test_connection_errors_count_until_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = planned(Fake({"a": 1}))
     planner.brokers._complain(KafkaError(KafkaError._AUTHENTICATION))
     assert planner.brokers.hopeless() is not None
     planner.partitions()
@@ -299,11 +299,9 @@ def test_group_of_the_driver_has_the_prefix() -> None:
         assert all(str(each).startswith(f"{prefix}-") for each in groups)
 
 
-def test_losses_that_no_filter_lets_through_are_none() -> None:
+def test_losses_outside_the_filters_are_ignored() -> None:
     start = '{"a":{"0":0,"1":12}}'
-    strict = planned(
-        MadeUp({"a": 2}), startingOffsets=start, endingOffsets='{"a":{"0":99,"1":12}}'
-    )
+    strict = planned(Fake({"a": 2}), startingOffsets=start, endingOffsets='{"a":{"0":99,"1":12}}')
 
     def before_5(whole: PartitionRange) -> list[PartitionRange]:
         return [PartitionRange(whole.topic, whole.partition, whole.start, min(whole.end, 5))]
@@ -318,62 +316,62 @@ def test_losses_that_no_filter_lets_through_are_none() -> None:
         strict.batch_ranges(lambda whole: [whole] if whole.partition == 1 else [])
 
 
-def test_pattern_passes_over_the_brokers_own_topics() -> None:
-    planner = planned(MadeUp({"a": 1, "ab": 2, "__consumer_offsets": 50}), subscribePattern=".*")
+def test_pattern_skips_internal_topics() -> None:
+    planner = planned(Fake({"a": 1, "ab": 2, "__consumer_offsets": 50}), subscribePattern=".*")
     assert planner.partitions() == [("a", 0), ("ab", 0), ("ab", 1)]
 
 
-def test_known_topic_without_metadata_is_not_gone() -> None:
-    made_up = MadeUp({"a": 1, "b": 1})
-    made_up.errors["b"] = KafkaError.LEADER_NOT_AVAILABLE
-    planner = planned(made_up, "stream", subscribePattern=".*")
-    assert planner.partitions() == [("a", 0)]  # a new one comes when it is ready
+def test_known_topic_without_metadata_is_not_a_loss() -> None:
+    fake = Fake({"a": 1, "b": 1})
+    fake.errors["b"] = KafkaError.LEADER_NOT_AVAILABLE
+    planner = planned(fake, "stream", subscribePattern=".*")
+    assert planner.partitions() == [("a", 0)]  # a new partition is added when it is ready
     with pytest.raises(KafkaException):
         planner.partitions([("a", 0), ("b", 0)])
 
 
-def test_times_without_records_begin_at_the_end_or_fail() -> None:
-    made_up = MadeUp({"a": 1})
+def test_times_without_records_start_at_the_end_or_fail() -> None:
+    fake = Fake({"a": 1})
     with pytest.raises(ValueError, match=r"startingTimestamp: a \[0\] has no record"):
-        planned(made_up, startingTimestamp="99").batch_ranges()
-    late = planned(made_up, startingTimestamp="99", startingOffsetsByTimestampStrategy="latest")
+        planned(fake, startingTimestamp="99").batch_ranges()
+    late = planned(fake, startingTimestamp="99", startingOffsetsByTimestampStrategy="latest")
     assert late.batch_ranges() == []
-    ended = planned(made_up, startingTimestamp="3", endingTimestamp="99")
+    ended = planned(fake, startingTimestamp="3", endingTimestamp="99")
     assert ended.batch_ranges() == [PartitionRange("a", 0, 3, 10)]
 
 
-def test_start_behind_the_end_of_a_partition_is_a_loss() -> None:
+def test_start_after_the_end_of_a_partition_is_a_loss() -> None:
     start = '{"a":{"0":11}}'
     with pytest.raises(DataLossError, match=r"a \[0\]: the read would begin at 11"):
-        planned(MadeUp({"a": 1}), startingOffsets=start).batch_ranges()
-    lenient = planned(MadeUp({"a": 1}), startingOffsets=start, failOnDataLoss="false")
+        planned(Fake({"a": 1}), startingOffsets=start).batch_ranges()
+    lenient = planned(Fake({"a": 1}), startingOffsets=start, failOnDataLoss="false")
     assert lenient.batch_ranges() == []
-    assert planned(MadeUp({"a": 1}), startingOffsets='{"a":{"0":10}}').batch_ranges() == []
+    assert planned(Fake({"a": 1}), startingOffsets='{"a":{"0":10}}').batch_ranges() == []
 
 
 def test_tasks_follow_the_options() -> None:
     ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
 
     def sizes(**options: str) -> list[int]:
-        read = planned(MadeUp({}), **options).options
+        read = planned(Fake({}), **options).options
         return [sum(each.size for each in task) for task in tasks_of(ranges, read)]
 
     assert sizes() == [6_000] * 4
-    # A thousand records may be a thousand large ones.
+    # A thousand records may all be large.
     ranges = [PartitionRange("a", number, 0, 1_000) for number in range(8)]
     assert sizes() == [1_000] * 8
     ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
     assert sizes(maxRecordsPerPartition="2000") == [2_000] * 12
     assert sizes(minPartitions="8") == [3_000] * 8
     small = [PartitionRange("a", number, 0, 10) for number in range(40)]
-    assert len(tasks_of(small, planned(MadeUp({})).options)) == 1
-    assert len(tasks_of(small, planned(MadeUp({}), minPartitions="4").options)) == 4
-    capped = planned(MadeUp({}), maxRecordsPerPartition="100").options
+    assert len(tasks_of(small, planned(Fake({})).options)) == 1
+    assert len(tasks_of(small, planned(Fake({}), minPartitions="4").options)) == 4
+    capped = planned(Fake({}), maxRecordsPerPartition="100").options
     assert len(tasks_of(small, capped)) == 4
 
 
-def test_consumers_never_commit_and_keep_to_offsets() -> None:
-    kafka = planned(MadeUp({})).options.kafka
+def test_consumers_never_commit_and_never_reset_offsets() -> None:
+    kafka = planned(Fake({})).options.kafka
     made = consumer_config(kafka, "mine")
     assert made["group.id"] == "mine"
     assert made["enable.auto.commit"] == "false"
@@ -381,25 +379,25 @@ def test_consumers_never_commit_and_keep_to_offsets() -> None:
     assert made["enable.partition.eof"] == "true"
     assert made["fetch.wait.max.ms"] == "10"
 
-    given = planned(MadeUp({}), kafka_group_id="theirs", kafka_fetch_max_wait_ms="70")
+    given = planned(Fake({}), kafka_group_id="theirs", kafka_fetch_max_wait_ms="70")
     made = consumer_config(given.options.kafka, "mine")
     assert (made["group.id"], made["fetch.wait.max.ms"]) == ("theirs", "70")
 
 
 def test_planners_and_mirrors_are_pickled_without_clients() -> None:
-    planner = planned(MadeUp({"a": 1}))
+    planner = planned(Fake({"a": 1}))
     assert pickle.loads(pickle.dumps(planner))._open is None
     mirror = GroupMirror(planner.options.kafka, "lag")
-    mirror._consumer = MadeUp({})  # type: ignore[assignment]
+    mirror._consumer = Fake({})  # type: ignore[assignment]
     again = pickle.loads(pickle.dumps(mirror))
     assert again._consumer is None
     assert again.config["group.id"] == "lag"
 
 
-def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
+def test_mirror_commits_new_offsets_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:
     commits: list[list[tuple[str, int, int]]] = []
 
-    class Committing(MadeUp):
+    class Committing(Fake):
         def poll(self, timeout: float) -> None: ...
 
         def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
@@ -407,25 +405,25 @@ def test_mirror_commits_what_is_new_and_never_raises(caplog: pytest.LogCaptureFi
             if self.trouble() is not None:
                 raise KafkaException(KafkaError(KafkaError._STATE))
 
-    made_up = Committing({})
-    mirror = GroupMirror(planned(made_up).options.kafka, "lag")
-    mirror._consumer = made_up  # type: ignore[assignment]
+    fake = Committing({})
+    mirror = GroupMirror(planned(fake).options.kafka, "lag")
+    mirror._consumer = fake  # type: ignore[assignment]
     mirror.commit({("a", 0): 1, ("a", 1): 1})
     mirror.commit({("a", 0): 1, ("a", 1): 2})
     mirror.commit({("a", 0): 1, ("a", 1): 2})
     assert commits == [[("a", 0, 1), ("a", 1, 1)], [("a", 1, 2)]]
 
-    made_up.troubles = [True]
+    fake.troubles = [True]
     mirror.commit({("a", 0): 5, ("a", 1): 2})
     assert "cannot commit the stream's offsets to group lag" in "\n".join(caplog.messages)
     mirror.commit({("a", 0): 5, ("a", 1): 2})
     assert commits[-1] == [("a", 0, 5), ("a", 1, 2)]
 
 
-def test_mirror_that_failed_is_repeated_by_the_next_commit() -> None:
+def test_next_commit_repeats_a_failed_mirror() -> None:
     commits: list[int] = []
 
-    class Failing(MadeUp):
+    class Failing(Fake):
         failed: list[KafkaError]
 
         def poll(self, timeout: float) -> None:
@@ -435,19 +433,19 @@ def test_mirror_that_failed_is_repeated_by_the_next_commit() -> None:
         def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
             commits.append(len(offsets))
 
-    made_up = Failing({})
-    made_up.failed = []
-    mirror = GroupMirror(planned(made_up).options.kafka, "lag")
-    mirror._consumer = made_up  # type: ignore[assignment]
+    fake = Failing({})
+    fake.failed = []
+    mirror = GroupMirror(planned(fake).options.kafka, "lag")
+    mirror._consumer = fake  # type: ignore[assignment]
     mirror.commit({("a", 0): 1, ("a", 1): 1})
-    made_up.failed = [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+    fake.failed = [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)]
     mirror.commit({("a", 0): 1, ("a", 1): 2})
 
     assert commits == [2, 2]
 
 
-def test_records_that_came_since_the_ends_were_asked_for_are_behind_them() -> None:
-    made_up = MadeUp({"a": 1}, high=20)
-    made_up.troubles = [None, 10]  # topics; then the ends, as they were a moment before
-    planner = planned(made_up, endingTimestamp="15", startingTimestamp="5")
+def test_records_produced_after_the_end_request_are_after_the_ends() -> None:
+    fake = Fake({"a": 1}, high=20)
+    fake.troubles = [None, 10]  # for the topics; then for the ends, which are a moment old
+    planner = planned(fake, endingTimestamp="15", startingTimestamp="5")
     assert [(each.start, each.end) for each in planner.batch_ranges()] == [(5, 10)]

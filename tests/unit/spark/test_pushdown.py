@@ -61,7 +61,7 @@ def parts(each: Any) -> list[str]:
         (IsNotNull(TOPIC), ["a0 0 100", "a1 0 100", "b1 50 60"]),
     ],
 )
-def test_filters_leave_the_offsets_that_fulfil_them(each: Any, expected: list[str]) -> None:
+def test_filters_keep_only_matching_offsets(each: Any, expected: list[str]) -> None:
     assert parts(each) == expected
 
 
@@ -71,17 +71,17 @@ def pieces(offsets: Any) -> tuple[list[tuple[int, int]], bool]:
     return list(condition.bounds), condition.exact
 
 
-def test_offsets_one_by_one_are_read_in_pieces() -> None:
+def test_single_offsets_become_separate_ranges() -> None:
     assert pieces(range(50, 1050)) == ([(50, 1050)], True)
     assert pieces([7, 8, 100_000, 5]) == ([(5, 9), (100_000, 100_001)], False)
     assert pieces([7, 8, 100_000]) == ([(7, 9), (100_000, 100_001)], True)
     assert pieces([0, 10_000, 20_002]) == ([(0, 10_001), (20_002, 20_003)], False)
-    # Each is a task, and these are too many.
+    # Each offset would be a task, and these are too many.
     assert pieces(range(0, 64_000_000, 1_000_000))[1]
     assert pieces(range(0, 65_000_000, 1_000_000)) == ([(0, 64_000_001)], False)
 
 
-def test_filters_are_conjunctive() -> None:
+def test_filters_are_combined_with_and() -> None:
     given = (GreaterThan(OFFSET, 3), In(OFFSET, (2, 3, 4, 5)), LessThan(PARTITION, 1))
     conditions = [condition_of(each) for each in given]
     assert all(conditions)
@@ -104,5 +104,5 @@ def test_filters_are_conjunctive() -> None:
         Not(EqualTo(OFFSET, 5)),
     ],
 )
-def test_other_filters_stay_sparks(each: Any) -> None:
+def test_other_filters_are_left_to_spark(each: Any) -> None:
     assert condition_of(each) is None

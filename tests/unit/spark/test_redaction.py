@@ -1,4 +1,4 @@
-"""Which options are secrets, of Kafka's clients and of the rest of a Spark program."""
+"""The secret options of Kafka clients and of other parts of a Spark program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cykafka.spark.redaction import REDACTED, is_secret
         "credentials",
     ],
 )
-def test_secrets_are_known_by_their_names(name: str) -> None:
+def test_secrets_are_recognized_by_name(name: str) -> None:
     assert is_secret(name)
 
 
@@ -61,19 +61,19 @@ def test_secrets_are_known_by_their_names(name: str) -> None:
         "path",
     ],
 )
-def test_others_are_shown(name: str) -> None:
+def test_other_options_are_shown(name: str) -> None:
     assert not is_secret(name)
 
 
-def test_every_property_of_librdkafka_with_a_password_is_one() -> None:
-    # Whoever adds a property with a secret in it finds it hidden.
+def test_every_librdkafka_property_with_a_password_is_a_secret() -> None:
+    # A new property with a secret must be hidden.
     words = re.compile(r"password|secret|passphrase|\bpem$")
     shown = {name for name in known_properties() if words.search(name) and not is_secret(name)}
     assert shown == {"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem"}
 
 
-def test_java_reads_the_expression_as_python_does() -> None:
-    # Nothing of what only one of the two knows; a flag stands at its beginning.
+def test_java_and_python_match_the_expression_alike() -> None:
+    # The expression uses no syntax that only one of the two knows; its flag comes first.
     assert REDACTED.startswith("(?i)")
     assert not re.search(r"\(\?(?!i\)$)", REDACTED[4:])
     assert not re.search(r"\\[AZzQE]|\[\[|&&|(?<!\\)\{", REDACTED)
@@ -105,7 +105,7 @@ def test_a_configuration_does_not_print_its_secrets() -> None:
     assert "hush" not in repr(again)
 
 
-def test_copies_of_a_configuration_do_not_print_its_secrets_either() -> None:
+def test_copies_of_a_configuration_do_not_print_its_secrets() -> None:
     found = config({"kafka.sasl.password": "hush", "kafka.sasl.username": "who"})
     changed = found.copy()
     changed |= {"client.id": "me"}

@@ -24,7 +24,7 @@ OFFSET = StructType([StructField("offset", LongType(), nullable=False)])
 VALUE = StructType([StructField("value", BinaryType(), nullable=False)])
 
 
-def test_arrow_schema_is_what_spark_expects_to_the_letter() -> None:
+def test_arrow_schema_matches_spark_exactly() -> None:
     for headers in (False, True):
         schema = source_schema(headers)
         assert all(field.nullable for field in schema.fields)
@@ -33,7 +33,7 @@ def test_arrow_schema_is_what_spark_expects_to_the_letter() -> None:
     assert "headers" not in Projection(source_schema(False)).names
 
 
-def test_order_and_not_null_are_the_users() -> None:
+def test_column_order_and_not_null_follow_the_user_schema() -> None:
     schema = StructType([*OFFSET.fields, StructField("key", BinaryType())])
     made = Projection(schema)
 
@@ -43,7 +43,7 @@ def test_order_and_not_null_are_the_users() -> None:
     assert pickle.loads(pickle.dumps(made)).arrow == made.arrow
 
 
-def test_batches_become_not_null() -> None:
+def test_batches_get_not_null_columns() -> None:
     given = pa.record_batch({"offset": pa.array([1, 2], pa.int64())})
 
     assert Projection(OFFSET).finish(given).schema == Projection(OFFSET).arrow
@@ -69,7 +69,7 @@ def test_null_in_a_column_that_is_not_null_is_an_error() -> None:
         ([], "at least one column"),
     ],
 )
-def test_projections_that_cannot_be_are_refused(fields: list, expected: str) -> None:  # type: ignore[type-arg]
+def test_invalid_projections_are_refused(fields: list, expected: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError, match="schema: ") as caught:
         Projection(StructType([StructField(*each) for each in fields]))
     assert expected in str(caught.value)

@@ -1,4 +1,4 @@
-"""What Spark asks of the source, without Spark."""
+"""The calls of Spark to the source, without Spark."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def reader(**options: str) -> Any:
     return source.reader(source.schema())
 
 
-def test_register_makes_the_source_known() -> None:
+def test_register_registers_the_source() -> None:
     known: list[Any] = []
     register(SimpleNamespace(dataSource=SimpleNamespace(register=known.append)))  # type: ignore[arg-type]
     assert known == [CyKafkaDataSource]
     assert known[0].name() == "cykafka"
 
 
-def test_plan_of_nothing_needs_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_plan_needs_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "OpenConsumer", None)
     assert list(reader().read(InputPartition(None))) == []
     assert not consumers._kept
 
 
-def test_filters_that_do_not_hold_exactly_stay_sparks_too() -> None:
+def test_inexact_filters_are_also_left_to_spark() -> None:
     made = reader(pushdown="true")
     assert isinstance(made, PushdownReader)
     scattered = In(("offset",), (1, 5))

@@ -1,4 +1,4 @@
-"""The offsets of a stream's batches, with partitions that are made up."""
+"""The offsets of a stream's batches, tested with fake partitions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cykafka.spark.planner import Ends, Planner
 from cykafka.spark.stream import StreamPlan
 
 
-class MadeUp(Planner):
-    """Partitions that hold what the test says."""
+class Fake(Planner):
+    """Partitions with the offsets of the test."""
 
     def __init__(self, options: ReadOptions, latest: Offsets) -> None:
         super().__init__(options)
@@ -40,13 +40,13 @@ class Clock:
         return self.now
 
 
-def planned(latest: Offsets, **options: str) -> tuple[StreamPlan, MadeUp, Clock]:
+def planned(latest: Offsets, **options: str) -> tuple[StreamPlan, Fake, Clock]:
     given = {key.lower(): value for key, value in options.items()}
     base = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
     read = ReadOptions.of({**base, **given}, "stream")
     clock = Clock()
     plan = StreamPlan(read, clock)
-    broker = MadeUp(read, latest)
+    broker = Fake(read, latest)
     plan.planner = broker
     return plan, broker, clock
 
@@ -58,7 +58,7 @@ def test_start_is_remembered() -> None:
     assert plan.initial() == {"a": {"0": 5}}
 
 
-def test_first_batch_of_a_later_process_begins_where_it_was_planned() -> None:
+def test_first_batch_of_a_later_process_starts_at_its_planned_offsets() -> None:
     plan, broker, _ = planned({("a", 0): 5})
     end = plan.latest(plan.initial(), limited=False)
     broker.latest = {("a", 0): 9}
@@ -75,7 +75,7 @@ def test_first_batch_of_a_later_process_begins_where_it_was_planned() -> None:
     assert again.ranges(again.initial(), end) == [PartitionRange("a", 0, 5, 7)]
 
 
-def test_nothing_new_is_the_start_itself() -> None:
+def test_without_new_records_the_end_equals_the_start() -> None:
     plan, broker, _ = planned({("a", 0): 5})
     first = plan.latest(plan.initial(), limited=False)
     assert plan.latest(first, limited=False) == first
@@ -86,7 +86,7 @@ def test_nothing_new_is_the_start_itself() -> None:
     assert plan.ranges(first, second) == [PartitionRange("a", 0, 5, 6)]
 
 
-def test_start_behind_the_end_is_an_error_or_skipped() -> None:
+def test_start_after_the_end_is_an_error_or_skipped() -> None:
     for strict in ("true", "false"):
         plan, _, _ = planned({("a", 0): 5}, failOnDataLoss=strict)
         start, end = {"a": {"0": 9}}, {"a": {"0": 5}}
@@ -97,14 +97,14 @@ def test_start_behind_the_end_is_an_error_or_skipped() -> None:
             assert plan.ranges(start, end) == []
 
 
-def test_frozen_ends_stay() -> None:
+def test_frozen_ends_do_not_change() -> None:
     plan, broker, _ = planned({("a", 0): 5}, startingOffsets="earliest")
     plan.freeze()
     broker.latest = {("a", 0): 9, ("a", 1): 3}
     assert take_start(plan.latest(plan.initial(), limited=True))[0] == {"a": {"0": 5}}
 
 
-def test_frozen_ends_that_lack_what_was_read_are_asked_for_again() -> None:
+def test_frozen_ends_that_miss_read_offsets_are_requested_again() -> None:
     plan, broker, _ = planned({("a", 0): 5}, failOnDataLoss="false")
     plan.freeze()  # by a broker that has just started
     broker.latest = {("a", 0): 9, ("a", 1): 7, ("a", 2): 3, ("b", 0): 4}
@@ -113,14 +113,14 @@ def test_frozen_ends_that_lack_what_was_read_are_asked_for_again() -> None:
     assert plan.latest(start, limited=True) == {"a": {"0": 5, "1": 7, "2": 3}}
     broker.latest = {("a", 0): 20, ("a", 1): 20, ("a", 2): 20}
     assert plan.latest(start, limited=True) == {"a": {"0": 5, "1": 7, "2": 3}}
-    # Frozen at an end that lies before what was read: so, too.
+    # The same holds for a frozen end before the read offsets.
     broker.latest = {("a", 0): 6}
     plan.freeze()
     broker.latest = {("a", 0): 9}
     assert plan.latest({"a": {"0": 8}}, limited=True) == {"a": {"0": 9}}
 
 
-def test_start_of_a_frozen_stream_is_not_behind_its_end() -> None:
+def test_start_of_a_frozen_stream_is_not_after_its_end() -> None:
     plan, broker, _ = planned({("a", 0): 5})
     plan.freeze()
     broker.latest = {("a", 0): 9}
@@ -140,7 +140,7 @@ def test_start_of_a_frozen_stream_is_not_behind_its_end() -> None:
         ({"failOnDataLoss": "false"}, False),
     ],
 )
-def test_first_batch_of_another_connector_begins_where_is_known(
+def test_first_batch_of_another_connector_needs_a_known_start(
     options: dict[str, str], fails: bool
 ) -> None:
     plan, _, _ = planned({("a", 0): 7, ("a", 1): 5}, **options)
@@ -152,18 +152,18 @@ def test_first_batch_of_another_connector_begins_where_is_known(
         return
     assert plan.ranges(start, end) == []
     later, _, _ = planned({("a", 0): 7, ("a", 1): 5})
-    # From the log, in a process that asked for no start; and of a query that has begun.
+    # The start may come from the log, in a process without a start, or from a running query.
     assert later.ranges(start, end) == []
     later._initial = {("a", 0): 7, ("a", 1): 5}
     assert later.ranges(start, end) == []
 
 
-def test_first_batch_of_another_connector_from_the_very_beginning_is_known() -> None:
+def test_first_batch_of_another_connector_from_offset_0_is_accepted() -> None:
     plan, _, _ = planned({("a", 0): 7}, startingOffsets="earliest")
     assert plan.ranges(plan.initial(), {"a": {"0": 6}}) == [PartitionRange("a", 0, 0, 6)]
 
 
-def test_limit_counts_unless_all_is_asked_for() -> None:
+def test_limit_applies_unless_all_records_are_requested() -> None:
     plan, _, _ = planned({("a", 0): 100}, startingOffsets="earliest", maxOffsetsPerTrigger="10")
     start = plan.initial()
     assert take_start(plan.latest(start, limited=True))[0] == {"a": {"0": 10}}
@@ -178,7 +178,7 @@ def test_new_partitions_are_limited_from_their_beginning() -> None:
     assert end == {"a": {"0": 10, "1": 30}}
 
 
-def test_few_records_wait_for_the_delay() -> None:
+def test_too_few_records_wait_for_the_delay() -> None:
     plan, broker, clock = planned(
         {("a", 0): 5}, startingOffsets="earliest", minOffsetsPerTrigger="3", maxTriggerDelay="1m"
     )
@@ -216,7 +216,7 @@ def test_new_partition_that_does_not_begin_at_0_is_a_loss() -> None:
             assert plan.ranges(start, end) == [PartitionRange("a", 1, 4, 9)]
 
 
-def test_plan_is_pickled_without_what_it_knows() -> None:
+def test_plan_is_pickled_without_its_cached_state() -> None:
     plan = StreamPlan(planned({("a", 0): 5})[0].options)
     plan._initial = {("a", 0): 5}
 

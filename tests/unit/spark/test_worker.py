@@ -1,4 +1,4 @@
-"""How a task reads, with a consumer and a clock that are made up."""
+"""How a task reads, tested with a fake consumer and clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
 
 A = ("a", 0)
-Act = Callable[["MadeUp", Any], None]
+Act = Callable[["Fake", Any], None]
 
 
 class Batch:
@@ -32,15 +32,15 @@ class Batch:
 
 
 class Unknown:
-    """A partition whose ends nobody tells."""
+    """A partition with unknown ends."""
 
     def __init__(self, each: Any) -> None:
         self.topic, self.partition = each.topic, each.partition
         self.error = KafkaError(KafkaError._NOENT)
 
 
-class MadeUp:
-    """A consumer that does what the test says, one thing a call; time goes by meanwhile."""
+class Fake:
+    """A consumer that runs one act of the test per call, and advances the clock."""
 
     def __init__(self, *acts: Act) -> None:
         self.acts = list(acts)
@@ -50,7 +50,7 @@ class MadeUp:
         self.asked: list[str | None] = []
         self.ends: Watermarks | None = Watermarks(0, 10)
         self.opened: OpenConsumer | None = None
-        self.errors: list[int | None] = []  # of the topics' metadata, one each time
+        self.errors: list[int | None] = []  # errors of the topics' metadata, one per call
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self.asked.append(topic)
@@ -91,13 +91,13 @@ class MadeUp:
         return batch
 
 
-def nothing(made_up: MadeUp, given: Any) -> None: ...
+def nothing(fake: Fake, given: Any) -> None: ...
 
 
 def read_to(offset: int, partition: int = 0) -> Act:
-    """Records have come, up to there."""
+    """Make an act: records up to an offset have arrived."""
 
-    def act(made_up: MadeUp, given: Any) -> None:
+    def act(fake: Fake, given: Any) -> None:
         wanted, batch = given
         wanted.skip("a", partition, offset)
         batch.rows = 1
@@ -106,28 +106,28 @@ def read_to(offset: int, partition: int = 0) -> Act:
 
 
 def error(code: int, partition: int = 0) -> Act:
-    def act(made_up: MadeUp, given: Any) -> None:
+    def act(fake: Fake, given: Any) -> None:
         message = SimpleNamespace(
             error=lambda: KafkaError(code, "made up"),
             topic=lambda: "a",
             partition=lambda: partition,
         )
         given[1].errors.append(message)
-        made_up.now += 0.005
+        fake.now += 0.005
 
     return act
 
 
 def task(
-    made_up: MadeUp, monkeypatch: pytest.MonkeyPatch, *ranges: tuple[int, int, int], **given: str
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, *ranges: tuple[int, int, int], **given: str
 ) -> worker._Task:
-    monkeypatch.setattr(worker, "consume_ranges", MadeUp.consume_ranges)
-    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: made_up.now))
+    monkeypatch.setattr(worker, "consume_ranges", Fake.consume_ranges)
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: fake.now))
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
     options = ReadOptions.of({**base, **{k.lower(): v for k, v in given.items()}}, "batch")
-    made_up.opened = OpenConsumer({}, make=lambda _: made_up)  # type: ignore[arg-type, return-value]
+    fake.opened = OpenConsumer({}, make=lambda _: fake)  # type: ignore[arg-type, return-value]
     parts = [PartitionRange("a", *each) for each in ranges or [(0, 0, 20)]]
-    return worker._Task(made_up.opened, parts, options)
+    return worker._Task(fake.opened, parts, options)
 
 
 def run(made: worker._Task) -> None:
@@ -137,12 +137,12 @@ def run(made: worker._Task) -> None:
 
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
-def test_what_is_before_the_end_is_waited_for(
+def test_task_waits_for_records_before_the_end(
     lenient: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of 20 offsets 10 are left, and they are late."""
-    made_up = MadeUp(*[nothing] * 40, read_to(10), *[nothing] * 40)
-    made = task(made_up, monkeypatch, failOnDataLoss=lenient)
+    """10 of 20 offsets remain, and they arrive late."""
+    fake = Fake(*[nothing] * 40, read_to(10), *[nothing] * 40)
+    made = task(fake, monkeypatch, failOnDataLoss=lenient)
     if lenient == "true":
         with pytest.raises(
             DataLossError, match="offsets 10 to 19 are gone: the partition ends at"
@@ -151,42 +151,42 @@ def test_what_is_before_the_end_is_waited_for(
     else:
         run(made)
         assert "offsets 10 to 19 are gone" in "\n".join(caplog.messages)
-    assert made_up.now > 20
+    assert fake.now > 20
 
 
-def test_what_is_before_the_end_and_never_comes_is_a_timeout(
+def test_records_that_never_arrive_before_the_end_are_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = task(MadeUp(), monkeypatch, failOnDataLoss="false")
+    made = task(Fake(), monkeypatch, failOnDataLoss="false")
     with pytest.raises(TimeoutError, match=r"a \[0\]: no record of the offsets 0 to "):
         run(made)
 
 
 @pytest.mark.parametrize(("high", "lost"), [(18, False), (14, True)])
-def test_position_that_was_out_of_range_is_read_if_it_is_there_by_now(
+def test_position_out_of_range_is_read_if_it_exists_by_now(
     high: int, lost: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    made_up = MadeUp(error(KafkaError._AUTO_OFFSET_RESET), read_to(20))
-    made_up.ends = Watermarks(0, high)
-    made = task(made_up, monkeypatch, (0, 15, 20), failOnDataLoss="false")
+    fake = Fake(error(KafkaError._AUTO_OFFSET_RESET), read_to(20))
+    fake.ends = Watermarks(0, high)
+    made = task(fake, monkeypatch, (0, 15, 20), failOnDataLoss="false")
     run(made)
 
     assert ("offsets 15 to 19 are gone" in "\n".join(caplog.messages)) == lost
-    assert made_up.assignments == (1 if lost else 2)
+    assert fake.assignments == (1 if lost else 2)
 
 
-def test_partition_that_errs_on_and_on_lets_the_others_read(
+def test_partition_with_lasting_errors_lets_the_others_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     acts: list[Act] = []
     for offset in range(1, 1001):
         acts += [error(KafkaError._AUTO_OFFSET_RESET, 1), read_to(offset)]
-    made_up = MadeUp(*acts, read_to(10, 1))
-    run(task(made_up, monkeypatch, (0, 0, 1000), (1, 0, 10)))
+    fake = Fake(*acts, read_to(10, 1))
+    run(task(fake, monkeypatch, (0, 0, 1000), (1, 0, 10)))
 
-    assert 4 <= made_up.assignments <= 10
-    assert made_up.now == pytest.approx(5)
+    assert 4 <= fake.assignments <= 10
+    assert fake.now == pytest.approx(5)
 
 
 @pytest.mark.parametrize(
@@ -200,80 +200,82 @@ def test_partition_that_errs_on_and_on_lets_the_others_read(
     ],
 )
 def test_errors_that_last_end_the_task(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = MadeUp(error(code))
+    fake = Fake(error(code))
     with pytest.raises(KafkaException) as caught:
-        run(task(made_up, monkeypatch))
+        run(task(fake, monkeypatch))
     assert caught.value.args[0].code() == code
-    assert made_up.now < 1
+    assert fake.now < 1
 
 
-def test_other_errors_are_told_if_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = MadeUp(error(KafkaError._TRANSPORT))
-    made_up.ends = Watermarks(0, 20)
+def test_timeout_error_has_the_last_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(error(KafkaError._TRANSPORT))
+    fake.ends = Watermarks(0, 20)
     with pytest.raises(TimeoutError, match=r"the last error was: .*made up"):
-        run(task(made_up, monkeypatch))
+        run(task(fake, monkeypatch))
 
 
-def test_login_that_fails_in_a_worker_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    def complain(made_up: MadeUp, given: Any) -> None:
-        assert made_up.opened is not None
-        made_up.opened._complain(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
+def test_failed_login_in_a_worker_raises_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complain(fake: Fake, given: Any) -> None:
+        assert fake.opened is not None
+        fake.opened._complain(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
 
-    # While records come it may be a broker that nobody needs.
-    made_up = MadeUp(complain, read_to(3), *[nothing] * 40, read_to(20))
-    made_up.ends = Watermarks(0, 20)
-    run(task(made_up, monkeypatch))
+    # While records arrive, the failing broker may be one that the task does not need.
+    fake = Fake(complain, read_to(3), *[nothing] * 40, read_to(20))
+    fake.ends = Watermarks(0, 20)
+    run(task(fake, monkeypatch))
 
-    made_up = MadeUp(complain)
+    fake = Fake(complain)
     with pytest.raises(KafkaException, match="no such user"):
-        run(task(made_up, monkeypatch))
-    assert made_up.now < 5
+        run(task(fake, monkeypatch))
+    assert fake.now < 5
 
 
-def test_ends_of_many_partitions_are_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = MadeUp()  # it sees to the parts' size
-    made = task(made_up, monkeypatch, *((number, 0, 20) for number in range(1200)))
+def test_end_offsets_of_many_partitions_are_requested_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Fake()  # it checks the size of the parts
+    made = task(fake, monkeypatch, *((number, 0, 20) for number in range(1200)))
     assert len(made._ends(made.wanted.left())) == 1200
 
 
-def test_metadata_of_many_topics_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = MadeUp()
-    made = task(made_up, monkeypatch)
-    assert made_up.asked == ["a"]
+def test_metadata_of_many_topics_is_requested_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    made = task(fake, monkeypatch)
+    assert fake.asked == ["a"]
     made._know([PartitionRange(name, 1, 0, 5) for name in ("b", *map(str, range(8)))])
-    assert made_up.asked == ["a", None, *map(str, range(8))]  # those that the list lacks
+    assert fake.asked == ["a", None, *map(str, range(8))]  # the topics missing from the list
     made._know([PartitionRange("b", 1, 0, 5), PartitionRange("7", 0, 0, 5)])
-    assert len(made_up.asked) == 10
+    assert len(fake.asked) == 10
 
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
-def test_topic_that_may_not_be_read_is_not_gone(
+def test_topic_without_read_permission_is_not_a_loss(
     lenient: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    made_up = MadeUp()
-    made_up.errors = [denied]
+    fake = Fake()
+    fake.errors = [denied]
     with pytest.raises(KafkaException, match="a: ") as caught:
-        task(made_up, monkeypatch, failOnDataLoss=lenient)
+        task(fake, monkeypatch, failOnDataLoss=lenient)
     assert caught.value.args[0].code() == denied
 
-    made_up = MadeUp()  # taken away while it is read
-    made_up.errors = [None, denied]
-    made_up.ends = None
+    fake = Fake()  # the permission is revoked during the read
+    fake.errors = [None, denied]
+    fake.ends = None
     with pytest.raises(KafkaException, match="a: "):
-        run(task(made_up, monkeypatch, failOnDataLoss=lenient))
+        run(task(fake, monkeypatch, failOnDataLoss=lenient))
 
 
-def test_topic_without_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = MadeUp(*[nothing] * 40, read_to(20))
-    made_up.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 99
-    made_up.ends = None
-    run(task(made_up, monkeypatch))  # and fails with the first loss
+def test_task_waits_for_a_topic_without_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(*[nothing] * 40, read_to(20))
+    fake.errors = [KafkaError.LEADER_NOT_AVAILABLE] * 99
+    fake.ends = None
+    run(task(fake, monkeypatch))  # failOnDataLoss is true, so a loss would raise
 
 
-def test_topic_that_is_gone_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up = MadeUp()
-    made_up.errors = [KafkaError.UNKNOWN_TOPIC_OR_PART] * 99
-    made_up.ends = None
+def test_deleted_topic_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    fake.errors = [KafkaError.UNKNOWN_TOPIC_OR_PART] * 99
+    fake.ends = None
     with pytest.raises(DataLossError, match="offsets 0 to 19 are gone: the partition does not"):
-        run(task(made_up, monkeypatch))
+        run(task(fake, monkeypatch))

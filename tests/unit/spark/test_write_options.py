@@ -1,4 +1,4 @@
-"""Options and columns of a writer: what is taken, and what is refused."""
+"""The accepted and refused options and columns of a writer."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def refusal(columns: t.StructType = VALUE, stream: bool = False, **options: Any)
 # -- columns
 
 
-def test_the_value_is_all_that_is_required() -> None:
+def test_only_the_value_is_required() -> None:
     options = made()
     assert options.topic == "t"
     assert (options.key, options.partition, options.headers, options.timestamp) == (None,) * 4
     assert options.transaction is None
 
 
-def test_columns_that_are_there_are_written() -> None:
+def test_existing_columns_are_written() -> None:
     options = made(ALL, topic=None)
     assert options.topic is None
     assert (options.key, options.partition, options.headers) == ("key", "partition", "headers")
-    assert options.timestamp is None  # as with the JVM connector
+    assert options.timestamp is None  # like the JVM connector
 
 
 @pytest.mark.parametrize("kind", [TIME, LONG])
-def test_timestamps_are_written_if_asked_for(kind: t.DataType) -> None:
+def test_timestamps_are_written_if_requested(kind: t.DataType) -> None:
     columns = schema(value=STRING, timestamp=kind)
     assert made(columns).timestamp is None
     assert made(columns, includeTimestamp="true").timestamp == "timestamp"
@@ -79,15 +79,15 @@ def test_timestamps_are_written_if_asked_for(kind: t.DataType) -> None:
 
 
 @pytest.mark.parametrize(("text", "found"), [("true", "headers"), ("FALSE", None)])
-def test_headers_are_left_out_if_asked_for(text: str, found: str | None) -> None:
+def test_headers_are_omitted_if_requested(text: str, found: str | None) -> None:
     assert made(ALL, includeheaders=text).headers == found
 
 
-def test_what_only_brokers_give_is_passed_over() -> None:
+def test_columns_that_only_brokers_set_are_ignored() -> None:
     made(schema(value=STRING, offset=LONG, timestampType=INT))
 
 
-def test_other_columns_are_left_alone() -> None:
+def test_other_columns_are_ignored() -> None:
     options = made(schema(value=STRING, customer=STRING, amount=t.DoubleType()))
     assert (options.key, options.partition, options.headers) == (None, None, None)
 
@@ -117,7 +117,7 @@ def test_other_columns_are_refused(columns: t.StructType, words: str) -> None:
     assert words in refusal(columns)
 
 
-def test_two_columns_of_a_name_are_refused() -> None:
+def test_columns_with_the_same_name_are_refused() -> None:
     columns = t.StructType([t.StructField("value", STRING), t.StructField("value", BINARY)])
     assert 'several columns "value"' in refusal(columns)
 
@@ -129,14 +129,14 @@ def test_header_values_may_be_text() -> None:
 # -- topics
 
 
-def test_a_topic_comes_from_the_option_or_the_column() -> None:
+def test_topic_is_set_by_the_option_or_the_column() -> None:
     assert "no topic: set the option topic, or add a column" in refusal(topic=None)
     assert made(schema(value=STRING, topic=STRING), topic=None).topic is None
     assert made(schema(value=STRING, topic=STRING)).topic == "t"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", ".", "..", "x" * 250])
-def test_what_is_no_name_of_a_topic_is_refused(name: str) -> None:
+def test_invalid_topic_name_is_refused(name: str) -> None:
     assert "is not a valid topic name" in refusal(topic=name)
 
 
@@ -149,11 +149,11 @@ def test_what_is_no_name_of_a_topic_is_refused(name: str) -> None:
      ("transactional.id.prefix", "transactionalIdPrefix"),
      ("includetimestamps", "includeTimestamp")],
 )  # fmt: skip
-def test_a_misspelt_option_is_told_with_the_one_meant(key: str, meant: str) -> None:
+def test_misspelled_option_error_suggests_the_right_one(key: str, meant: str) -> None:
     assert f'option {key} is unknown; did you mean "{meant}"?' in refusal(**{key: "x"})
 
 
-def test_options_of_spark_and_of_the_source_are_passed_over() -> None:
+def test_options_of_spark_and_of_the_source_are_ignored() -> None:
     made(
         path="x", checkpointlocation="y", subscribe="t", startingOffsets="earliest", queryname="q"
     )
@@ -163,7 +163,7 @@ def test_a_flag_is_true_or_false() -> None:
     assert 'option includeHeaders: expected true or false, got "1"' in refusal(includeHeaders="1")
 
 
-def test_producers_are_like_the_jvm_connectors() -> None:
+def test_producer_settings_match_the_jvm_connector() -> None:
     config = made().config
     assert config["enable.idempotence"] == "true"
     assert config["partitioner"] == "murmur2_random"
@@ -176,7 +176,7 @@ def test_producers_are_like_the_jvm_connectors() -> None:
     ("linger", "expected"),
     [("20", "20000"), ("20.5", "100000"), ("100", "100000"), ("x", "20000")],
 )
-def test_records_that_are_to_linger_may_be_more(linger: str, expected: str) -> None:
+def test_longer_linger_allows_more_queued_records(linger: str, expected: str) -> None:
     name = "queue.buffering.max.messages"
     assert made(kafka__linger__ms=linger).config[name] == expected
     own = made(kafka__linger__ms=linger, kafka__queue__buffering__max__messages="7")
@@ -185,11 +185,11 @@ def test_records_that_are_to_linger_may_be_more(linger: str, expected: str) -> N
 
 @pytest.mark.parametrize("text", ["abc", "-1", "0x100", "100.5", "1_000", ""])
 def test_the_length_of_the_queue_is_a_number(text: str) -> None:
-    told = refusal(kafka__queue__buffering__max__messages=text)
-    assert "option kafka.queue.buffering.max.messages: expected a whole number" in told
+    error_text = refusal(kafka__queue__buffering__max__messages=text)
+    assert "option kafka.queue.buffering.max.messages: expected a whole number" in error_text
 
 
-def test_a_worker_keeps_few_records_unless_told_otherwise() -> None:
+def test_worker_queues_few_records_by_default() -> None:
     assert made().config["queue.buffering.max.messages"] == "20000"
     more = made(kafka__queue__buffering__max__messages="100000").config
     assert more["queue.buffering.max.messages"] == "100000"
@@ -230,9 +230,9 @@ def test_transactions_are_for_streams_with_a_prefix() -> None:
     "options",
     [{"kafka__acks": "1"}, {"kafka__enable__idempotence": "false"}, {"kafka__retries": "0"}],
 )
-def test_transactions_want_an_idempotent_producer(options: dict[str, str]) -> None:
-    told = refusal(stream=True, transactional="true", transactionalIdPrefix="mine", **options)
-    assert "needs an idempotent producer" in told
+def test_transactions_require_an_idempotent_producer(options: dict[str, str]) -> None:
+    text = refusal(stream=True, transactional="true", transactionalIdPrefix="mine", **options)
+    assert "needs an idempotent producer" in text
 
 
 def test_a_delivery_may_take_as_long_as_its_transaction() -> None:

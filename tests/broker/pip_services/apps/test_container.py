@@ -1,7 +1,7 @@
-"""A process with a container, configured by YAML: it starts, works, and stops when it is told to.
+"""A process with a container that YAML configures: it starts, works, and stops on a signal.
 
-Three queues: one on the shared connection, one with a connection of its own, one made by the queue
-factory. Each message is written to a file when it has been handled, and answered on another queue.
+It has three queues: one on the shared connection, one with its own connection, and one from the
+queue factory. The process writes each handled message to a file and answers on another queue.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ TOPICS = ("shared", "own", "made")
 
 
 class App:
-    """The process; its topics and its group begin with `prefix`."""
+    """The process. The names of its topics and its group begin with `prefix`."""
 
     def __init__(
         self, command: list[str], environment: dict[str, str], prefix: str, folder: Path
@@ -168,35 +168,35 @@ class App:
             )
 
     def is_ready(self) -> bool:
-        """Whether it has got so far that it stops in order when it is told to."""
-        assert self.process.poll() is None, self.said()
+        """Whether the process handles SIGTERM already, so that it stops cleanly."""
+        assert self.process.poll() is None, self.output()
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         (caught,) = (line for line in status.splitlines() if line.startswith("SigCgt:"))
         return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
 
     def stop(self, by: int) -> None:
-        """Tell it to stop, and see that it does."""
+        """Send a signal, and check that the process stops."""
         self.process.send_signal(by)
         try:
             status = self.process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+            self.process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
             self.process.wait()
-            pytest.fail(f"it does not stop: {self.said()}")
-        assert status == 0, self.said()
+            pytest.fail(f"the process does not stop: {self.output()}")
+        assert status == 0, self.output()
 
     def handled(self) -> Counter[str]:
-        """How often each message was handled, by this process and those before it.
+        """How often this process and earlier ones handled each message.
 
-        It must not have ended by itself.
+        Fails if the process has ended by itself.
         """
-        assert not self.process.poll(), self.said()
+        assert not self.process.poll(), self.output()
         if not self._handled.exists():
             return Counter()
         return Counter(self._handled.read_text().split("\n")[:-1])
 
-    def said(self) -> str:
-        """The end of what it has printed."""
+    def output(self) -> str:
+        """The end of the output."""
         return self._log.read_text(errors="replace")[-20000:]
 
 
@@ -204,7 +204,7 @@ class App:
 def start_app(
     cluster: Any, unique: Callable[[str], str], tmp_path: Path
 ) -> Iterator[Callable[..., App]]:
-    """Start the process with the container, any number of times."""
+    """Start the process with the container; a test may do so several times."""
     prefix = unique("orders")
     servers = cluster.bootstrap_servers
     host, port = servers.split(",")[0].rsplit(":", 1)
@@ -240,7 +240,7 @@ def start_app(
     [(signal.SIGTERM, True), (signal.SIGTERM, False), (signal.SIGINT, True)],
     ids=["SIGTERM-autocommit", "SIGTERM", "SIGINT"],
 )
-def test_container_starts_works_and_stops_with_nothing_lost(
+def test_container_starts_works_and_stops_without_loss(
     start_app: Callable[..., Any],
     make_queue: Callable[..., Any],
     envelope: Callable[..., Any],
@@ -265,14 +265,14 @@ def test_container_starts_works_and_stops_with_nothing_lost(
     app.stop(by)
     took = time.monotonic() - begun
 
-    assert "container has run" in app.said()
+    assert "container has run" in app.output()
     assert took < 10
     before = app.handled()
-    assert before.total() < len(total), "it was to be stopped in the middle of the work"
+    assert before.total() < len(total), "the process stopped only after all its work"
     for name in TOPICS:
         positions = committed(f"{app.prefix}-{name}", app.prefix)
         done = sum(body in before for body in sent[name])
-        # What was handled is committed, but for what was at work when its partition was given up.
+        # Handled messages are committed, except those in progress at the revocation.
         assert 0 <= done - sum(positions.values()) <= 2, (name, positions, done)
 
     again = start_app(autocommit)
@@ -282,11 +282,11 @@ def test_container_starts_works_and_stops_with_nothing_lost(
     for name in TOPICS:
         positions = committed(f"{app.prefix}-{name}", app.prefix)
         assert sum(positions.values()) == len(sent[name]), (name, positions)
-    # Handled twice: at most the messages in progress when it was stopped, as above.
+    # Only the messages in progress at the stop may be handled twice, as above.
     assert again.handled().total() <= len(total) + 2 * len(TOPICS)
     consumer = make_consumer()
     consumer.subscribe([f"{app.prefix}-answers"])
-    answers: set[str] = set()  # also of messages that were handled again
+    answers: set[str] = set()  # may repeat those of messages handled twice
     wait_until(
         lambda: answers >= total,
         lambda: answers.update(m.value().decode() for m in consumer.consume(1000, 0.5)),
@@ -294,11 +294,11 @@ def test_container_starts_works_and_stops_with_nothing_lost(
     assert answers == total
 
 
-def test_container_that_finds_no_broker_says_so_and_ends(start_app: Callable[..., Any]) -> None:
+def test_container_without_a_broker_reports_it_and_exits(start_app: Callable[..., Any]) -> None:
     begun = time.monotonic()
     app = start_app(True, SERVERS="127.0.0.1:1", PORT="1", CONNECT_TIMEOUT="500")
 
-    assert app.process.wait(WAIT_S) == 1, app.said()
+    assert app.process.wait(WAIT_S) == 1, app.output()
     assert time.monotonic() - begun < 20
-    assert "Connection to Kafka failed" in app.said()
-    assert "Press Control-C" not in app.said()
+    assert "Connection to Kafka failed" in app.output()
+    assert "Press Control-C" not in app.output()

@@ -1,10 +1,9 @@
 """Processes killed with -9 while they handle messages: none is skipped.
 
-Three scenarios, with fifty kills in total under `make soak`. A sender runs all the time. A worker
-is killed at a random moment after it has handled its first messages, and another worker takes its
-place in the group. At each kill the group's committed offsets are compared with the messages
-handled until then. So a skipped message is found at the kill that skipped it, and not only at the
-end.
+The three scenarios have fifty kills in total under `make soak`. A sender runs all the time. The
+test kills a worker at a random moment after the worker has handled its first messages. Another
+worker takes its place in the group. At each kill the test compares the group's committed offsets
+with the messages handled until then. So it finds a skipped message at the kill that skipped it.
 
 Random numbers decide which process is killed and when. A failed test prints the seed;
 CYKAFKA_TEST_SEED=... repeats it. The timing of the processes still varies.
@@ -30,7 +29,7 @@ pytestmark = [pytest.mark.ours, pytest.mark.soak, pytest.mark.timeout(600)]
 HANDLING_S = 0.0005
 PARTITIONS = 4
 
-# A member that died without a word is missed after a second: the least the test broker allows.
+# The group removes a dead member after a second, the shortest timeout the test broker allows.
 LEFT_TO_TIME_OUT = {
     "options.kafka.session.timeout.ms": 1000,
     "options.kafka.heartbeat.interval.ms": 200,
@@ -38,7 +37,7 @@ LEFT_TO_TIME_OUT = {
 
 
 class Sender(threading.Thread):
-    """Sends numbered messages, a few at a time, until it is told to end."""
+    """Sends numbered messages, a few at a time, until `end()` is called."""
 
     def __init__(self, queue: Any, make: Callable[..., Any]) -> None:
         super().__init__(daemon=True)
@@ -57,7 +56,7 @@ class Sender(threading.Thread):
             self.error = error
 
     def end(self) -> set[str]:
-        """The bodies of all that was sent."""
+        """Stop, and return the bodies of all sent messages."""
         self._end.set()
         self.join()
         if self.error is not None:
@@ -68,13 +67,13 @@ class Sender(threading.Thread):
 @pytest.mark.parametrize(
     ("mode", "names", "count"),
     [
-        # With names of their own, the next of a name takes over at once what the last one had.
+        # A named worker is a static member: its successor of the same name takes over at once.
         pytest.param("autocommit", ["a", "b"], kills(4, 17), id="listening-with-autocommit"),
         pytest.param("complete", [None, None], kills(4, 17), id="listening-without-autocommit"),
         pytest.param("receive", ["a"], kills(4, 16), id="receiving-without-autocommit"),
     ],
 )
-def test_killed_processes_skip_nothing(
+def test_killed_processes_skip_no_message(
     nursery: Nursery,
     cluster: Any,
     topic: str,
@@ -109,7 +108,7 @@ def test_killed_processes_skip_nothing(
         deadline = time.monotonic() + WAIT_S
         while not wanted():
             assert time.monotonic() < deadline, (
-                f"{what}; CYKAFKA_TEST_SEED={seed}; the workers said: {nursery.said()}"
+                f"{what}; CYKAFKA_TEST_SEED={seed}; the workers said: {nursery.output()}"
             )
             time.sleep(0.005)
 
@@ -131,7 +130,7 @@ def test_killed_processes_skip_nothing(
             assert not skipped, f"kill {kill}: {skipped} are skipped; CYKAFKA_TEST_SEED={seed}"
             pids[victim] = start(names[victim])
         sent = sender.end()
-        assert busy > count / 2, "there was nothing left to handle when they were killed"
+        assert busy > count / 2, "the workers had no messages left when they were killed"
 
         def rest() -> set[str]:
             handled.look()
@@ -147,5 +146,5 @@ def test_killed_processes_skip_nothing(
         for pid in pids.values():
             nursery.kill(pid)
     if mode == "receive":
-        # One message is in hand at a time: it alone comes again.
+        # A worker holds one message at a time, so a kill redelivers at most one.
         assert handled.look() <= len(sent) + count

@@ -1,4 +1,4 @@
-"""Applications written for the published package run as they are."""
+"""Applications written for the published package run unchanged."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def test_documented_example_runs(cluster: Any, unique: Callable[[str], str]) -> 
 
 
 class OrdersService(IConfigurable, IReferenceable, IOpenable, IMessageReceiver):  # type: ignore[misc]
-    """A component as applications have them: a queue from the factory, another one by reference.
+    """A component like those of applications: a queue from the factory, another by reference.
 
-    What one document calls `correlation_id` the other calls `context`.
+    One document names the first argument `correlation_id`, the other one `context`.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class OrdersService(IConfigurable, IReferenceable, IOpenable, IMessageReceiver):
             self.changed.notify_all()
         queue.complete(message)
 
-    # As one document spells it.
+    # The spelling of the first document.
 
     def place(self, context: IContext | None, order: dict[str, Any]) -> None:
         self._orders.send_as_object(context, "order", order)
@@ -138,7 +138,7 @@ class OrdersService(IConfigurable, IReferenceable, IOpenable, IMessageReceiver):
         self._orders.complete(message)
         return order
 
-    # As the other one does.
+    # The spelling of the second document.
 
     def place_old(self, correlation_id: str, order: dict[str, Any]) -> None:
         self._orders.send_as_object(correlation_id, "order", order)

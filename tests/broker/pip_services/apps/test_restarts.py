@@ -1,4 +1,4 @@
-"""Brokers that restart, die and stall under queues that send, listen and receive."""
+"""Queues send, listen and receive while brokers restart, die and stall."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def kill_all(nodes: list[Any]) -> None:
 def pause_one_by_one(nodes: list[Any]) -> None:
     for node in nodes[:2]:
         node.pause()
-        time.sleep(3)  # longer than the others believe in it
+        time.sleep(3)  # longer than its session with the controller
         node.resume()
 
 
 class Sender(threading.Thread):
-    """Sends numbered messages one by one until it is told to end, whatever happens."""
+    """Sends numbered messages one by one until `end()` is called, despite failures."""
 
     def __init__(self, queue: Any, envelope: Callable[..., Any]) -> None:
         super().__init__(daemon=True)
         self._queue = queue
         self._envelope = envelope
         self._end = threading.Event()
-        self.sent: list[str] = []  # by calls that returned
+        self.sent: list[str] = []  # in calls that returned
         self.failures: list[ApplicationException] = []
         self.longest = 0.0
         self.error: Exception | None = None
@@ -79,7 +79,7 @@ class Sender(threading.Thread):
 
 
 @pytest.mark.parametrize("happens", [restart_one_by_one, kill_all, pause_one_by_one])
-def test_queues_recover_by_themselves_and_lose_nothing(
+def test_queues_recover_without_losing_messages(
     happens: Callable[[list[Any]], None],
     cluster: Any,
     make_queue: Callable[..., Any],
@@ -124,7 +124,7 @@ def test_queues_recover_by_themselves_and_lose_nothing(
                 try:
                     receiving.complete(message)
                 except ApplicationException:
-                    receiving.abandon(message)  # it comes again
+                    receiving.abandon(message)  # so it is redelivered
         except Exception as error:
             errors.append(error)
 
@@ -146,7 +146,7 @@ def test_queues_recover_by_themselves_and_lose_nothing(
         eventually(lambda: all(sent <= set(each) for each in handled()), WAIT_S)
         assert errors == []
         assert all(queue.is_open() for queue in [sending, *queues])
-        assert sender.longest < 10, "request_timeout and some grace"
+        assert sender.longest < 10, "longer than request_timeout with a margin"
 
         consumer = make_consumer()
         consumer.subscribe([name])
@@ -158,7 +158,7 @@ def test_queues_recover_by_themselves_and_lose_nothing(
                 if message.error() is None
             )  # fmt: skip
         assert sent <= there
-        # What nobody sent is not there; calls that failed may have been served all the same.
+        # Only messages of failed calls may be there too: the broker may have stored them.
         assert len(there - sent) <= len(sender.failures)
         eventually(lambda: all(queue.read_message_count() == 0 for queue in queues), WAIT_S)
     finally:
@@ -176,7 +176,7 @@ def test_queues_recover_by_themselves_and_lose_nothing(
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_closing_a_queue_whose_brokers_are_dead_ends_in_time_and_loses_nothing(
+def test_close_with_dead_brokers_ends_in_time_without_loss(
     cluster: Any,
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -209,8 +209,8 @@ def test_closing_a_queue_whose_brokers_are_dead_ends_in_time_and_loses_nothing(
         assert time.monotonic() - begin < 3 + 2
         begin = time.monotonic()
     queue.close(None)
-    assert time.monotonic() - begin < 3 + 2, "one wait of request_timeout, and some grace"
-    # What is left to its thread ends, too.
+    assert time.monotonic() - begin < 3 + 2, "longer than one request_timeout with a margin"
+    # The reader's thread, which close() left behind, ends too.
     reader = f"kafka-reader-{name}"
     eventually(lambda: all(t.name != reader for t in threading.enumerate()), WAIT_S)
     assert "these messages may come again" in logger.all()

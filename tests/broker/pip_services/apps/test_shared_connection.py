@@ -1,4 +1,4 @@
-"""Many queues on one connection, and groups whose members come and go."""
+"""Many queues on one connection, and groups whose members join and leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pip_services_workers import new_seed
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
 
 
-def test_queues_on_one_connection_get_their_own_messages_alone(
+def test_queues_on_one_connection_get_only_their_own_messages(
     cluster: Any,
     config: Callable[..., Any],
     make_connection: Callable[..., Any],
@@ -37,7 +37,7 @@ def test_queues_on_one_connection_get_their_own_messages_alone(
         Descriptor("test", "logger", "test", "default", "1.0"), logger,
     )  # fmt: skip
     topics = [unique("own") for _ in range(4)]
-    # Two groups of each topic; autocommit, acks and the way of receiving differ.
+    # Each topic has two groups. They differ in autocommit, acks and how they receive.
     queues: dict[tuple[str, str], Any] = {}
     receivers: dict[tuple[str, str], Any] = {}
     for number, topic in enumerate(topics):
@@ -84,7 +84,7 @@ def test_queues_on_one_connection_get_their_own_messages_alone(
             receiver.wait(50, WAIT_S)
             assert Counter(receiver.bodies()) == of(topic, 50)
 
-        # One group of each of the first two topics ends: the connection and the others go on.
+        # One group of each of the first two topics ends. The connection and the others continue.
         for topic in topics[:2]:
             queues[topic, "one"].close(None)
         assert connection.is_open()
@@ -96,7 +96,7 @@ def test_queues_on_one_connection_get_their_own_messages_alone(
             assert Counter(receiver.bodies()) == of(topic, 50 if ended else 100)
         assert sum(committed(topics[0], f"{topics[0]}-one", 2).values()) == 50
 
-        # It opens again and takes up where it was.
+        # The queue opens again and resumes at its offset.
         queues[topics[0], "one"].open(None)
         queues[topics[0], "one"].begin_listen(None, receivers[topics[0], "one"])
         receivers[topics[0], "one"].wait(100, WAIT_S)
@@ -111,7 +111,7 @@ def test_queues_on_one_connection_get_their_own_messages_alone(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
+def test_full_queue_resumes_partitions_that_it_lost_and_regained(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     eventually: Callable[..., None],
@@ -133,12 +133,14 @@ def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
     others = [make_queue(**settings) for _ in range(4)]
     for other in others:
         other.peek(None)
-    eventually(lambda: len(reader.assigned()) < 2, WAIT_S)  # five share four: none is possible
+    eventually(
+        lambda: len(reader.assigned()) < 2, WAIT_S
+    )  # five members share four partitions: one may get none
     for other in others:
         other.close(None)
     eventually(lambda: len(reader.assigned()) == 4, WAIT_S)
 
-    for message in in_hand:  # if the partition stayed; else they come again
+    for message in in_hand:  # if the partition stayed, else they are redelivered
         queue.complete(message)
     found = {message.get_message_as_string() for message in in_hand}
     while len(found) < 20:
@@ -150,7 +152,7 @@ def test_full_queue_that_loses_its_partitions_for_a_while_goes_on_with_them(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_whose_members_come_and_go_leave_nothing_to_nobody(
+def test_groups_with_changing_members_leave_no_message_unread(
     cluster: Any,
     config: Callable[..., Any],
     make_connection: Callable[..., Any],
@@ -163,7 +165,7 @@ def test_groups_whose_members_come_and_go_leave_nothing_to_nobody(
     unique: Callable[[str], str],
     protocol: str,
 ) -> None:
-    """Members of two groups on three connections; the dice say who comes and who goes."""
+    """Members of two groups on three connections join and leave at random."""
     from pip_services4_components.refer import Descriptor
 
     from pip_services4_kafka.queues import KafkaMessageQueue
@@ -234,7 +236,7 @@ def test_groups_whose_members_come_and_go_leave_nothing_to_nobody(
         thread.start()
 
         def leave() -> None:
-            end.set()  # what was received is handled before it goes
+            end.set()  # the member handles what it received before it leaves
             thread.join()
             queue.close(None)
 

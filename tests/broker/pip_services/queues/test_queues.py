@@ -1,4 +1,4 @@
-"""Queues on real brokers: groups that change, transactions, dead letters, where groups begin."""
+"""Queues on real brokers: changing groups, transactions, dead letters, initial offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cykafka.admin import NewPartitions
 pytestmark = pytest.mark.ours
 
 ONE = {"options__write_partition": 1}
-# Brokers wake up a fetch that waits.
+# Real brokers end a waiting fetch as soon as a message arrives.
 REAL = {"options__kafka__fetch.wait.max.ms": 500}
 
 
@@ -50,11 +50,12 @@ def test_receive_gets_a_message_soon_after_it_was_sent(
         got = time.perf_counter()
         thread.join()
         waits.append(got - sent[0])
-    # The published package: 0.04 at best. The quickest quarter: a busy machine adds to the others.
+    # The published package needs at least 0.04 s. Only the fastest quarter counts, because a busy
+    # machine delays the others.
     assert statistics.quantiles(waits)[0] < 0.02 + 4 * wake_up_s()
 
 
-def test_a_group_without_offsets_begins_at_the_end_and_loses_nothing_sent_since(
+def test_group_without_offsets_starts_at_the_end_and_misses_no_later_message(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -77,7 +78,7 @@ def test_a_group_without_offsets_begins_at_the_end_and_loses_nothing_sent_since(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_every_message_is_handled_while_members_come_and_go(
+def test_every_message_is_handled_while_members_join_and_leave(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     make_producer: Callable[..., Any],
@@ -91,7 +92,7 @@ def test_every_message_is_handled_while_members_come_and_go(
     lock = threading.Lock()
 
     def then(message: Any, queue: Any) -> None:
-        time.sleep(0.0005)  # handling it takes its time
+        time.sleep(0.0005)  # the handling takes time
         with lock:
             handled[message.get_message_as_string()] += 1
         if not autocommit:
@@ -114,13 +115,13 @@ def test_every_message_is_handled_while_members_come_and_go(
         if n % 500 == 250:
             producer.flush()
             members.append(member())
-            time.sleep(0.3)  # it reads for a while before the next one comes
+            time.sleep(0.3)  # it reads for a while before the next one joins
         if n % 500 == 499:
             producer.flush()
             members.pop(0).close(None)
     producer.flush()
     eventually(lambda: len(handled) == total, WAIT_S)
-    # A rebalance may hand over again what was at work, and what was not committed yet.
+    # A rebalance may redeliver messages in progress and messages not yet committed.
     assert sum(handled.values()) < 2 * total
 
 
@@ -138,7 +139,7 @@ def test_a_dead_letter_and_its_offset_are_one_transaction(
     got = [queue.receive(None, 60000) for _ in range(4)]
     queue.move_to_dead_letter(got[0])
     assert committed(topic, group) == {1: 1}
-    queue.move_to_dead_letter(got[2])  # not the first that is unfinished: at least once
+    queue.move_to_dead_letter(got[2])  # an earlier one is unfinished, so no commit
     assert committed(topic, group) == {1: 1}
     queue.move_to_dead_letter(got[1])
     assert committed(topic, group) == {1: 3}
@@ -176,7 +177,7 @@ def test_a_dead_letter_whose_offset_cannot_be_committed_is_not_sent(
     assert queue.receive(None, 200) is None
 
 
-def test_what_a_killed_process_had_in_a_transaction_comes_again_once_brokers_have_ended_it(
+def test_messages_in_a_killed_process_transaction_are_redelivered(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -193,7 +194,7 @@ def test_what_a_killed_process_had_in_a_transaction_comes_again_once_brokers_hav
     metadata = queue._inbox.consuming().reader.consumer_group_metadata()
     producer = queue._connection._make_transactional("killed")
     try:
-        # So far it gets, and neither commits nor aborts.
+        # The killed process got this far: it neither commits nor aborts.
         producer.init_transactions(WAIT_S)
         producer.begin_transaction()
         producer.publish(f"{topic}.dlq", [b"0"]).wait(WAIT_S)
@@ -202,12 +203,14 @@ def test_what_a_killed_process_had_in_a_transaction_comes_again_once_brokers_hav
         begin = time.monotonic()
         again = make_queue(autocommit=False, **values)
         assert received(again, 2, WAIT_S) == ["0", "1"]
-        assert time.monotonic() - begin < 2 + 10 + 20, "brokers look every 10 s"
+        assert time.monotonic() - begin < 2 + 10 + 20, (
+            "brokers look for late transactions every 10 s"
+        )
     finally:
         producer.close()
 
 
-def test_poison_is_moved_in_a_transaction_while_listening(
+def test_listener_moves_poison_messages_in_a_transaction(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -234,7 +237,7 @@ def test_poison_is_moved_in_a_transaction_while_listening(
     assert Counter(receiver.bodies()) == {**dict.fromkeys("01245689", 1), "3": 2, "7": 2}
 
 
-def test_transactions_of_others_leave_gaps_that_nothing_stumbles_over(
+def test_queue_skips_the_offset_gaps_of_other_transactions(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     received: Callable[..., Any],
@@ -276,12 +279,14 @@ def test_partitions_added_later_are_read_from_their_beginning(
     sender._connection.publish(name, [{"value": "0"}])
     assert received(queue, 1) == ["0"]
     admin.create_partitions([NewPartitions(name, 2)])[name].result(WAIT_S)
-    late = make_queue(topic=name, group_id="sender", **REAL)  # the other's producer knows of one
+    late = make_queue(
+        topic=name, group_id="sender", **REAL
+    )  # the first producer knows only one partition
     late._connection.publish(name, [{"value": str(n), "partition": 1} for n in (1, 2)])
     assert received(queue, 2, WAIT_S) == ["1", "2"]
 
 
-def test_open_creates_the_topic_also_when_two_do_so_at_once(
+def test_two_concurrent_opens_create_the_topic(
     make_queue: Callable[..., Any],
     unique: Callable[[str], str],
     committed: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew under a queue."""
+"""A topic that is deleted and created again under a queue."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def made_anew(eventually: Callable[..., Any]) -> Callable[..., None]:
-    """Delete a queue's topic and make it again."""
+def recreate(eventually: Callable[..., Any]) -> Callable[..., None]:
+    """Delete a queue's topic and create it again."""
 
     def make(queue: Any, topic: str) -> None:
         connection = queue._connection
@@ -26,18 +26,18 @@ def made_anew(eventually: Callable[..., Any]) -> Callable[..., None]:
 def send_in_order(queue: Any, envelopes: list[Any]) -> None:
     """Send the first message alone.
 
-    A broker is named as the leader of a new partition a little before it takes records for it.
-    Requests that it refuses are sent again, behind those that it has taken meanwhile.
+    Metadata names the leader of a new partition shortly before that broker accepts records. The
+    client resends refused requests, and those would follow requests accepted meanwhile.
     """
     queue.send_batch(None, envelopes[:1])
     queue.send_batch(None, envelopes[1:])
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
+def test_topic_recreated_under_a_listener_is_read_from_its_beginning(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
-    made_anew: Callable[..., None],
+    recreate: Callable[..., None],
     bodies: Callable[..., Any],
     unique: Callable[[str], str],
     protocol: str,
@@ -53,24 +53,24 @@ def test_a_topic_made_anew_under_a_listener_is_read_from_its_beginning(
     receiver = make_receiver(lambda envelope, queue: queue.complete(None, envelope))
     queue.begin_listen(None, receiver)
     receiver.wait(50)
-    made_anew(queue, topic)
-    # Fewer than before: else librdkafka reads on where it was.
+    recreate(queue, topic)
+    # Fewer messages than before, else librdkafka continues at its old offset.
     send_in_order(queue, bodies(30, 100))
     assert receiver.wait(80)[50:] == [str(n) for n in range(100, 130)]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("from_beginning", [False, True])
-def test_a_topic_made_anew_between_two_openings_is_read_from_its_beginning(
+def test_topic_recreated_between_two_opens_is_read_from_its_beginning(
     make_queue: Callable[..., Any],
-    made_anew: Callable[..., None],
+    recreate: Callable[..., None],
     received: Callable[..., Any],
     bodies: Callable[..., Any],
     unique: Callable[[str], str],
     protocol: str,
     from_beginning: bool,
 ) -> None:
-    """As the documents advise, whatever the numbers of messages are."""
+    """The documented advice works with any number of messages."""
     topic = unique("again")
     sender = make_queue(topic=topic, group_id="sender", options__num_partitions=1)
     queue = make_queue(
@@ -81,7 +81,7 @@ def test_a_topic_made_anew_between_two_openings_is_read_from_its_beginning(
     sender.send_batch(None, bodies(5))
     assert received(queue, 5) == [str(n) for n in range(5)]
     queue.close(None)
-    made_anew(sender, topic)
+    recreate(sender, topic)
     if from_beginning:
         send_in_order(sender, bodies(20, 100))
         queue.open(None)

@@ -1,4 +1,4 @@
-"""What applications do to queues that nobody would do on purpose."""
+"""Queues under misuse: odd sequences of calls that applications make by accident."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
-def test_close_in_the_midst_of_a_batch_skips_nothing_a_subclass_has_not_heard(
+def test_close_during_a_batch_skips_no_message_that_on_message_has_not_handled(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -51,7 +51,7 @@ def test_close_in_the_midst_of_a_batch_skips_nothing_a_subclass_has_not_heard(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_another_topics_message_finishes_nothing_here(
+def test_message_of_another_topic_completes_nothing_in_this_queue(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -76,12 +76,12 @@ def test_another_topics_message_finishes_nothing_here(
         queue.abandon(None, envelope)
         with pytest.raises(BadRequestException, match="is one of topic"):
             queue.move_to_dead_letter(None, envelope)
-    assert queue.receive(None, 50) is None  # nothing came of abandon()
+    assert queue.receive(None, 50) is None  # abandon() had no effect
     queue.close(None)
     assert committed(topic, group) == ({1: 2} if autocommit else {})
 
 
-def test_two_receivers_of_a_queue_may_end_listening_at_once(
+def test_two_listeners_of_a_queue_may_end_at_once(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     eventually: Callable[..., Any],
@@ -104,7 +104,7 @@ def test_two_receivers_of_a_queue_may_end_listening_at_once(
 
 
 @pytest.mark.parametrize("wait", [2**63 - 1, 1e300, float("inf")])
-def test_receive_waits_for_ever_if_it_is_told_so(
+def test_receive_with_an_unlimited_timeout_waits_for_a_message(
     make_queue: Callable[..., Any], envelope: Callable[..., Any], wait: float
 ) -> None:
     queue = make_queue()
@@ -113,7 +113,7 @@ def test_receive_waits_for_ever_if_it_is_told_so(
     assert queue.receive(None, wait).get_message_as_string() == "at last"
 
 
-def test_an_interrupted_close_leaves_no_reader_behind(
+def test_interrupted_close_leaves_no_reader(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],
     make_connection: Callable[..., Any],
@@ -141,7 +141,7 @@ def test_an_interrupted_close_leaves_no_reader_behind(
     eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
 
 
-def test_an_interrupted_close_of_a_connection_closes_it(
+def test_interrupted_close_of_a_connection_closes_it(
     connection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any) -> None:
@@ -156,7 +156,7 @@ def test_an_interrupted_close_of_a_connection_closes_it(
     assert connection.read_queue_names() is not None
 
 
-def test_a_queue_that_is_opened_while_it_is_closed_is_open(
+def test_queue_opened_during_its_close_is_open(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
 ) -> None:
     queue = make_queue()
@@ -173,7 +173,7 @@ def test_a_queue_that_is_opened_while_it_is_closed_is_open(
     queue._inbox.close = slowly
     in_thread(queue.close)
     assert locked.wait(WAIT_S)
-    # As if it had waited before close() began.
+    # As if the call had waited since before close().
     assert queue._QueueLife__open(None) is False
     del queue._inbox.close
     opening = in_thread(queue.open)
@@ -185,7 +185,7 @@ def test_a_queue_that_is_opened_while_it_is_closed_is_open(
     assert received(queue, 1) == ["1"]
 
 
-def test_dead_letters_of_a_closed_connection_are_a_typed_error(
+def test_dead_letters_over_a_closed_connection_raise_a_typed_error(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], cluster: Any, topic: str
 ) -> None:
     cluster.create_topic(f"{topic}.dlq", 1)
@@ -200,7 +200,7 @@ def test_dead_letters_of_a_closed_connection_are_a_typed_error(
         letters.send(envelope.get_reference(), "told", 1)
 
 
-def test_dead_letters_that_were_closed_make_no_other_producer(
+def test_closed_dead_letters_create_no_new_producer(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], cluster: Any, topic: str
 ) -> None:
     cluster.create_topic(f"{topic}.dlq", 1)
@@ -216,7 +216,7 @@ def test_dead_letters_that_were_closed_make_no_other_producer(
 
 @pytest.mark.parametrize("hears", [False, True])
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_a_partition_whose_log_is_another_one_begins_anew(
+def test_partition_with_a_new_log_restarts(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -234,7 +234,7 @@ def test_a_partition_whose_log_is_another_one_begins_anew(
     queue = make_queue(kind, autocommit=autocommit, **ONE)
     queue.send_batch(None, bodies(5))
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
-    # What librdkafka does by itself when the topic was deleted and created again.
+    # librdkafka does this after the topic was deleted and created again.
     subscription = queue._inbox.consuming().subscription
     subscription._reader.seek(1, 0)
     again = [queue.receive(None, 30_000) for _ in range(3)]
@@ -245,7 +245,7 @@ def test_a_partition_whose_log_is_another_one_begins_anew(
     assert committed(topic, group) == {1: 3 if autocommit else 2}
 
 
-def test_what_is_fetched_twice_while_something_before_it_is_unfinished_comes_once(
+def test_refetched_messages_after_an_unfinished_one_are_delivered_once(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
 ) -> None:
     queue = make_queue(autocommit=False, **ONE)
@@ -256,7 +256,7 @@ def test_what_is_fetched_twice_while_something_before_it_is_unfinished_comes_onc
     assert received(queue, 1) == ["5"]
 
 
-def test_listening_that_a_fork_has_not_taken_along_is_not_waited_for(
+def test_forked_child_does_not_wait_for_the_parents_listener(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -277,7 +277,7 @@ def test_listening_that_a_fork_has_not_taken_along_is_not_waited_for(
     receiver.wait(1)
 
 
-def test_a_signal_handler_may_complete_a_message_while_one_is_committed(
+def test_signal_handler_may_complete_a_message_during_a_commit(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     committed: Callable[..., Any],

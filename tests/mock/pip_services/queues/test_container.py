@@ -1,4 +1,4 @@
-"""A container with queues starts, works, and stops on SIGTERM with nothing lost."""
+"""A container with queues starts, works, and stops on SIGTERM without loss."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ CONFIG = """
 """
 
 
-def test_a_container_stops_on_sigterm_with_nothing_lost(
+def test_container_stops_on_sigterm_without_loss(
     cluster: Any,
     topic: str,
     group: str,
@@ -152,7 +152,7 @@ def test_a_container_stops_on_sigterm_with_nothing_lost(
     assert "Failed" not in output
     assert "Traceback" not in output
     first = set(handled.read_text().split())
-    # What is committed was handled; what was at work comes again.
+    # Committed messages were handled. Messages in progress are redelivered.
     assert sum(committed(topic, group).values()) <= len(first)
     assert sum(committed(topic, group).values()) >= len(first) - 1
 

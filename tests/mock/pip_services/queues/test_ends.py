@@ -1,4 +1,4 @@
-"""Queues while they are closed, while they have no partitions, and when a thread cannot be had."""
+"""Queues during close, without partitions, and when a thread cannot start."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
-# -- while it is closed
+# -- during close
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_receiver_at_work_can_move_its_message_to_the_dead_letters_while_the_queue_is_closed(
+def test_running_receiver_can_dead_letter_its_message_during_close(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -78,7 +78,7 @@ def test_a_receiver_at_work_can_move_its_message_to_the_dead_letters_while_the_q
     assert queue._inbox._dead_letters is None
 
 
-def test_a_connection_that_is_opened_while_it_is_closed_is_open(
+def test_connection_opened_during_its_close_is_open(
     make_connection: Callable[..., Any],
     make_listener: Callable[..., Any],
     eventually: Callable[..., Any],
@@ -108,7 +108,7 @@ def test_a_connection_that_is_opened_while_it_is_closed_is_open(
     assert topic in connection.read_queue_names()
 
 
-def test_a_listener_that_close_waits_for_cannot_open_and_does_not_hang(
+def test_open_in_a_listener_that_close_waits_for_raises(
     make_connection: Callable[..., Any],
     make_listener: Callable[..., Any],
     eventually: Callable[..., Any],
@@ -136,10 +136,10 @@ def test_a_listener_that_close_waits_for_cannot_open_and_does_not_hang(
     assert not connection.is_open()
 
 
-def test_opening_in_the_thread_that_closes_says_so(
+def test_open_in_the_thread_that_closes_raises(
     make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a signal handler does."""
+    """A signal handler may do this."""
     queue = make_queue()
     connection = queue._connection
     raised: list[str] = []
@@ -172,7 +172,7 @@ def test_opening_in_the_thread_that_closes_says_so(
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_close_ends_although_the_brokers_are_gone(
+def test_close_ends_with_dead_brokers(
     make_queue: Callable[..., Any],
     mock_cluster: Any,
     bodies: Callable[..., Any],
@@ -187,7 +187,7 @@ def test_close_ends_although_the_brokers_are_gone(
         autocommit=autocommit,
         connection__uri=mock_cluster.bootstrap_servers,
         options__request_timeout=3000,
-        # librdkafka takes leave for as long as a session lasts.
+        # librdkafka tries to leave the group for as long as a session lasts.
         **{"options__kafka__group.protocol": None, "options__kafka__session.timeout.ms": 1000},
     )
     queue.send_batch(None, bodies(3))
@@ -195,12 +195,12 @@ def test_close_ends_although_the_brokers_are_gone(
     mock_cluster.broker_down()
     begin = time.monotonic()
     queue.close(None)
-    assert time.monotonic() - begin < 3 + 2.5, "one wait of request_timeout, and some grace"
+    assert time.monotonic() - begin < 3 + 2.5, "longer than one request_timeout with a margin"
     eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
     assert "committing {0: 1} failed" in logger.all() or not autocommit
 
 
-def test_subscriptions_that_do_not_end_are_waited_for_together(
+def test_close_waits_for_all_stuck_subscriptions_at_once(
     make_connection: Callable[..., Any],
     make_listener: Callable[..., Any],
     unique: Callable[[str], str],
@@ -229,7 +229,7 @@ def test_subscriptions_that_do_not_end_are_waited_for_together(
 # -- without partitions
 
 
-def test_the_message_count_is_the_group_s_while_all_partitions_are_lost(
+def test_message_count_is_the_lag_of_the_group_while_all_partitions_are_lost(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -250,7 +250,7 @@ def test_the_message_count_is_the_group_s_while_all_partitions_are_lost(
     assert queue.read_message_count() == 0
 
 
-def test_the_message_count_is_an_error_while_brokers_are_away(
+def test_message_count_raises_while_brokers_are_down(
     make_queue: Callable[..., Any],
     mock_cluster: Any,
     bodies: Callable[..., Any],
@@ -286,7 +286,7 @@ def test_the_message_count_is_an_error_while_brokers_are_away(
 # -- without a thread
 
 
-def test_a_subscription_whose_thread_does_not_start_leaves_no_consumer(
+def test_subscription_whose_thread_cannot_start_leaves_no_consumer(
     make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue()
@@ -304,11 +304,11 @@ def test_a_subscription_whose_thread_does_not_start_leaves_no_consumer(
     assert queue.peek(None) is None
 
 
-# -- what cannot be read
+# -- unreadable messages
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_unreadable_messages_of_a_batch_are_committed_logged_and_counted_once(
+def test_unreadable_messages_are_committed_logged_and_counted_once(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     make_references: Callable[..., Any],
@@ -330,12 +330,12 @@ def test_unreadable_messages_of_a_batch_are_committed_logged_and_counted_once(
         commits.append(offsets)
         commit(self, offsets)
 
-    def told(self: Any, count: int = 1) -> None:
+    def callback(self: Any, count: int = 1) -> None:
         calls.append(count)
         failed(self, count)
 
     monkeypatch.setattr(Reader, "commit", counted)
-    monkeypatch.setattr(Measures, "failed", told)
+    monkeypatch.setattr(Measures, "failed", callback)
     producer = make_producer()
     for _ in range(300):
         producer.produce(topic, b"{no json", partition=1)
@@ -381,7 +381,7 @@ def test_transactions_of_dead_letters_take_any_request_timeout(
     assert made[-1]["transaction.timeout.ms"] == "7000"
 
 
-def test_close_does_not_wait_for_a_transaction_at_work_which_frees_its_producer(
+def test_close_leaves_a_running_transaction_to_free_its_producer(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -416,7 +416,7 @@ def test_close_does_not_wait_for_a_transaction_at_work_which_frees_its_producer(
     assert letters._producer is None
 
 
-def test_dead_letters_of_a_closed_queue_name_it(make_queue: Callable[..., Any]) -> None:
+def test_dead_letter_error_of_a_closed_queue_names_it(make_queue: Callable[..., Any]) -> None:
     queue = make_queue()
     letters: DeadLetters = queue._inbox.dead_letters()
     letters.close()

@@ -1,4 +1,4 @@
-"""The envelope that queues hand out: what is wrong with messaging's own is right there."""
+"""KafkaMessageEnvelope, which fixes bugs of MessageEnvelope."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_envelope_takes_bytes_and_a_string_for_a_context(message: Any, stored
     assert envelope.message_id
 
 
-def test_the_text_of_an_envelope_has_its_trace_id_once() -> None:
+def test_str_of_an_envelope_has_its_trace_id_once() -> None:
     assert str(KafkaMessageEnvelope("123", "order", b"a\xff")) == "[123,order,a\ufffd]"
     assert str(KafkaMessageEnvelope(None, None)) == "[---,---,---]"
 
@@ -35,13 +35,13 @@ def test_an_empty_message_can_become_json() -> None:
     assert (found["trace_id"], found["message_type"], found["message"]) == ("123", "order", None)
 
 
-def test_the_time_of_json_means_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_time_is_independent_of_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     envelope = KafkaMessageEnvelope("123", "order", b"x")
     envelope.sent_time = datetime.datetime(2026, 1, 2, 3, 4, 5)
     found = envelope.to_json()
-    told = datetime.datetime.fromisoformat(found["sent_time"])
-    assert told.tzinfo is not None
-    assert told == envelope.sent_time.astimezone()
+    values = datetime.datetime.fromisoformat(found["sent_time"])
+    assert values.tzinfo is not None
+    assert values == envelope.sent_time.astimezone()
 
     again = KafkaMessageEnvelope.from_json(json.dumps(found))
     assert again is not None
@@ -50,7 +50,7 @@ def test_the_time_of_json_means_the_same_everywhere(monkeypatch: pytest.MonkeyPa
     assert again.get_reference() is None
 
 
-def test_json_of_the_published_envelope_is_read_and_what_is_none_is_none() -> None:
+def test_from_json_reads_the_published_form_and_returns_none_for_invalid_text() -> None:
     old = MessageEnvelope(None, "order", "x")
     old.sent_time = datetime.datetime(2026, 1, 2, 3, 4, 5)
     found = KafkaMessageEnvelope.from_json(json.dumps(old.to_json()))
@@ -61,7 +61,7 @@ def test_json_of_the_published_envelope_is_read_and_what_is_none_is_none() -> No
 
 
 @pytest.mark.parametrize("form", ["headers", "json"])
-def test_queues_hand_it_out(
+def test_queue_returns_kafka_message_envelopes(
     make_queue: Callable[..., Any], form: str, envelope: Callable[..., Any]
 ) -> None:
     queue = make_queue(options__envelope=form)

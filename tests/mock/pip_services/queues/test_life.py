@@ -66,7 +66,7 @@ def test_a_shared_connection_is_opened_before_its_queues(
     assert raised.value.code == "CONNECT_FAILED"
 
 
-def test_an_open_whose_shared_connection_reaches_nobody_has_failed_to_connect(
+def test_open_over_a_shared_connection_without_brokers_raises_connect_failed(
     make_queue: Callable[..., Any],
     make_connection: Callable[..., Any],
     make_references: Callable[..., Any],
@@ -103,7 +103,7 @@ def test_an_open_that_fails_after_connecting_closes_the_connection(
     assert not queue._connection.is_open()
 
 
-def test_an_open_without_a_host_names_the_mistake(make_queue: Callable[..., Any]) -> None:
+def test_open_without_a_host_names_the_missing_key(make_queue: Callable[..., Any]) -> None:
     queue = make_queue(opened=False, connection__uri=None)
     with pytest.raises(ConfigException):
         queue.open(None)
@@ -118,13 +118,13 @@ def test_close_is_quick_and_wakes_up_receive(
     received(queue, 1)
     found: list[Any] = []
     thread = in_thread(lambda: found.append(queue.receive(None, 60000)))
-    time.sleep(0.05)  # it waits by now; if not, it finds the queue closed
+    time.sleep(0.05)  # receive() waits by now, or finds the queue closed
     begin = time.monotonic()
     queue.close(None)
     assert time.monotonic() - begin < 5
     thread.join(10)
     assert found in ([None], [])
-    queue.close(None)  # again, which is nothing
+    queue.close(None)  # a second close does nothing
 
 
 def test_open_works_after_close(
@@ -139,7 +139,7 @@ def test_open_works_after_close(
         queue.open(None)
 
 
-def test_a_closed_queue_leaves_nothing_behind(
+def test_closed_queue_leaves_no_handles(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
 ) -> None:
     threads, handles = threading.active_count(), live_handles()
@@ -151,7 +151,7 @@ def test_a_closed_queue_leaves_nothing_behind(
     assert threading.active_count() == threads
 
 
-def test_closing_after_the_references_were_unset_says_so_and_closes(
+def test_close_after_unset_references_raises_and_closes(
     make_queue: Callable[..., Any], envelope: Callable[..., Any]
 ) -> None:
     handles = live_handles()
@@ -212,7 +212,7 @@ def test_the_name_comes_from_the_configuration(config: Callable[..., Any]) -> No
     assert named("given", name="n") == ("n", "n")
     assert named(None, descriptor=descriptor) == ("described", "described")
     assert named(None, descriptor=descriptor, topic="t") == ("t", "t")
-    # A factory's configuration has the factory's descriptor.
+    # The configuration of a factory has its descriptor.
     assert named("given", descriptor=descriptor) == ("given", "given")
 
 
@@ -240,22 +240,22 @@ def test_the_documented_fields_follow_the_configuration(config: Callable[..., An
     assert queue._messages == []
 
 
-def test_a_wrong_envelope_or_acks_is_named(config: Callable[..., Any]) -> None:
+def test_invalid_envelope_or_acks_is_named(config: Callable[..., Any]) -> None:
     for key, value in (("options.envelope", "xml"), ("options.acks", 7)):
         with pytest.raises(ConfigException, match=key):
             KafkaMessageQueue().configure(config({key: value}))
 
 
-def test_numbers_that_are_none_are_warned_of_and_the_default_counts(
+def test_invalid_numbers_log_a_warning_and_use_the_default(
     make_queue: Callable[..., Any], logger: Any
 ) -> None:
     queue = make_queue(
         read_partitions=1_000_000, options__max_pending="many", options__max_attempts=-1
     )
-    told = [text for _, text, _ in logger.lines if "expected a number" in text]
+    found = [text for _, text, _ in logger.lines if "expected a number" in text]
     name = queue.get_name()
     expected = "expected a number"
-    assert told == [
+    assert found == [
         f'Queue {name}: read_partitions: {expected} from 1 to 1000, got "1000000"; using 1',
         f'Queue {name}: options.max_pending: {expected} of at least 1, got "many"; using 10000',
         f'Queue {name}: options.max_attempts: {expected} of at least 0, got "-1"; using 0',
@@ -264,7 +264,7 @@ def test_numbers_that_are_none_are_warned_of_and_the_default_counts(
     assert (settings.read_partitions, settings.max_pending, settings.max_attempts) == (1, 10000, 0)
 
 
-def test_a_queue_with_neither_topic_nor_name_says_so(make_queue: Callable[..., Any]) -> None:
+def test_queue_without_topic_and_name_raises(make_queue: Callable[..., Any]) -> None:
     queue = make_queue(opened=False, topic=None)
     with pytest.raises(ConfigException, match="neither a topic nor a name") as raised:
         queue.open(None)
@@ -272,7 +272,7 @@ def test_a_queue_with_neither_topic_nor_name_says_so(make_queue: Callable[..., A
     assert not queue.is_open()
 
 
-def test_capabilities_say_what_is_supported() -> None:
+def test_capabilities_list_the_supported_calls() -> None:
     found = KafkaMessageQueue().get_capabilities()
     names = [
         "message_count",
@@ -289,11 +289,11 @@ def test_capabilities_say_what_is_supported() -> None:
     assert KafkaMessageQueue().renew_lock(None, 100) is None  # type: ignore[func-returns-value]
 
 
-# -- contexts, and the documents
+# -- contexts, and the documentation
 
 
 @pytest.mark.parametrize("context", [None, "123", Context.from_trace_id("123")])
-def test_any_context_goes_with_any_logger(
+def test_every_context_works_with_the_console_logger(
     make_queue: Callable[..., Any], make_receiver: Callable[..., Any], context: Any
 ) -> None:
     from pip_services4_observability.log import ConsoleLogger, LogLevel

@@ -1,4 +1,4 @@
-"""listen(): who gets which message, and what happens to those that fail."""
+"""listen(): the delivery of messages to receivers, and messages that fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_listen_blocks_until_it_is_ended(
     assert queue._receiver is None
 
 
-def test_listen_hands_out_what_was_buffered_first(
+def test_listen_delivers_buffered_messages_first(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -108,10 +108,10 @@ def test_a_receiver_may_close_the_queue(
     assert not queue.is_open()
 
     queue.open(None)
-    assert received(queue, 3) == ["0", "1", "2"]  # the first was at work: it comes again
+    assert received(queue, 3) == ["0", "1", "2"]  # the first was in progress, so it is redelivered
 
 
-def test_a_failed_message_comes_again_while_others_go_on(
+def test_failed_message_is_redelivered_and_other_partitions_continue(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -141,7 +141,7 @@ def test_a_failed_message_comes_again_while_others_go_on(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_what_fails_for_ever_is_not_committed_past(
+def test_no_commit_passes_a_message_that_always_fails(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -164,7 +164,7 @@ def test_what_fails_for_ever_is_not_committed_past(
     assert committed(topic, group) == {1: 2}
 
 
-def test_a_poisonous_message_becomes_a_dead_letter(
+def test_poison_message_becomes_a_dead_letter(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -212,7 +212,7 @@ def test_a_poisonous_message_becomes_a_dead_letter(
     assert "partition 1, offset 1: a dead letter after 3 attempts" in logger.all()
 
 
-def test_what_is_no_receiver_is_refused(make_queue: Callable[..., Any]) -> None:
+def test_invalid_receiver_is_refused(make_queue: Callable[..., Any]) -> None:
     queue = make_queue()
     for call in (queue.listen, queue.begin_listen):
         for receiver in (None, print):
@@ -252,7 +252,7 @@ def test_the_application_moves_a_message_to_its_dead_letter_topic(
     assert committed(topic, group) == {1: 2}
 
 
-def test_so_many_partitions_at_a_time_and_each_in_order(
+def test_read_partitions_limits_concurrency_and_keeps_partition_order(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -295,7 +295,7 @@ def test_so_many_partitions_at_a_time_and_each_in_order(
         assert mine == [f"{number}/{n}" for n in range(50)]
 
 
-def test_ending_waits_for_the_receiver_at_work_and_keeps_the_rest(
+def test_end_listen_waits_for_the_running_receiver_and_keeps_other_messages(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -322,7 +322,7 @@ def test_ending_waits_for_the_receiver_at_work_and_keeps_the_rest(
     assert received(queue, 3) == ["3", "4", "5"]
 
 
-def test_closing_commits_what_the_receiver_has_returned_from(
+def test_close_commits_the_messages_that_the_receiver_handled(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -348,7 +348,7 @@ def test_closing_commits_what_the_receiver_has_returned_from(
     assert committed(topic, group) == {1: 5}
 
 
-def test_an_exit_in_a_receiver_ends_listen_and_the_message_comes_again(
+def test_system_exit_in_a_receiver_ends_listen_and_its_message_is_redelivered(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -367,7 +367,7 @@ def test_an_exit_in_a_receiver_ends_listen_and_the_message_comes_again(
 
 @pytest.mark.parametrize("overridden", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_an_exit_in_a_receiver_of_begin_listen_is_logged(
+def test_system_exit_in_a_receiver_of_begin_listen_is_logged(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -426,7 +426,7 @@ def test_end_listen_right_after_begin_listen_ends_it(
     assert received(queue, 2) == ["0", "1"]
 
 
-def test_a_message_that_fails_for_ever_does_not_fill_the_memory(
+def test_message_that_always_fails_does_not_fill_the_memory(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -443,5 +443,5 @@ def test_a_message_that_fails_for_ever_does_not_fill_the_memory(
     receiver.wait(100)
     eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
     queue.send_batch(None, bodies(100, 100))
-    time.sleep(0.3)  # what came would come within a fetch, 10 ms
+    time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
     assert max(map(int, receiver.bodies())) < 100

@@ -1,4 +1,4 @@
-"""What queues count and log."""
+"""The counters, gauges and logs of queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
-def test_counters_count_each_message_once_whatever_other_queues_do(
+def test_counters_count_each_message_once_despite_other_queues(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],
     unique: Callable[[str], str],
@@ -35,7 +35,7 @@ def test_counters_count_each_message_once_whatever_other_queues_do(
         assert counters.value(f"queue.{name}.received_messages") == 3
 
 
-def test_gauges_tell_lag_and_messages_in_flight(
+def test_gauges_report_lag_and_messages_in_flight(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],
     counters: Any,
@@ -52,7 +52,7 @@ def test_gauges_tell_lag_and_messages_in_flight(
     assert counters.value(f"queue.{topic}.errors") == 0
 
 
-def test_the_gauge_of_errors_counts_what_receivers_raise(
+def test_error_gauge_counts_exceptions_of_receivers(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -70,7 +70,7 @@ def test_the_gauge_of_errors_counts_what_receivers_raise(
     eventually(lambda: (counters.value(f"queue.{topic}.errors") or 0) >= 2)
 
 
-def test_counters_and_loggers_that_raise_change_nothing(
+def test_exceptions_of_counters_and_loggers_do_no_harm(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],
     bodies: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""Queues whose application does two things at once, or things in an order of its own."""
+"""Queues whose application makes concurrent calls, or calls in an unusual order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
-def test_what_was_abandoned_comes_after_a_restart_although_it_was_committed_meanwhile(
+def test_abandoned_message_is_redelivered_after_a_restart_despite_a_commit(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -40,7 +40,7 @@ def test_what_was_abandoned_comes_after_a_restart_although_it_was_committed_mean
     assert received(queue, 1) == ["0"]
 
 
-def test_a_subclass_that_subscribes_itself_gets_messages(
+def test_subclass_with_its_own_subscribe_gets_messages(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -64,7 +64,7 @@ def test_a_subclass_that_subscribes_itself_gets_messages(
     assert received(queue, 1) == ["2"]
 
 
-def test_a_receiver_at_work_can_complete_its_message_while_the_queue_is_closed(
+def test_running_receiver_can_complete_its_message_during_close(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -97,25 +97,25 @@ def test_a_receiver_at_work_can_complete_its_message_while_the_queue_is_closed(
     assert committed(topic, group) == {1: 1}
 
 
-def test_messages_that_a_subclass_hears_while_the_queue_is_closed_come_again(
+def test_messages_in_on_message_during_close_are_redelivered(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
     eventually: Callable[..., Any],
 ) -> None:
-    heard, go_on = threading.Event(), threading.Event()
+    called, go_on = threading.Event(), threading.Event()
 
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             if message.value() == b"1":
-                heard.set()
+                called.set()
                 assert go_on.wait(30)
             super().on_message(topic, partition, message)
 
     queue = make_queue(Hearing, **ONE)
     queue.send_batch(None, bodies(3))
     assert received(queue, 1) == ["0"]
-    assert heard.wait(30)
+    assert called.wait(30)
     closing = in_thread(lambda: queue.close(None))
     eventually(lambda: queue._inbox._connection is None)
     go_on.set()
@@ -124,10 +124,10 @@ def test_messages_that_a_subclass_hears_while_the_queue_is_closed_come_again(
     assert received(queue, 2) == ["1", "2"]
 
 
-def test_closing_a_connection_in_the_thread_that_subscribes_ends_the_subscription(
+def test_close_in_the_thread_that_subscribes_ends_the_subscription(
     connection: Any, make_listener: Callable[..., Any], topic: str, monkeypatch: Any
 ) -> None:
-    """As a signal handler does."""
+    """A signal handler may do this."""
     make = Clients._make
     raised = []
 
@@ -150,12 +150,12 @@ def test_closing_a_connection_in_the_thread_that_subscribes_ends_the_subscriptio
     assert connection._subscriptions == []
 
 
-def test_closing_a_queue_in_the_thread_of_a_transaction_ends_that(
+def test_close_in_the_thread_of_a_transaction_ends_the_transaction(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     monkeypatch: Any,
 ) -> None:
-    """As a signal handler does."""
+    """A signal handler may do this."""
     queue = make_queue(options__transactional=True, autocommit=False, **ONE)
     queue.send_batch(None, bodies(1))
     envelope = queue.receive(None, 30000)

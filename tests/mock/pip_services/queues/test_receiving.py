@@ -1,4 +1,4 @@
-"""What a queue receives, and that nothing is lost by it."""
+"""The messages that a queue receives; none is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_message_arrives_as_it_was_sent(
     assert reference.topic() == topic
 
 
-def test_null_keys_values_headers_and_bytes_do_not_silence_the_queue(
+def test_queue_reads_on_after_null_keys_values_headers_and_bytes(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     envelope: Callable[..., Any],
@@ -59,7 +59,7 @@ def test_null_keys_values_headers_and_bytes_do_not_silence_the_queue(
 
 
 def shortest(receive: Callable[[], Any]) -> float:
-    """The shortest of several times in which nothing came, s: a busy machine adds to some."""
+    """The shortest of several waits without a message, s. A busy machine prolongs some."""
     took = []
     for _ in range(5):
         begin = time.monotonic()
@@ -69,14 +69,14 @@ def shortest(receive: Callable[[], Any]) -> float:
 
 
 @pytest.mark.alone
-def test_receive_waits_as_long_as_it_is_told(make_queue: Callable[..., Any]) -> None:
+def test_receive_waits_for_its_timeout(make_queue: Callable[..., Any]) -> None:
     queue = make_queue()
     assert queue.receive(None, 0) is None
     assert 0.25 <= shortest(lambda: queue.receive(None, 250)) < 0.35 + 4 * wake_up_s()
 
 
 @pytest.mark.alone
-def test_a_number_alone_is_how_long_receive_waits(make_queue: Callable[..., Any]) -> None:
+def test_receive_takes_a_lone_number_as_its_timeout(make_queue: Callable[..., Any]) -> None:
     queue = make_queue()
     assert 0.25 <= shortest(lambda: queue.receive(250)) < 0.35 + 4 * wake_up_s()
     for context, wait in ((250, 300), (True, None)):
@@ -102,12 +102,12 @@ def test_receive_wakes_up_at_once(
     sent = []
     for offset in range(50):
         assert ready.acquire(timeout=30)
-        time.sleep(0.005)  # it waits by now; if not, that only makes the wait shorter
+        time.sleep(0.005)  # receive() waits by now; if not, its wait is only shorter
         sent.append(time.perf_counter())
         queue.on_message("topic", 77, Message(value=b"x", partition=77, offset=offset))
     thread.join(30)
     waits = [got - put for put, got in zip(sent, arrived, strict=True)]
-    # The quickest quarter: a busy machine adds to the others.
+    # Only the fastest quarter counts, because a busy machine delays the others.
     assert statistics.quantiles(waits)[0] < 0.001 + 4 * wake_up_s()
 
 
@@ -124,7 +124,7 @@ def test_closing_and_receiving_one_of_ten_leaves_the_other_nine(
     assert queue.receive(None, 50) is None
 
 
-def test_completed_messages_do_not_come_again_and_others_do(
+def test_only_uncompleted_messages_are_redelivered(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -146,7 +146,7 @@ def test_completed_messages_do_not_come_again_and_others_do(
     assert received(queue, 4) == ["2", "3", "4", "5"]
 
 
-def test_finishing_the_first_commits_what_was_finished_behind_it(
+def test_completing_the_first_message_commits_completed_messages_after_it(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     committed: Callable[..., Any],
@@ -160,12 +160,12 @@ def test_finishing_the_first_commits_what_was_finished_behind_it(
         queue.complete(got[place])
         assert committed(topic, group) == {}
     queue.complete(got[0])
-    queue.complete(got[0])  # again, which is nothing
+    queue.complete(got[0])  # the second call does nothing
     assert committed(topic, group) == {1: 4}
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_an_abandoned_message_comes_again_alone(
+def test_only_the_abandoned_message_is_redelivered(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -175,14 +175,14 @@ def test_an_abandoned_message_comes_again_alone(
     queue.send_batch(None, bodies(4))
     got = [queue.receive(None, 30000) for _ in range(3)]
     queue.abandon(got[1])
-    queue.abandon("123", got[1])  # again, which is nothing
+    queue.abandon("123", got[1])  # the second call does nothing
 
     assert received(queue, 2) == ["1", "3"]
     assert queue.receive(None, 50) is None
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_what_was_abandoned_comes_after_a_restart(
+def test_abandoned_message_is_redelivered_after_a_restart(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -200,7 +200,7 @@ def test_what_was_abandoned_comes_after_a_restart(
     assert received(queue, 2) == ["1", "2"]
 
 
-def test_complete_of_something_unknown_is_nothing(
+def test_complete_ignores_unknown_messages(
     make_queue: Callable[..., Any], envelope: Callable[..., Any]
 ) -> None:
     queue = make_queue(autocommit=False)
@@ -214,7 +214,7 @@ def test_complete_of_something_unknown_is_nothing(
     queue.complete(strange)
 
 
-def test_messages_of_an_earlier_life_are_not_committed_by_a_later_one(
+def test_reopened_queue_does_not_commit_messages_read_before_it_closed(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -228,12 +228,12 @@ def test_messages_of_an_earlier_life_are_not_committed_by_a_later_one(
     queue.close(None)
     queue.open(None)
     assert received(queue, 1) == ["0"]
-    queue.complete(old[2])  # it waits in the local queue: it comes again
+    queue.complete(old[2])  # it is in the local queue again, so it is redelivered
     assert committed(topic, group) == {}
     assert received(queue, 2) == ["1", "2"]
 
 
-def test_peek_shows_what_comes_next_and_never_waits(
+def test_peek_returns_the_next_message_without_waiting(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -254,7 +254,7 @@ def test_peek_shows_what_comes_next_and_never_waits(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_cleared_messages_are_finished(
+def test_cleared_messages_are_completed(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -275,7 +275,7 @@ def test_cleared_messages_are_finished(
     assert committed(topic, group) == {1: 6 if autocommit else 5}
 
 
-def test_seeking_back_brings_messages_again(
+def test_seeking_back_redelivers_messages(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -292,7 +292,7 @@ def test_seeking_back_brings_messages_again(
     assert committed(topic, group) == {1: 4}
 
 
-def test_the_message_count_is_what_is_left_to_hand_over(
+def test_message_count_is_the_number_of_undelivered_messages(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -310,7 +310,7 @@ def test_the_message_count_is_what_is_left_to_hand_over(
     assert queue.read_message_count() == 3
 
 
-def test_a_group_without_offsets_begins_where_the_topic_ended_at_open(
+def test_group_without_offsets_starts_at_the_end_the_topic_had_at_open(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -322,21 +322,21 @@ def test_a_group_without_offsets_begins_where_the_topic_ended_at_open(
     sender.send_batch(None, bodies(3))
     late = make_queue(from_beginning=False, **ONE)
     assert committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0}
-    late.close(None)  # it dies before it has read anything
+    late.close(None)  # it ends before it reads anything
     sender.send_batch(None, bodies(3, 3))
 
     again = make_queue(from_beginning=False, **ONE)
     assert received(again, 3) == ["3", "4", "5"]
 
 
-def test_from_beginning_begins_at_the_beginning(
+def test_from_beginning_starts_at_the_first_message(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
 ) -> None:
     make_queue(group_id="sender", **ONE).send_batch(None, bodies(3))
     assert received(make_queue(from_beginning=True, **ONE), 3) == ["0", "1", "2"]
 
 
-def test_the_local_queue_is_bounded_and_goes_on_when_there_is_room(
+def test_local_queue_is_bounded_and_resumes_when_it_has_room(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -348,7 +348,7 @@ def test_the_local_queue_is_bounded_and_goes_on_when_there_is_room(
     eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
     waiting = len(queue._messages)
     queue.send_batch(None, bodies(300, 300))
-    time.sleep(0.3)  # what came would come within a fetch, 10 ms
+    time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
     assert len(queue._messages) == waiting <= 300
     assert received(queue, 600) == [str(n) for n in range(600)]
 
@@ -375,7 +375,7 @@ def test_the_last_attempt_of_a_received_message_makes_it_a_dead_letter(
     assert (letter.value(), dict(letter.headers())["dlq_attempts"]) == (b"0", b"2")
 
 
-def test_malformed_json_is_passed_over_and_logged(
+def test_malformed_json_is_skipped_and_logged(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     bodies: Callable[..., Any],
@@ -398,7 +398,7 @@ def test_malformed_json_is_passed_over_and_logged(
     assert "cannot be read" in logger.all()
 
 
-def test_malformed_json_becomes_a_dead_letter_if_there_are_any(
+def test_malformed_json_becomes_a_dead_letter_if_configured(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],

@@ -1,4 +1,4 @@
-"""What a queue sends, and what it says when it cannot."""
+"""The records that a queue sends, and its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def records(
     return read(consumer, n)
 
 
-def test_a_sent_message_is_on_the_wire_as_the_published_package_writes_it(
+def test_sent_record_has_the_format_of_the_published_package(
     make_queue: Callable[..., Any],
     envelope: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -65,7 +65,7 @@ def test_send_raises_when_the_partition_does_not_exist(
     assert counters.value(f"queue.{queue.get_name()}.sent_messages") is None
 
 
-def test_a_batch_arrives_whole_and_in_order(
+def test_batch_arrives_complete_and_in_order(
     make_queue: Callable[..., Any], bodies: Callable[..., list[Any]], received: Callable[..., Any]
 ) -> None:
     queue = make_queue(options__write_partition=1)
@@ -101,7 +101,7 @@ def test_every_value_of_acks_sends(
     assert received(queue, 1) == ["x"]
 
 
-def test_the_documents_spellings_of_arguments_work(
+def test_documented_argument_names_work(
     make_queue: Callable[..., Any], envelope: Callable[..., Any]
 ) -> None:
     queue = make_queue(opened=False)
@@ -126,7 +126,7 @@ def test_the_documents_spellings_of_arguments_work(
     queue.close(correlation_id="123")
 
 
-def test_a_trace_id_travels_as_traceparent_too(
+def test_trace_id_is_also_sent_as_traceparent(
     make_queue: Callable[..., Any],
     envelope: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -155,11 +155,11 @@ def test_a_batch_may_be_larger_than_the_producers_queue(
     assert make_consumer().get_watermark_offsets(place, 30)[1] == 150_000
 
 
-def test_without_acknowledgements_send_waits_for_nobody(
+def test_send_with_acks_0_does_not_wait(
     make_queue: Callable[..., Any], envelope: Callable[..., Any], cluster: Any
 ) -> None:
     queue = make_queue(options__acks=0, options__write_partition=1)
-    queue.send(None, envelope("1"))  # who leads the partition is known now
+    queue.send(None, envelope("1"))  # the leader of the partition is known now
     cluster.set_rtt(3000)
     begin = time.monotonic()
     try:
@@ -169,7 +169,7 @@ def test_without_acknowledgements_send_waits_for_nobody(
         cluster.set_rtt(0)
 
 
-def test_a_subclass_that_writes_messages_its_own_way_is_heeded(
+def test_from_message_of_a_subclass_is_used(
     make_queue: Callable[..., Any],
     bodies: Callable[..., list[Any]],
     make_consumer: Callable[..., Any],
@@ -191,7 +191,7 @@ def test_a_subclass_that_writes_messages_its_own_way_is_heeded(
     assert [name for name, _ in found[0].headers()] == ["message_type", "trace_id"]
 
 
-def test_a_message_that_cannot_be_sent_is_the_callers_mistake(
+def test_invalid_argument_raises_bad_request(
     make_queue: Callable[..., Any], envelope: Callable[..., Any]
 ) -> None:
     queue = make_queue()
@@ -210,13 +210,13 @@ def test_a_message_that_cannot_be_sent_is_the_callers_mistake(
     for nothing in (None, envelope(), 5):
         with pytest.raises(
             BadRequestException, match=f"queue {queue.get_name()}.*sequence"
-        ) as told:
+        ) as caught:
             queue.send_batch(None, nothing)
-        assert told.value.code == "INVALID_MESSAGE"
+        assert caught.value.code == "INVALID_MESSAGE"
 
 
 @pytest.mark.parametrize("given", [None, "a str"])
-def test_a_subclass_that_makes_no_message_is_named_and_sends_none(
+def test_subclass_that_makes_no_message_is_named_and_sends_nothing(
     make_queue: Callable[..., Any], bodies: Callable[..., list[Any]], given: Any
 ) -> None:
     class Silent(KafkaMessageQueue):
@@ -226,8 +226,8 @@ def test_a_subclass_that_makes_no_message_is_named_and_sends_none(
     queue = make_queue(Silent)
     with pytest.raises(BadRequestException) as raised:
         queue.send_batch("123", bodies(2))
-    told = f"queue {queue.get_name()}, message 1: Silent._from_message returned"
-    assert told in str(raised.value)
+    expected = f"queue {queue.get_name()}, message 1: Silent._from_message returned"
+    assert expected in str(raised.value)
     assert (raised.value.code, raised.value.trace_id) == ("INVALID_MESSAGE", "123")
     assert queue.receive(None, 50) is None
 
@@ -252,7 +252,7 @@ RECEIVER = CallbackMessageReceiver(lambda envelope, queue: None)
         lambda queue, envelope: queue.read_message_count(),
     ],
 )
-def test_a_closed_queue_says_so(
+def test_closed_queue_raises(
     make_queue: Callable[..., Any], envelope: Callable[..., Any], call: Callable[..., Any]
 ) -> None:
     queue = make_queue(opened=False)

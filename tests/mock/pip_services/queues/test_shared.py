@@ -29,7 +29,7 @@ def share(references: Any, connection: Any) -> Any:
     return references
 
 
-def test_a_shared_connection_is_found_by_itself_and_stays_open(
+def test_queue_finds_a_shared_connection_and_leaves_it_open(
     make_queue: Callable[..., Any],
     shared: Any,
     bodies: Callable[..., Any],
@@ -45,7 +45,7 @@ def test_a_shared_connection_is_found_by_itself_and_stays_open(
     assert connection._subscriptions == []
 
 
-def test_keys_that_do_nothing_on_a_shared_connection_are_told(
+def test_keys_without_effect_on_a_shared_connection_log_warnings(
     make_queue: Callable[..., Any], shared: Any, logger: Any
 ) -> None:
     references, connection = shared
@@ -58,7 +58,7 @@ def test_keys_that_do_nothing_on_a_shared_connection_are_told(
         client_id="me",
         **{"options.kafka.compression.type": "zstd"},
     )
-    told = logger.all()
+    text = logger.all()
     for key, words in (
         ("autocomit", 'did you mean "autocommit"'),
         ("options.max_attemps", 'did you mean "options.max_attempts"'),
@@ -66,11 +66,11 @@ def test_keys_that_do_nothing_on_a_shared_connection_are_told(
         ("options.kafka.compression.type", "belongs to the shared connection"),
         ("client_id", "belongs to the shared connection"),
     ):
-        assert any(f'"{key}"' in line and words in line for line in told.splitlines()), key
-    assert '"options.acks"' not in told
+        assert any(f'"{key}"' in line and words in line for line in text.splitlines()), key
+    assert '"options.acks"' not in text
 
 
-def test_a_misspelt_property_is_named_on_a_shared_connection_too(
+def test_misspelled_property_on_a_shared_connection_is_named(
     make_queue: Callable[..., Any], shared: Any
 ) -> None:
     references, connection = shared
@@ -95,7 +95,7 @@ def test_a_queue_may_name_the_connection_it_shares(
     assert queue._connection is connection
 
 
-def test_a_queue_with_a_connection_of_its_own_does_not_share(
+def test_queue_with_its_own_connection_does_not_share_one(
     make_queue: Callable[..., Any], shared: Any, cluster: Any
 ) -> None:
     references, connection = shared
@@ -149,7 +149,7 @@ def test_a_closed_queue_is_not_filled_by_its_shared_connection(
     assert queue._messages == []
 
 
-def test_a_connection_that_somebody_closes_ends_listen_and_receive(
+def test_closing_the_shared_connection_ends_listen_and_receive(
     make_queue: Callable[..., Any],
     shared: Any,
     make_receiver: Callable[..., Any],
@@ -169,7 +169,7 @@ def test_a_connection_that_somebody_closes_ends_listen_and_receive(
     assert received(queue, 1)[-1] in ("0", "1")
 
 
-def test_close_waits_for_a_receiver_although_the_connection_was_closed_before(
+def test_close_waits_for_a_receiver_even_after_the_connection_closed(
     make_queue: Callable[..., Any],
     shared: Any,
     make_receiver: Callable[..., Any],

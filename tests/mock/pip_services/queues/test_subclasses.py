@@ -1,4 +1,4 @@
-"""Subclasses that override hooks, also those that were written for the published package."""
+"""Subclasses that override hooks, including those written for the published package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 
 
-def test_subclasses_that_read_messages_their_own_way_are_heeded(
+def test_to_message_of_a_subclass_is_used(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
 ) -> None:
     class Whispering(KafkaMessageQueue):
@@ -34,7 +34,7 @@ def test_subclasses_that_read_messages_their_own_way_are_heeded(
     assert received(queue, 2) == ["~0", "~3"]
 
 
-def test_a_subclass_that_hears_messages_itself_is_heeded(
+def test_on_message_of_a_subclass_is_called(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -42,11 +42,11 @@ def test_a_subclass_that_hears_messages_itself_is_heeded(
     topic: str,
     group: str,
 ) -> None:
-    heard = []
+    calls = []
 
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
-            heard.append((topic, partition, message.value()))
+            calls.append((topic, partition, message.value()))
             if message.value() == b"1":
                 raise ValueError("hard of hearing")
             if message.value() != b"2":
@@ -55,12 +55,12 @@ def test_a_subclass_that_hears_messages_itself_is_heeded(
     queue = make_queue(Hearing, **ONE)
     queue.send_batch(None, bodies(4))
     assert received(queue, 2) == ["0", "3"]
-    assert heard == [(topic, 1, str(n).encode()) for n in range(4)]
+    assert calls == [(topic, 1, str(n).encode()) for n in range(4)]
     queue.close(None)
     assert committed(topic, group) == {1: 4}
 
 
-def test_a_subclass_that_was_written_for_the_published_package_fills_the_local_queue(
+def test_subclass_for_the_published_package_fills_the_local_queue(
     make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
 ) -> None:
     class Old(KafkaMessageQueue):
@@ -83,7 +83,7 @@ def test_a_subclass_that_was_written_for_the_published_package_fills_the_local_q
             refused()
 
 
-def test_without_autocommit_nothing_a_subclass_hears_is_finished_by_itself(
+def test_without_autocommit_on_message_completes_no_message(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -112,7 +112,7 @@ def test_without_autocommit_nothing_a_subclass_hears_is_finished_by_itself(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_what_a_subclass_fails_to_hear_becomes_a_dead_letter(
+def test_message_whose_on_message_raises_becomes_a_dead_letter(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     make_consumer: Callable[..., Any],
@@ -141,7 +141,7 @@ def test_what_a_subclass_fails_to_hear_becomes_a_dead_letter(
         eventually(lambda: committed(topic, group) == {1: 1})
 
 
-def test_a_subclass_that_chooses_the_topic_is_heeded(
+def test_topic_that_a_subclass_chooses_is_used(
     make_queue: Callable[..., Any],
     envelope: Callable[..., Any],
     received: Callable[..., Any],
@@ -167,7 +167,7 @@ def test_a_subclass_that_chooses_the_topic_is_heeded(
     assert subscribed
 
 
-def test_without_dead_letters_what_a_subclass_fails_to_hear_is_passed_over(
+def test_without_dead_letters_a_message_whose_on_message_raises_is_skipped(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     committed: Callable[..., Any],
