@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from cykafka._core.arrow.checksum import checksum
 from cykafka._core.common.config import OWN_KEYS, known_properties
+from cykafka._core.common.near_miss import did_you_mean
 from cykafka._core.consume.consumer import commit_within, consume_ranges
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
@@ -27,6 +28,7 @@ __all__ = [
     "checksum",
     "commit_within",
     "consume_ranges",
+    "did_you_mean",
     "known_properties",
     "run_app",
     "run_command",

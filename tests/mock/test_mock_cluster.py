@@ -92,7 +92,7 @@ def test_constructor_wrong_argument(
         ("broker_up", ("1",), TypeError, "broker"),
         ("set_rtt", (-1,), ValueError, "rtt_ms"),
         ("set_rtt", (0.5,), TypeError, "rtt_ms"),
-        ("push_request_errors", ("Produced", [6]), ValueError, "did you mean 'Produce'"),
+        ("push_request_errors", ("Produced", [6]), ValueError, 'did you mean "Produce"'),
         ("push_request_errors", ("CreateTopics", [6]), ValueError, "CreateTopics"),
         ("push_request_errors", (19, [6]), ValueError, "19"),
         ("push_request_errors", (None, [6]), TypeError, "api"),

@@ -171,7 +171,7 @@ def test_a_start_later_than_all_records_is_an_error_or_the_end(
             {"subscribe": "a", "endingOffsets": '{"a":{"0":-2}}'},
             "a batch cannot end at the earliest offset of a [0]",
         ),
-        ({"subscribe": "a", "startingOffset": "earliest"}, "did you mean startingOffsets?"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, 'did you mean "startingOffsets"?'),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset"),
         ({"subscribe": "a", "kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit"),
         ({"subscribe": "a", "kafka.value.deserializer": "x"}, "kafka.value.deserializer"),

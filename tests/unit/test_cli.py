@@ -242,7 +242,7 @@ def test_ndjson_bad_line_names_line(write: Write, bad: bytes) -> None:
 
 
 def test_key_unknown_suggests(write: Write) -> None:
-    with pytest.raises(SourceError, match="did you mean 'tailnum'"):
+    with pytest.raises(SourceError, match='did you mean "tailnum"'):
         records(write("f.csv", FLIGHTS), key="tailnumber")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import importlib.util
 import io
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
+
+from cykafka.internal import did_you_mean
 
 # JSON's own rule, so that 007 and the like stay text.
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -183,9 +184,8 @@ def _check_key(source: Source, key: str | None, fields: list[str], line: int) ->
     if key is None:
         return fields[0]
     if key not in fields:
-        near = difflib.get_close_matches(key, fields, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(fields)}"
-        source.fail(f"no field {key!r} for the key; {hint}", line)
+        hint = did_you_mean(key, fields) or f"; it has {', '.join(fields)}"
+        source.fail(f"no field {key!r} for the key{hint}", line)
     return key
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from cykafka.internal import known_properties
+from cykafka.internal import did_you_mean, known_properties
 from cykafka.spark.redaction import is_secret
 from cykafka.spark.security import security_properties
 
@@ -226,9 +225,12 @@ def _translated(given: dict[str, str], role: str) -> tuple[dict[str, str], list[
         elif key in _properties():
             name, convert = key, str
         else:
+            # Shortest name first: of similar names, it is most likely the intended one.
+            names = sorted(_properties() | _RENAMED.keys() | _ONLY_JVM | _SAME.keys(), key=len)
+            hint = did_you_mean(key, names, prefix=_PREFIX)
             raise ValueError(
                 f"option {_PREFIX}{key}: no such property in librdkafka or in Kafka's Java "
-                f"client{_near_miss(key)}"
+                f"client{hint}"
             )
         if name != key and name in rest:
             continue  # the option with librdkafka's name wins
@@ -279,11 +281,3 @@ def _properties() -> frozenset[str]:
 # Properties that have no text value, or that this package sets itself.
 _NO_TEXT = ("builtin.features", "delivery.report.only.error", "log.queue", "msg_order_cmp",
             "opaque", "ssl_ca", "ssl_certificate", "ssl_key")  # fmt: skip
-
-
-def _near_miss(key: str) -> str:
-    # Shortest name first: of similar names, it is most likely the intended one.
-    known = sorted(_properties() | _RENAMED.keys() | _ONLY_JVM | _SAME.keys(), key=len)
-    plain = {name.replace("_", "."): name for name in reversed(known)}
-    close = difflib.get_close_matches(key.replace("_", ".").replace("-", "."), plain, 1, 0.75)
-    return f'; did you mean "{_PREFIX}{plain[close[0]]}"?' if close else ""

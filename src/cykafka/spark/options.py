@@ -6,12 +6,12 @@ connector's documentation does. This module uses neither Spark nor a broker.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
+from cykafka.internal import did_you_mean
 from cykafka.spark.client import ClientConfig, client_config
 from cykafka.spark.offsets import (
     EARLIEST,
@@ -242,9 +242,8 @@ def _check_names(given: Mapping[str, str], mode: Mode) -> None:
     for key in given:
         if key in _BY_LOWER or key in _SPARKS or key.startswith("kafka."):
             continue
-        close = difflib.get_close_matches(key, _BY_LOWER, n=1, cutoff=0.9)
-        if close:
-            raise ValueError(f"option {key} is unknown; did you mean {_BY_LOWER[close[0]]}?")
+        if hint := did_you_mean(key, _BY_LOWER.values(), cutoff=0.9):
+            raise ValueError(f"option {key} is unknown{hint}")
     if mode == "stream":
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
             if name.lower() in given:

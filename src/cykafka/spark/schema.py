@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
@@ -16,6 +14,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from cykafka.internal import did_you_mean
 
 __all__ = ["Projection", "source_schema"]
 
@@ -75,7 +75,7 @@ class Projection:
     Raises
     ------
     ValueError
-        A column does not exist, has another type, or is there twice. The error names the column.
+        A column does not exist, has another type, or appears twice. The error names the column.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -85,14 +85,16 @@ class Projection:
         for field in schema.fields:
             kind = _COLUMNS.get(field.name)
             if kind is None:
-                raise ValueError(f"schema: there is no column {field.name!r}{_hint(field.name)}")
+                columns = f"; the columns are {', '.join(_COLUMNS)}"
+                hint = did_you_mean(field.name, _COLUMNS, cutoff=0.6) or columns
+                raise ValueError(f"schema: there is no column {field.name!r}{hint}")
             if field.dataType != kind:
                 raise ValueError(f"schema: column {field.name} {_other(field.dataType, kind)}")
             fields.append(pa.field(field.name, _ARROW[field.name], nullable=field.nullable))
         self.names = tuple(field.name for field in fields)
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise ValueError(f"schema: column {twice} is there twice")
+            raise ValueError(f"schema: column {twice} appears twice")
         self.arrow = pa.schema(fields)
         self.not_null = tuple(field.name for field in fields if not field.nullable)
 
@@ -109,14 +111,6 @@ class Projection:
                     f"of {batch.num_rows}{_place(batch, row)}: remove NOT NULL from the schema"
                 )
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow)
-
-
-def _hint(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), [each.lower() for each in _COLUMNS], n=1)
-    for each in _COLUMNS:
-        if close and each.lower() == close[0]:
-            return f"; did you mean {each}?"
-    return f"; the columns are {', '.join(_COLUMNS)}"
 
 
 def _other(given: DataType, kind: DataType) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from cykafka.internal import did_you_mean
 from cykafka.spark.client import ClientConfig, client_config
 
 __all__ = ["TransactionOptions", "WriteOptions", "write_options"]
@@ -134,13 +134,12 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
 def _check_names(given: Mapping[str, str]) -> None:
     # Spark's own options and those of the source may be among them. So only a name that is similar
     # to one of our options is an error.
-    known = {name.lower(): name for name in _OPTIONS}
+    known = {name.lower() for name in _OPTIONS}
     for key in given:
         if key in known or key.startswith("kafka."):
             continue
-        close = difflib.get_close_matches(re.sub(r"[._-]", "", key), known, 1, 0.85)
-        if close:
-            raise ValueError(f'option {key} is unknown; did you mean "{known[close[0]]}"?')
+        if hint := did_you_mean(key, _OPTIONS, cutoff=0.85):
+            raise ValueError(f"option {key} is unknown{hint}")
 
 
 def _topic(given: Mapping[str, str]) -> str | None:
@@ -221,11 +220,12 @@ def _columns(schema: StructType, topic: str | None) -> set[str]:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f'there are several columns "{name}"; expected one')
-        meant = None if name in _COLUMNS or name in _READ_ONLY else _near_miss(name)
-        if meant is not None:
+        if name in _COLUMNS or name in _READ_ONLY:
+            continue
+        if hint := did_you_mean(name, _COLUMNS, cutoff=0.8):
             raise ValueError(
-                f'the column "{name}" cannot be written (did you mean "{meant}"?): rename it, '
-                f"drop it, or put it into value or headers. The sink writes {', '.join(_COLUMNS)}"
+                f'the column "{name}" cannot be written{hint} Rename it, drop it, or put it into '
+                f"value or headers. The sink writes {', '.join(_COLUMNS)}"
             )
     if "value" not in names:
         raise ValueError(f"the column value is missing; the columns are: {_told(names)}")
@@ -269,12 +269,6 @@ def _are_headers(kind: DataType) -> bool:
         and isinstance(fields["key"], StringType)
         and isinstance(fields["value"], (BinaryType, StringType))
     )
-
-
-def _near_miss(name: str) -> str | None:
-    """A column of the sink with a similar name; None if there is none."""
-    close = difflib.get_close_matches(name.lower(), _COLUMNS, 1, 0.8)
-    return close[0] if close else None
 
 
 def _told(names: list[str]) -> str:

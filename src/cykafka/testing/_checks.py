@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from typing import Any, SupportsIndex
 
 from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.near_miss import did_you_mean
 
 # The requests that mock brokers answer: Kafka's name -> (key, lowest version, highest version).
 # librdkafka does not check versions against its implementation, so these are the limits of 2.14.2.
@@ -60,9 +60,8 @@ def check_api(api: str | int) -> int:
     if isinstance(api, str):
         if api in APIS:
             return APIS[api][0]
-        near = difflib.get_close_matches(api, APIS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it answers {', '.join(APIS)}"
-        raise ValueError(f"the mock cluster does not answer requests of api {api!r}: {hint}")
+        hint = did_you_mean(api, APIS, cutoff=0.6) or f"; it answers {', '.join(APIS)}"
+        raise ValueError(f"the mock cluster does not answer requests of api {api!r}{hint}")
     if isinstance(api, bool) or not hasattr(api, "__index__"):
         raise TypeError(f"api must be a str or an int, not {type(api).__name__}")
     if api not in API_NAMES:

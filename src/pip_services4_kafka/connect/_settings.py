@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import socket
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 
 from pip_services4_components.config import ConfigParams
 
-from cykafka.internal import OWN_KEYS, known_properties
+from cykafka.internal import OWN_KEYS, did_you_mean, known_properties
 from pip_services4_kafka._errors import misconfigured
 from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
 from pip_services4_kafka.connect._security import security_properties
@@ -251,17 +250,9 @@ def check_properties(given: Iterable[str], prefix: str) -> None:
             told = f'librdkafka has no property "{key}"'
             raise misconfigured(
                 "UNKNOWN_PROPERTY",
-                f"{prefix}{key}: {told}" + near_miss(key, known, prefix),
+                f"{prefix}{key}: {told}" + did_you_mean(key, known, prefix=prefix),
                 keys=[prefix + key],
             )
-
-
-def near_miss(key: str, known: Iterable[str], prefix: str = "") -> str:
-    """``; did you mean "..."?`` if a known key is similar; else the empty str."""
-    plain = {name.lower().replace("_", ".").replace("-", "."): name for name in known}
-    wanted = key.lower().replace("_", ".").replace("-", ".")
-    close = difflib.get_close_matches(wanted, plain, n=1, cutoff=0.7)
-    return f'; did you mean "{prefix}{plain[close[0]]}"?' if close else ""
 
 
 def unknown_keys(config: Iterable[str]) -> list[str]:
@@ -286,7 +277,7 @@ def _unknown(key: str) -> str | None:
             name = number  # a list: options.readable_partitions.0
     if name in known:
         return None
-    return f'"{key}" is not a key of a Kafka component{near_miss(name, known, prefix)}'
+    return f'"{key}" is not a key of a Kafka component{did_you_mean(name, known, prefix=prefix)}'
 
 
 def keys_for_shared(config: ConfigParams) -> list[str]:

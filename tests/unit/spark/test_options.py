@@ -109,9 +109,9 @@ def test_first_form_of_a_start_takes_precedence() -> None:
         ({"assign": "a"}, "exactly one of the options"),
         ({"groupIdPrefix": ""}, "option groupIdPrefix"),
         ({"includeHeaders": "yes"}, "option includeHeaders: expected true or false"),
-        ({"failOnDataLos": "true"}, "did you mean failOnDataLoss?"),
-        ({"maxOffsetPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
-        ({"startingTimestamps": "1"}, "did you mean startingTimestamp?"),
+        ({"failOnDataLos": "true"}, 'did you mean "failOnDataLoss"?'),
+        ({"maxOffsetPerTrigger": "1"}, 'did you mean "maxOffsetsPerTrigger"?'),
+        ({"startingTimestamps": "1"}, 'did you mean "startingTimestamp"?'),
     ],
 )
 def test_errors_name_the_option(options: dict[str, str], expected: str) -> None:

@@ -35,6 +35,7 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.common.arguments cimport hidden_utf8, plain_str
 
 from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.near_miss import did_you_mean
 
 # The keys that cykafka adds to librdkafka's properties.
 OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "logger", "oauth_cb",
@@ -270,17 +271,8 @@ cdef object _invalid(str words):
 
 
 cdef object _unknown(str key):
-    return _invalid(f'No such configuration property: "{key}"{_near_miss(key)}')
-
-
-cdef str _near_miss(str key):
-    # In Java and in environment variables the names have other separators.
-    wanted = key.lower().replace("_", ".").replace("-", ".")
-    known = {name.replace("_", "."): name for name in [*known_properties(), *OWN_KEYS]}
-    import difflib  # only for a message
-
-    close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
-    return f'; did you mean "{known[close[0]]}"?' if close else ""
+    hint = did_you_mean(key, [*known_properties(), *OWN_KEYS])
+    return _invalid(f'No such configuration property: "{key}"{hint}')
 
 
 def builtin_features():

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import posixpath
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from cykafka.internal import did_you_mean
 from cykafka.spark.jobs.config import (
     HIDDEN,
     Archive,
@@ -26,7 +26,7 @@ from cykafka.spark.jobs.errors import Problem
 from cykafka.spark.offsets import parse_partitions
 from cykafka.spark.redaction import is_secret
 
-__all__ = ["check", "near_miss"]
+__all__ = ["check"]
 
 _log = logging.getLogger("cykafka.spark")
 
@@ -53,14 +53,6 @@ _ADDRESS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.D
 # If one of these is set, an address without a scheme may be in any file system.
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
-
-def near_miss(name: str, known: Iterable[str]) -> str:
-    """``; did you mean "x"?`` if something like `name` is known, else nothing."""
-    plain = {known_name.lower(): known_name for known_name in known}
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), plain, 1, 0.7)
-    close = close or difflib.get_close_matches(name.lower(), plain, 1, 0.7)
-    return f'; did you mean "{plain[close[0]]}"?' if close else ""
 
 
 def check(config: JobConfig) -> list[Problem]:
@@ -141,7 +133,7 @@ def _options(config: JobConfig) -> Iterator[Problem]:
             if f"{table}.{option}" in _OF_JOB:
                 yield Problem((key,), f'key "{key}": {_OF_JOB[f"{table}.{option}"]}')
             elif option not in {each.lower() for each in known}:
-                hint = near_miss(name, known)
+                hint = did_you_mean(name, known)
                 yield Problem((key,), f'key "{key}": the {table} has no such option{hint}')
             elif option in _ENDING and streams:
                 yield _wrong(config, key, "a stream ends with what is there, or never")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError, create_model
 
+from cykafka.internal import did_you_mean
 from cykafka.spark.jobs import checks
 from cykafka.spark.jobs.config import TABLES, Job, JobConfig, help_of
 from cykafka.spark.jobs.errors import ConfigError, Problem
@@ -129,9 +131,7 @@ def _problem(job: Job, error: ErrorDetails, document: Mapping[str, Any]) -> Prob
         return Problem((key,), f'key "{key}": {_unknown(job, key, known)}')
     words = error["msg"].removeprefix("Value error, ")
     if error["type"] == "literal_error" and isinstance(error["input"], str):
-        words += checks.near_miss(
-            error["input"], error["ctx"]["expected"].replace("'", " ").split()
-        )
+        words += did_you_mean(error["input"], re.findall("'(.+?)'", error["ctx"]["expected"]))
     if is_secret(key):
         return Problem((key,), f'key "{key}": {words}')
     inner = "".join(f"[{part}]" for part in place[2 if is_option else 1 :])
@@ -142,7 +142,7 @@ def _unknown(job: Job, key: str, known: Iterable[str]) -> str:
     if key in TABLES:
         have = ", ".join(f"[{name}]" for name in TABLES if name in known)
         return f"job {job.name} has no table [{key}], but {have}"
-    hint = checks.near_miss(key, known)
+    hint = did_you_mean(key, known)
     if key.startswith(_CLIENT):
         hint = "; properties of the clients belong into the table [kafka]"
     return f"job {job.name} has no such key{hint}"
