@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from acls import allow
 from machine import WAIT_S
 
-from cykafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from cykafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 from cykafka.testing import KafkaCluster
 
 pytestmark = pytest.mark.ours
-
-
-def allow(cluster: KafkaCluster, rules: list[AclBinding]) -> None:
-    """Create ACLs, and wait until the broker applies them."""
-    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        for future in admin.create_acls(rules).values():
-            future.result(WAIT_S)
-        deadline = time.monotonic() + WAIT_S
-        for rule in rules:
-            wanted = AclBindingFilter(
-                rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host,
-                rule.operation, rule.permission_type,
-            )  # fmt: skip
-            while not admin.describe_acls(wanted).result(WAIT_S):
-                assert time.monotonic() < deadline, f"{rule} was not created"
 
 
 @pytest.fixture
@@ -44,14 +20,8 @@ def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
     """A name that only alice may use, as a topic, a group and a transactional id."""
     name = unique("own")
     secured.create_topic(name, 1)
-    rules = [
-        AclBinding(
-            kind, name, ResourcePatternType.LITERAL, "User:alice", "*", AclOperation.ALL,
-            AclPermissionType.ALLOW,
-        )
-        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-    ]  # fmt: skip
-    allow(secured, rules)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        allow(secured, "alice", kind, name, AclOperation.ALL)
     return name
 
 
@@ -128,15 +98,12 @@ def test_transactional_id_of_another_user_is_refused(
 def test_administration_is_refused_item_by_item(
     kafka: Any, secured: KafkaCluster, own: str, unique: Callable[[str], str], config_of: Any
 ) -> None:
-    rule = AclBinding(
-        ResourceType.TOPIC, unique("fresh"), ResourcePatternType.PREFIXED, "User:mallory", "*",
-        AclOperation.CREATE, AclPermissionType.ALLOW,
-    )  # fmt: skip
-    allow(secured, [rule])
+    fresh = unique("fresh")
+    allow(secured, "mallory", ResourceType.TOPIC, fresh, AclOperation.CREATE, prefix=True)
     with AdminClient(config_of("mallory")) as admin:
-        allowed = admin.create_topics([NewTopic(f"{rule.name}-1", 1)])
+        allowed = admin.create_topics([NewTopic(f"{fresh}-1", 1)])
         (refused,) = admin.delete_topics([own]).values()
 
-        assert allowed[f"{rule.name}-1"].result(WAIT_S) is None
+        assert allowed[f"{fresh}-1"].result(WAIT_S) is None
         failure = refused.exception(WAIT_S)
     assert failure.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED

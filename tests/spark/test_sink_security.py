@@ -11,20 +11,14 @@ import pytest
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow as pa
+from acls import allow
 from jvm_options import PLAIN, SCRAM, certificate, login
 from machine import WAIT_S
 from pyspark.sql import types as t
 from spark_tasks import rows, write_task
 
 import cykafka
-from cykafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from cykafka.admin import AclOperation, ResourceType
 from cykafka.spark import producers
 from cykafka.spark.sink import batch_writer
 from cykafka.spark.writing import KafkaWriteError
@@ -32,32 +26,11 @@ from cykafka.testing import KafkaCluster
 
 
 @pytest.fixture
-def allow(secured: KafkaCluster) -> Callable[..., None]:
-    """Grant a user operations on a name, or on all names with a prefix."""
-
-    def allow(
-        user: str, kind: ResourceType, name: str, *operations: AclOperation, prefix: bool = False
-    ) -> None:
-        pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
-        rules = [
-            AclBinding(
-                kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-            )
-            for operation in operations
-        ]
-        with AdminClient({"bootstrap.servers": secured.bootstrap_servers}) as admin:
-            for future in admin.create_acls(rules).values():
-                future.result(WAIT_S)
-
-    return allow
-
-
-@pytest.fixture
-def own(secured: KafkaCluster, unique: Callable[[str], str], allow: Any) -> str:
+def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
     """A topic that only alice may write to."""
     name = unique("own")
     secured.create_topic(name, 1)
-    allow("alice", ResourceType.TOPIC, name, AclOperation.ALL)
+    allow(secured, "alice", ResourceType.TOPIC, name, AclOperation.ALL)
     return name
 
 
@@ -128,11 +101,11 @@ READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESC
 
 
 def test_idempotent_producer_needs_only_write_permission(
-    secured: KafkaCluster, unique: Callable[[str], str], allow: Any
+    secured: KafkaCluster, unique: Callable[[str], str]
 ) -> None:
     name = unique("own")
     secured.create_topic(name, 1)
-    allow("wanda", ResourceType.TOPIC, name, WRITE)
+    allow(secured, "wanda", ResourceType.TOPIC, name, WRITE)
 
     assert write(login(secured.client_config("sasl_plain", "wanda"), PLAIN), name) == 2
 
@@ -149,22 +122,21 @@ def test_idempotent_producer_needs_only_write_permission(
 def test_transactions_need_their_own_permissions(
     secured: KafkaCluster,
     unique: Callable[[str], str],
-    allow: Any,
     missing: str | None,
     code: str,
     words: str,
 ) -> None:
-    name, prefix = (
-        unique("own"),
-        unique("tx") + ".",
-    )  # the dot ends the prefix, so no other name has it
+    name = unique("own")
+    prefix = unique("tx") + "."  # the dot ends the prefix, so no other name has it
     secured.create_topic(name, 1)
-    allow("wanda", ResourceType.TOPIC, name, WRITE, *([READ] if missing != "read" else []))
+    allow(
+        secured, "wanda", ResourceType.TOPIC, name, WRITE, *([READ] if missing != "read" else [])
+    )
     # These brokers allow every user to use resources without ACLs.
     reader = "wanda" if missing != "groups" else "alice"
-    allow(reader, ResourceType.GROUP, prefix, READ, prefix=True)
+    allow(secured, reader, ResourceType.GROUP, prefix, READ, prefix=True)
     writer = "wanda" if missing != "ids" else "alice"
-    allow(writer, ResourceType.TRANSACTIONAL_ID, prefix, WRITE, DESCRIBE, prefix=True)
+    allow(secured, writer, ResourceType.TRANSACTIONAL_ID, prefix, WRITE, DESCRIBE, prefix=True)
     options = {
         **login(secured.client_config("sasl_plain", "wanda"), PLAIN),
         "topic": name,

@@ -12,18 +12,12 @@ import pytest
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import trustme
+from acls import allow
 from jvm_options import PLAIN, SCRAM, certificate, login
 from machine import WAIT_S
 
 from cykafka import KafkaException, Producer
-from cykafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from cykafka.admin import AclOperation, ResourceType
 from cykafka.spark.consumers import close_consumers
 from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.errors import ConfigError
@@ -47,13 +41,7 @@ def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
         for _ in range(2):
             producer.produce(name, b"x")
         assert producer.flush(WAIT_S) == 0
-    rule = AclBinding(
-        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:alice", "*",
-        AclOperation.ALL, AclPermissionType.ALLOW,
-    )  # fmt: skip
-    with AdminClient(brokers) as admin:
-        for future in admin.create_acls([rule]).values():
-            future.result(WAIT_S)
+    allow(secured, "alice", ResourceType.TOPIC, name, AclOperation.ALL)
     return name
 
 
