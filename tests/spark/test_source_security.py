@@ -117,10 +117,10 @@ def test_job_checks_the_login_before_spark_starts(secured: KafkaCluster, own: st
         check_topics(load(JOBS["profile"], None, given, {}))
 
     check("alice")
-    with pytest.raises(ConfigError, match=f"no topic '{own}', or this user may not know of it"):
+    with pytest.raises(ConfigError, match=f"topic '{own}' does not exist, or this user may not see it"):
         check("mallory")
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"gives an answer: .*[Aa]uthentication") as caught:
+    with pytest.raises(RuntimeError, match=r"answers: .*[Aa]uthentication") as caught:
         check("alice", **{"sasl.password": "hush-hush"})
 
     assert time.monotonic() - began < SOON_S
