@@ -101,7 +101,7 @@ def _validated(
     except ValidationError as caught:
         errors = caught.errors()
     # The other keys are still checked against one another.
-    problems = [_problem(job, error, document) for error in errors]
+    problems = [_problem(job, error) for error in errors]
     for error in errors:
         _remove(document, error["loc"])
     optional: Any = {
@@ -119,7 +119,7 @@ def _remove(document: dict[str, Any], place: tuple[int | str, ...]) -> None:
         document.pop(str(key), None)
 
 
-def _problem(job: Job, error: ErrorDetails, document: Mapping[str, Any]) -> Problem:
+def _problem(job: Job, error: ErrorDetails) -> Problem:
     """A validation error as a sentence."""
     place = [str(part) for part in error["loc"]]
     is_option = place[0] in TABLES and len(place) > 1
