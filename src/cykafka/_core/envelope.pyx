@@ -307,7 +307,7 @@ cdef int64_t now_us() noexcept:
 import_datetime()
 
 cdef enum:
-    # So many small records are decoded with the GIL: releasing it would cost as much.
+    # Up to this many small records are decoded with the GIL: releasing it would cost as much.
     FEW = 4
     FEW_BYTES = 65536
     # The longest message type that the codec remembers, in bytes.

@@ -114,7 +114,7 @@ cdef class Answers(Role):
         return futures
 
     cdef int ensure_thread(self, Handle handle) except -1:
-        # Neither this nor the thread's last check of pending releases the GIL.
+        # The thread holds the GIL from its last check of pending until it resets _serving.
         if not self._serving:
             self._serving = True
             try:

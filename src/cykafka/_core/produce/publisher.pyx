@@ -73,7 +73,7 @@ cdef enum:
     # bytes, 0 to 10 % at 100, 10 % at 300, 40 % at 1000 and more. For smaller values, releasing
     # them costs as much as the copy.
     BORROW_FROM = 64
-    # So few records are handed over with the GIL: releasing it would double the cost.
+    # Up to this many records are handed over with the GIL: releasing it would double the cost.
     FEW = 4
     # The time of handing over records between two checks for signals, ms.
     HAND_OVER_MS = 50
