@@ -20,8 +20,8 @@ from cykafka import KafkaException, Producer
 from cykafka.admin import AclOperation, ResourceType
 from cykafka.spark.consumers import close_consumers
 from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.topic_check import check_topics
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.source import CyKafkaDataSource, TaskRanges
@@ -117,7 +117,9 @@ def test_job_checks_the_login_before_spark_starts(secured: KafkaCluster, own: st
         check_topics(load(JOBS["profile"], None, given, {}))
 
     check("alice")
-    with pytest.raises(ConfigError, match=f"topic '{own}' does not exist, or this user may not see it"):
+    with pytest.raises(
+        ConfigError, match=f"topic '{own}' does not exist, or this user may not see it"
+    ):
         check("mallory")
     began = time.monotonic()
     with pytest.raises(RuntimeError, match=r"answers: .*[Aa]uthentication") as caught:

@@ -89,8 +89,17 @@ def test_main_wrong_arguments_exit_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
+    assert ("cykafka" if arguments else "Usage: cykafka COMMAND") in capsys.readouterr().err
+
+
+def test_misspelled_option_is_an_error_with_the_way_to_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "--limt", "5"]) == 2
+
     error = capsys.readouterr().err
-    assert ("Error" if arguments else "Usage: cykafka COMMAND") in error
+    assert "cykafka demo: Unknown option: --limt. Did you mean --limit?" in error
+    assert "(see cykafka demo --help)" in error
 
 
 @pytest.mark.parametrize("missing", ["rich", "cyclopts"])

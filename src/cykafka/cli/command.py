@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments == ["version"]:  # bug reports need it, whatever is installed
         return run_command(version)
+    # A file named - is the standard input; cyclopts takes a single - for an option.
+    arguments = ["/dev/stdin" if each == "-" else each for each in arguments]
     return run_app("cykafka.cli.app", arguments, extra="cli")
 
 

@@ -33,6 +33,7 @@ from rich.table import Table
 from cykafka.cli import worker
 from cykafka.cli.source import Source, SourceError, open_source
 from cykafka.cli.verify import Verifier
+from cykafka.internal import pairs
 
 # A mock partition keeps 5 MB, and one key may send everything to one partition.
 _AHEAD_BYTES = 4_000_000
@@ -41,6 +42,8 @@ _EMBEDDED_READER = {"fetch.wait.max.ms": 10}
 _GRACE_S = 2.0
 _JOIN_S = 5.0
 _COUNT_EVERY = 1_000
+# `-` on the command line; cyclopts would take that for an option.
+STANDARD_INPUT = Path("/dev/stdin")
 
 
 class DemoError(Exception):
@@ -63,16 +66,7 @@ def _check_brokers(_type: object, text: str | None) -> None:
             raise ValueError(f"{broker!r} is not HOST:PORT")
 
 
-def _check_setting(_type: object, setting: str) -> None:
-    key, separator, value = setting.partition("=")
-    if not key or not separator:
-        raise ValueError(f"{setting!r} is not KEY=VALUE")
-    if key == "bootstrap.servers":
-        _check_brokers(str, value)
-
-
 _BROKERS = Group("Brokers", validator=validators.MutuallyExclusive(), sort_key=1)  # type: ignore[no-untyped-call]
-_Setting = Annotated[str, Parameter(validator=_check_setting)]
 
 
 @Parameter(name="*")
@@ -100,14 +94,14 @@ class Options:
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4
     """partitions of the topic, if the demo starts the brokers"""
     config: Annotated[
-        list[_Setting],
+        list[str],
         Parameter(name=["--config", "-X"], negative=(), metavar="KEY=VALUE", show_default=False),
     ] = field(default_factory=list)
     """a setting for both clients, such as security.protocol=SSL; repeatable"""
 
 
 def demo(
-    file: Annotated[Path | None, Parameter(show_default=False, allow_leading_hyphen=True)] = None,
+    file: Annotated[Path | None, Parameter(show_default=False)] = None,
     /,
     *,
     options: Options | None = None,
@@ -155,7 +149,7 @@ def demo(
 
 def _source(path: Path | None, options: Options, stack: ExitStack) -> Source:
     name = None
-    if path == Path("-"):  # two processes read it, so it is kept for the while
+    if path == STANDARD_INPUT:  # two processes read it, so it is kept for the while
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cykafka-demo-"))
         path, name = Path(folder, "input"), "standard input"
         with path.open("wb") as kept:
@@ -191,7 +185,11 @@ def _job(options: Options, stack: ExitStack) -> worker.Job:
     name = f"cykafka-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     topic = options.topic or name
     timeout = float(options.timeout)
-    config = dict(setting.split("=", 1) for setting in options.config)
+    try:
+        config = dict(pairs(options.config))
+        _check_brokers(str, config.get("bootstrap.servers"))
+    except ValueError as error:
+        raise worker.SettingError(f"-X: {error}") from None
     if options.bootstrap_servers is not None:
         config["bootstrap.servers"] = options.bootstrap_servers
     if "bootstrap.servers" in config and not options.broker:

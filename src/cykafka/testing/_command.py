@@ -10,43 +10,43 @@ from typing import Annotated, NoReturn
 
 from cyclopts import App, Parameter
 
+from cykafka import __version__
+from cykafka.internal import pairs
 from cykafka.testing._errors import KafkaClusterError
 
 _PROG = "python -m cykafka.testing"
 _LOOK_S = 0.5
-_EPILOGUE = """\
-It needs Java 17 or newer. Maven downloads Kafka at the first run, into the folder that \
-CYKAFKA_CACHE_DIR names, else into ~/.cache/cykafka. All data is removed at the end.
-
-examples::
-
-  python -m cykafka.testing broker --nodes 3
-  python -m cykafka.testing broker --port 9092 -X auto.create.topics.enable=false
-
-exit status: 0 ended by Ctrl-C or SIGTERM; 1 the brokers did not start or failed; 2 bad arguments
-"""
+_HELP = (
+    "Run a throw-away cluster of real Kafka brokers on this machine until Ctrl-C or SIGTERM.\n\n"
+    "The first line on standard output is the address for clients' bootstrap.servers. It appears "
+    "when the brokers are ready. All other output goes to standard error."
+)
+_EPILOGUE = (
+    "It needs Java 17 or newer. At the first run Maven fetches Kafka into the folder of "
+    "CYKAFKA_CACHE_DIR, or else into ~/.cache/cykafka. All data is removed at the end.\n\n"
+    "examples:\n"
+    f"  {_PROG} broker --nodes 3\n"
+    f"  {_PROG} broker --port 9092 \\\n"
+    "      -X auto.create.topics.enable=false\n\n"
+    "exit status: 0 ended by Ctrl-C or SIGTERM; 1 the brokers did not start or failed; 2 bad "
+    "arguments"
+)
 
 app = App(
-    name=_PROG, help="Kafka clusters for tests and for trying things out.", help_format="rst"
+    name=_PROG,
+    help="Kafka clusters for tests and for trying things out.",
+    help_format="plaintext",
+    version=f"cykafka {__version__}",
 )
 
 
-def _check_setting(_type: object, setting: str) -> None:
-    key, separator, _ = setting.partition("=")
-    if not key or not separator:
-        raise ValueError(f"{setting!r} is not KEY=VALUE")
-
-
-_Setting = Annotated[str, Parameter(validator=_check_setting)]
-
-
-@app.command(help_epilogue=_EPILOGUE)
+@app.command(help=_HELP, help_epilogue=_EPILOGUE)
 def broker(
     *,
     nodes: Annotated[int, Parameter(metavar="N")] = 1,
     port: Annotated[int, Parameter(metavar="PORT", show_default=False)] = 0,
     config: Annotated[
-        tuple[_Setting, ...],
+        tuple[str, ...],
         Parameter(name=["--config", "-X"], negative=(), metavar="KEY=VALUE", show_default=False),
     ] = (),
     java_option: Annotated[
@@ -54,11 +54,7 @@ def broker(
         Parameter(negative=(), metavar="OPTION", show_default=False, allow_leading_hyphen=True),
     ] = (),
 ) -> int:
-    """Run real Kafka brokers until Ctrl-C or SIGTERM.
-
-    The cluster on this machine is thrown away at the end. The first line on standard output is the
-    address for clients' bootstrap.servers; it comes when the brokers are ready. All other messages
-    go to standard error.
+    """Run the brokers.
 
     Parameters
     ----------
@@ -92,7 +88,7 @@ def _serve(nodes: int, port: int, config: tuple[str, ...], java: tuple[str, ...]
 
     count = "1 node" if nodes == 1 else f"{nodes} nodes"
     print(f"starting {count} of Kafka ...", file=sys.stderr)
-    properties = dict(setting.split("=", 1) for setting in config)
+    properties = dict(pairs(config))
     with KafkaCluster(nodes, port=port, properties=properties, java_options=java) as cluster:
         print(cluster.bootstrap_servers, flush=True)
         print("ready; Ctrl-C stops the brokers and removes the data", file=sys.stderr)

@@ -13,7 +13,7 @@ import pyarrow.dataset
 import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.session import Stop
 
 KINDS = ("spark", "deterministic")

@@ -11,7 +11,7 @@ import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
 from cykafka.spark.jobs.archive_files import Files
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.problems import ConfigError
 
 KINDS = ("spark", "deterministic")
 BY_NAME = {"file_names": "deterministic"}

@@ -13,7 +13,7 @@ from spark_jobs import Bench
 
 from cykafka.admin import AdminClient
 from cykafka.spark.jobs.checkpoint_claim import NOTE
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.problems import ConfigError
 
 
 def refusal(bench: Bench, job: str, **keys: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 from spark_jobs import Bench
 
 import cykafka
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.session import Stop, Stopped
 
 

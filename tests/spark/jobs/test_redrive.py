@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spark_jobs import Bench
 
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.session import Stop
 
 

@@ -12,7 +12,7 @@ import pytest
 from spark_jobs import Bench
 
 from cykafka.spark.jobs import replay
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.session import Stop, Stopped
 
 START_MS = 1_700_000_000_000

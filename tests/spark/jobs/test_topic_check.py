@@ -11,8 +11,8 @@ from cykafka.admin import AdminClient
 from cykafka.spark.consumers import OpenConsumer
 from cykafka.spark.jobs import topic_check
 from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.topic_check import check_topics
 
 GIVEN: dict[str, dict[str, Any]] = {

@@ -15,8 +15,10 @@ import pytest
 
 from cykafka.internal import run_app
 from cykafka.spark.jobs import session, topic_check
+from cykafka.spark.jobs.command import EXAMPLES
 from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import ConfigError, explained
+from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.session import Stopped
 
@@ -33,9 +35,9 @@ def test_help_lists_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
 
     text = capsys.readouterr().out
-    for job in JOBS.values():
-        assert job.name in text
-        assert job.summary in text
+    for name, job in JOBS.items():
+        assert name in text
+        assert (job.__doc__ or "").splitlines()[0] in text
     assert "exit status" in text
 
 
@@ -46,7 +48,7 @@ def test_help_of_a_job_has_all_keys_and_examples(
     assert run(name, "--help") == 0
 
     text = capsys.readouterr().out
-    for key, field in JOBS[name].config.model_fields.items():
+    for key, field in JOBS[name].model_fields.items():
         option = {"job": "", "spark": "spark-conf"}.get(key, field.alias or key)
         assert f"--{option}".replace("_", "-") in text
     assert f"  python -m cykafka.spark {name} --" in text
@@ -72,7 +74,7 @@ def test_examples_of_the_help_are_valid(
     )
     monkeypatch.chdir(tmp_path)
 
-    lines = JOBS[name].examples.replace("\\\n", " ").splitlines()
+    lines = EXAMPLES[name].replace("\\\n", " ").splitlines()
 
     assert len(lines) >= 2
     for line in lines:

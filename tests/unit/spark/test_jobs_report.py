@@ -175,6 +175,12 @@ def test_numbers_are_right_aligned_in_a_table() -> None:
     assert lines == ["  name   count", " " + "─" * 14, "  a      1,000", "  long       -"]
 
 
+def test_table_has_no_colors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    assert "\x1b" not in "".join(table(["name"], [["a"]]))
+
+
 # -- progress
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.values import Schema
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.log import Log
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run, Stop, Stopped, _settings
 

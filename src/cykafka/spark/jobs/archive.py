@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.archive_claim import Claim
 from cykafka.spark.jobs.archive_files import Files
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
 from cykafka.spark.jobs.values import decoded

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.problems import ConfigError
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Archive

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.archive_claim import NOTE as ARCHIVE_NOTE
 from cykafka.spark.jobs.config import Archive, Mirror, StreamConfig
-from cykafka.spark.jobs.errors import ConfigError
 from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.targets import cluster_of
 
 if TYPE_CHECKING:

@@ -15,14 +15,18 @@ from cykafka.internal import did_you_mean
 from cykafka.spark.jobs.config import (
     HIDDEN,
     Archive,
+    DecodeKeys,
     JobConfig,
     Mirror,
     Profile,
     Redrive,
     Replay,
+    SendKeys,
     StreamConfig,
+    TopicKeys,
 )
-from cykafka.spark.jobs.errors import Problem
+from cykafka.spark.jobs.problems import Problem
+from cykafka.spark.jobs.variables import has_variable
 from cykafka.spark.offsets import parse_partitions
 from cykafka.spark.redaction import is_secret
 
@@ -63,7 +67,7 @@ def check(config: JobConfig) -> list[Problem]:
         if not reported & {key.lower() for key in problem.keys}:
             problems.append(problem)
     problems += _folders(config)
-    if isinstance(config, Archive | Mirror):
+    if isinstance(config, DecodeKeys):
         problems += _schema(config)
     match config:
         case Archive():
@@ -86,8 +90,11 @@ def check(config: JobConfig) -> list[Problem]:
 def _wrong(config: JobConfig, key: str, words: str) -> Problem:
     """A problem of a key that has a value."""
     table, dot, option = key.partition(".")
-    value = config.table(table)[option] if dot else getattr(config, key)
-    shown = HIDDEN if is_secret(key) else repr(value)
+    if dot:
+        value, written = config.table(table)[option], config.written[table].get(option)
+    else:
+        value, written = getattr(config, key), config.written.get(key)
+    shown = HIDDEN if is_secret(key) else repr(written if has_variable(written) else value)
     return Problem((key,), f'key "{key}" = {shown}: {words}')
 
 
@@ -96,12 +103,10 @@ def _topics(config: JobConfig) -> Iterator[Problem]:
         value = getattr(config, key, None)
         for topic in [value] if isinstance(value, str) else value or []:
             if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-                yield Problem(
-                    (key,),
-                    f'key "{key}" = {topic!r}: expected a topic\'s name: letters, digits, '
-                    "., _ and -, 249 of them at most",
-                )
-    if not isinstance(config, StreamConfig | Profile):
+                words = "expected a topic's name: letters, digits, ., _ and -, 249 of them at most"
+                yield _wrong(config, key, words)
+                break
+    if not isinstance(config, TopicKeys):
         return
     given = {
         "topics": config.topics,
@@ -149,10 +154,10 @@ def _clients(config: JobConfig) -> Iterator[Problem]:
     from cykafka.spark.options import ReadOptions
 
     seen = set()
-    for role in ("source", "sink"):
-        # A dry run sends nothing; but redrive asks the sink's brokers for the topics.
-        is_idle = config.is_dry_run and not isinstance(config, Redrive)
-        if role not in type(config).model_fields or (role == "sink" and is_idle):
+    # A dry run sends nothing; but redrive asks the sink's brokers for the topics.
+    sends = isinstance(config, SendKeys) and (not config.dry_run or isinstance(config, Redrive))
+    for role, is_used in (("source", isinstance(config, TopicKeys)), ("sink", sends)):
+        if not is_used:
             continue
         try:
             with warnings.catch_warnings():
@@ -266,7 +271,7 @@ def _archive(config: Archive) -> Iterator[Problem]:
         )
 
 
-def _schema(config: Archive | Mirror) -> Iterator[Problem]:
+def _schema(config: DecodeKeys) -> Iterator[Problem]:
     schema = config.value_schema
     if schema is None:
         return

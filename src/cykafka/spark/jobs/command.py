@@ -12,15 +12,17 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from cyclopts import App, Group, Parameter
 
 from cykafka import __version__
-from cykafka.internal import run_app
+from cykafka.internal import pairs, run_app
 from cykafka.spark.java import JavaError
-from cykafka.spark.jobs.config import JOBS, TABLES, Job, JobConfig, help_of
-from cykafka.spark.jobs.errors import ConfigError, explained
+from cykafka.spark.jobs.config import JOBS, TABLES, JobConfig
+from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.fields import Metavar
 from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Progress, Summary
+from cykafka.spark.jobs.toml import help_of, to_toml
 
-__all__ = ["app", "main"]
+__all__ = ["EXAMPLES", "app", "main"]
 
 PROG = "python -m cykafka.spark"
 
@@ -33,8 +35,49 @@ _EPILOGUE = (
 )
 
 
+EXAMPLES = {
+    "archive": """\
+python -m cykafka.spark archive --bootstrap-servers localhost:9092 \\
+    --topics orders,payments --path /data/archive \\
+    --checkpoint /data/archive.checkpoint
+python -m cykafka.spark archive --config archive.toml \\
+    --trigger continuous --interval 1m
+""",
+    "replay": """\
+python -m cykafka.spark replay --bootstrap-servers localhost:9092 \\
+    --path /data/archive --topics orders --to orders-again --rate 5000
+python -m cykafka.spark replay --config replay.toml \\
+    --from-time 2026-01-01 --until-time 2026-02-01 --dry-run
+""",
+    "mirror": """\
+python -m cykafka.spark mirror --config mirror.toml
+python -m cykafka.spark mirror --bootstrap-servers localhost:9092 \\
+    --topics orders --to large-orders --checkpoint /data/mirror.checkpoint \\
+    --dead-letter-topic orders.dlq --schema 'id STRING, total DOUBLE' \\
+    --transform "SELECT key, value FROM records WHERE json.total > 100"
+""",
+    "redrive": """\
+python -m cykafka.spark redrive --bootstrap-servers localhost:9092 \\
+    --topics orders.dlq --checkpoint /data/redrive.checkpoint --dry-run
+python -m cykafka.spark redrive --config redrive.toml \\
+    --where "dlq_error LIKE '%timeout%'" --max-attempts 3
+""",
+    "profile": """\
+python -m cykafka.spark profile --bootstrap-servers localhost:9092 \\
+    --topics orders
+python -m cykafka.spark profile --config profile.toml --output orders.html
+""",
+}
+
+
 def _indented(text: str) -> str:
     return "".join(f"  {line}\n" for line in text.rstrip("\n").splitlines())
+
+
+def _help(job: type[JobConfig]) -> str:
+    """The docstring of a job, a line for each paragraph."""
+    paragraphs = inspect.cleandoc(job.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 # -- options
 
 
-def _command(job: Job) -> Callable[..., int]:
+def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
     """The function of a job's command: its parameters are the keys of the configuration.
 
     They take text, because `load` reads and checks the values of the file and of the command line
@@ -74,12 +117,17 @@ def _command(job: Job) -> Callable[..., int]:
             chosen["kafka.bootstrap.servers"] = servers
         try:
             for table in TABLES:
-                chosen.update(_options(table, chosen.pop(table, ())))
+                for option, value in pairs(chosen.pop(table, ())):
+                    chosen[f"{table}.{option}"] = value
+        except ValueError as error:
+            print(f"{PROG} {name}: {_option(table)}: {error}", file=sys.stderr)
+            return 2
+        try:
             loaded = load(job, config, chosen)
         except ConfigError as error:
-            return _fail_configuration(error, job.name, config)
+            return _fail_configuration(error, name, config)
         if print_config:
-            print(loaded.toml(), end="")
+            print(to_toml(loaded), end="")
             return 0
         return _run_job(loaded, config, verbose)
 
@@ -91,12 +139,12 @@ def _command(job: Job) -> Callable[..., int]:
     return command
 
 
-def _parameters(job: Job) -> Iterator[inspect.Parameter]:
+def _parameters(job: type[JobConfig]) -> Iterator[inspect.Parameter]:
     own, common = Group("The job", sort_key=0), Group("Spark and the clients", sort_key=1)
     yield _parameter("config", str, own, None, "a TOML file with the configuration", "FILE")
     words = "the brokers: kafka.bootstrap.servers"
     yield _parameter("bootstrap_servers", str, own, None, words, "HOST:PORT,...")
-    for name, key in job.config.model_fields.items():
+    for name, key in job.model_fields.items():
         words = help_of(key)
         group = common if name in JobConfig.model_fields else own
         if name == "job":
@@ -111,7 +159,7 @@ def _parameters(job: Job) -> Iterator[inspect.Parameter]:
             shown = f"{key.default:g}" if isinstance(key.default, float) else key.default
             words += f" (default: {'yes' if shown is True else shown})"
         kind = bool if key.annotation is bool else str
-        metavar = next(_metavars([key.annotation, *key.metadata]), "VALUE")
+        metavar = next(_metavars([*key.metadata, key.annotation]), "VALUE")
         yield _parameter(key.alias or name, kind, group, None, words, metavar)
     words = "print the configuration as TOML, without secrets, and end"
     yield _parameter("print_config", bool, common, False, words)
@@ -151,16 +199,6 @@ def _metavars(annotations: Sequence[Any]) -> Iterator[str]:
             yield "|".join(get_args(annotation))
         else:
             yield from _metavars(get_args(annotation))
-
-
-def _options(table: str, pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options of a table by their full names, from texts such as ``NAME=VALUE``."""
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not name.strip() or not separator:
-            # The text may be a secret, so the error does not repeat it.
-            raise ConfigError([f"option {_option(table)}: expected NAME=VALUE"])
-        yield f"{table}.{name.strip()}", value
 
 
 def _option(key: str) -> str:
@@ -253,10 +291,10 @@ app = App(
     help_format="plaintext",
     version=f"cykafka {__version__}",
 )
-for job in JOBS.values():
+for _name, _job in JOBS.items():
     app.command(
-        _command(job),
-        name=job.name,
-        help=f"{job.summary}\n\n{job.description}",
-        help_epilogue=f"examples:\n{_indented(job.examples)}\n{_EPILOGUE}",
+        _command(_name, _job),
+        name=_name,
+        help=_help(_job),
+        help_epilogue=f"examples:\n{_indented(EXAMPLES[_name])}\n{_EPILOGUE}",
     )

@@ -7,19 +7,17 @@ options of the command line: `dry_run` is ``--dry-run``. `load` reads it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
-from pydantic.fields import FieldInfo
 
 from cykafka.spark.jobs.fields import (
     SQL,
     URL,
     Count,
+    Directory,
     Duration,
-    Folder,
+    Flag,
     Instant,
     Name,
     Names,
@@ -30,10 +28,8 @@ from cykafka.spark.jobs.fields import (
     Regex,
     Table,
     ValueSchema,
-    fill,
-    has_variable,
 )
-from cykafka.spark.jobs.values import Schema
+from cykafka.spark.jobs.variables import fill
 from cykafka.spark.redaction import is_secret
 
 __all__ = [
@@ -41,14 +37,13 @@ __all__ = [
     "JOBS",
     "TABLES",
     "Archive",
-    "Job",
     "JobConfig",
     "Mirror",
     "Profile",
     "Redrive",
     "Replay",
     "StreamConfig",
-    "help_of",
+    "TopicKeys",
 ]
 
 HIDDEN = "********"
@@ -56,19 +51,52 @@ HIDDEN = "********"
 TABLES = ("kafka", "source", "sink", "spark")
 _SHORTEST_SECRET = 4
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\w*\s*=\s*(?:"([^"]*)"|([^\s;]+))')
+_CONFIG = ConfigDict(extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
-def help_of(field: FieldInfo) -> str:
-    """The description of a key, in one line."""
-    return " ".join((field.description or "").split())
+# -- keys that several jobs have
+
+
+class TopicKeys(BaseModel):
+    """The keys of jobs that read topics."""
+
+    model_config = _CONFIG
+
+    topics: Names | None = None
+    """topics to read"""
+    topic_pattern: Regex | None = None
+    """read all topics whose whole name matches this regular expression"""
+    source: Table = {}
+    """options of the source, such as maxOffsetsPerTrigger; source.kafka.* only for reading"""
+
+
+class DecodeKeys(BaseModel):
+    """The keys of jobs that read values."""
+
+    model_config = _CONFIG
+
+    decode: Literal["none", "headers", "json"] = "none"
+    """read values as envelopes of pip-services, in the form headers or json"""
+    value_schema: ValueSchema | None = Field(None, alias="schema")
+    """the schema of JSON values: DDL, JSON Schema, or a file with either; values that do not match
+    are bad records"""
+
+
+class SendKeys(BaseModel):
+    """The keys of jobs that send records."""
+
+    model_config = _CONFIG
+
+    dry_run: Flag = False
+    """count and show, but send nothing and keep the position"""
+    sink: Table = {}
+    """options of the sink; sink.kafka.* only for writing"""
 
 
 class JobConfig(BaseModel):
     """The keys of all jobs. The docstrings of fields are the help of the command line."""
 
-    model_config = ConfigDict(
-        extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = _CONFIG
 
     job: str
     """the name of the job"""
@@ -85,7 +113,6 @@ class JobConfig(BaseModel):
     spark: Table = {}
     """Spark's configuration: executor.memory, sql.shuffle.partitions, ..."""
 
-    # The document with its variables, for `toml`.
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     fill_variables = field_validator("*", mode="before")(fill)
@@ -98,20 +125,21 @@ class JobConfig(BaseModel):
     @property
     def is_dry_run(self) -> bool:
         """Whether the job sends nothing."""
-        return bool(getattr(self, "dry_run", False))
+        return isinstance(self, SendKeys) and self.dry_run
 
     @property
-    def has_source(self) -> bool:
-        """Whether the job reads Kafka."""
-        return "source" in type(self).model_fields
+    def written(self) -> dict[str, Any]:
+        """The keys as they were written, with their variables unfilled."""
+        return self._written
 
     def source_options(self) -> dict[str, str]:
         """The options of the data source, the topics among them."""
         options = {**self._client(), **self.table("source")}
-        if self.has_source and (topics := getattr(self, "topics", None)):
-            options["subscribe"] = ",".join(topics)
-        elif pattern := getattr(self, "topic_pattern", None):
-            options["subscribePattern"] = pattern
+        if isinstance(self, TopicKeys):
+            if self.topics:
+                options["subscribe"] = ",".join(self.topics)
+            elif self.topic_pattern:
+                options["subscribePattern"] = self.topic_pattern
         return options
 
     def sink_options(self) -> dict[str, str]:
@@ -142,39 +170,11 @@ class JobConfig(BaseModel):
                     found.update(word for pair in _IN_JAAS.findall(value) for word in pair)
         return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
 
-    def toml(self) -> str:
-        """The configuration as TOML: defaults included, secrets hidden, variables unfilled."""
-        document = tomlkit.document()
-        tables = tomlkit.document()
-        for name, field in type(self).model_fields.items():
-            key = field.alias or name
-            value, written = getattr(self, name), self._written.get(key)
-            if name in TABLES:
-                table = tomlkit.table()
-                table.comment(help_of(field))
-                for option, text in value.items():
-                    raw = (written or {}).get(option)
-                    shown = HIDDEN if is_secret(f"{name}.{option}") else text
-                    table.add(option, raw if shown is text and has_variable(raw) else shown)
-                tables.add(name, table)
-            elif value is None:
-                document.add(tomlkit.comment(f"{key}: {help_of(field)}"))
-            elif isinstance(written, dict):
-                tables.add(key, tomlkit.item(written))
-            else:
-                is_raw = isinstance(value, Schema) or has_variable(written)
-                document.add(key, written if is_raw else value)
-        return f"{document.as_string()}\n{tables.as_string()}"
 
-
-class StreamConfig(JobConfig):
+class StreamConfig(JobConfig, TopicKeys):
     """The keys of jobs that are a streaming query."""
 
-    topics: Names | None = None
-    """topics to read"""
-    topic_pattern: Regex | None = None
-    """read all topics whose whole name matches this regular expression"""
-    checkpoint: Folder
+    checkpoint: Directory
     """where the job keeps its position: a folder that Spark can reach, such as hdfs://..."""
     trigger: Literal["available-now", "continuous"] = "available-now"
     """available-now: read what the topics hold, then end; continuous: go on until stopped"""
@@ -182,37 +182,42 @@ class StreamConfig(JobConfig):
     """continuous: the time from one micro-batch to the next"""
     stop_timeout: Duration = 30.0
     """how long a stop waits for the running micro-batch"""
-    source: Table = {}
-    """options of the source, such as maxOffsetsPerTrigger; source.kafka.* only for reading"""
 
 
 # -- jobs
 
 
-class Archive(StreamConfig):
+class Archive(StreamConfig, DecodeKeys):
+    """Topics to Parquet, by topic and date.
+
+    Write the records of topics to Parquet files, in folders by topic and date (of the record's
+    timestamp, UTC). A restart goes on from the checkpoint; each offset is written exactly once.
+    """
+
     job: Literal["archive"] = "archive"
-    path: Folder
+    path: Directory
     """the folder of the archive: a path, or an address such as hdfs://... or s3a://..."""
     file_names: Literal["spark", "deterministic"] = "spark"
     """spark: Spark's own, exact for readers that know Spark's log; deterministic:
     TOPIC-PARTITION-START-END.parquet, exact for all that list the folder"""
-    staging: Folder | None = None
+    staging: Directory | None = None
     """deterministic: where files are written before they are renamed (default: beside the path);
     it must be in the same file system"""
     compression: Literal["none", "snappy", "gzip", "lz4", "zstd"] = "zstd"
     """the codec of the Parquet files"""
-    decode: Literal["none", "headers", "json"] = "none"
-    """read values as envelopes of pip-services, in the form headers or json"""
-    value_schema: ValueSchema | None = Field(None, alias="schema")
-    """the schema of JSON values: DDL, JSON Schema, or a file with either; values that do not match
-    are bad records"""
-    keep_raw: bool = True
+    keep_raw: Flag = True
     """with decode or schema: also keep key, value and headers unchanged; replay needs them"""
 
 
-class Replay(JobConfig):
+class Replay(JobConfig, SendKeys):
+    """Parquet to a topic.
+
+    Send the records of an archive, in the order of their offsets within each partition, with their
+    keys, headers, timestamps and partitions.
+    """
+
     job: Literal["replay"] = "replay"
-    path: Folder
+    path: Directory
     """the folder of the archive"""
     topics: Names | None = None
     """only these topics of the archive"""
@@ -230,24 +235,27 @@ class Replay(JobConfig):
     """only records with a lower offset"""
     where: SQL | None = None
     """an SQL condition: only records for which it is true"""
-    keep_partitions: bool = True
+    keep_partitions: Flag = True
     """send each record to the partition that it had (else: by key)"""
-    keep_timestamps: bool = True
+    keep_timestamps: Flag = True
     """send records with the timestamps that they had (else: now)"""
     rate: Rate | None = None
     """records per second at most"""
-    checkpoint: Folder | None = None
+    checkpoint: Directory | None = None
     """where the job keeps its position, so that it can be restarted: a folder that Spark can
     reach, such as hdfs://..."""
     step: Positive = 1_000_000
     """with a checkpoint: records to send before the next note in it"""
-    dry_run: bool = False
-    """count and show, but send nothing and keep the position"""
-    sink: Table = {}
-    """options of the sink; sink.kafka.* only for writing"""
 
 
-class Mirror(StreamConfig):
+class Mirror(StreamConfig, DecodeKeys, SendKeys):
+    """Topic to topic, with an SQL transform.
+
+    Send the records of topics to others, unchanged or by an SQL query over the view `records`. Bad
+    records go to a dead letter topic. A restart goes on from the checkpoint; it may send records
+    twice.
+    """
+
     job: Literal["mirror"] = "mirror"
     to: Name | None = None
     """send all records to this topic, whatever the transform says (default: the transform's column
@@ -255,26 +263,23 @@ class Mirror(StreamConfig):
     transform: SQL | None = None
     """a query over the view records; its columns are value and optionally key, headers, partition,
     timestamp, topic, and error for bad records"""
-    decode: Literal["none", "headers", "json"] = "none"
-    """read values as envelopes of pip-services, in the form headers or json"""
-    value_schema: ValueSchema | None = Field(None, alias="schema")
-    """the schema of JSON values: DDL, JSON Schema, or a file with either; values that do not match
-    are bad records"""
     dead_letter_topic: Name | None = None
     """where bad records go; without it the job counts and skips them"""
-    source_headers: bool = True
+    source_headers: Flag = True
     """add the headers source_topic, source_partition, source_offset and source_timestamp"""
-    keep_partitions: bool = False
+    keep_partitions: Flag = False
     """send each record to the partition that it came from (else: by key)"""
-    keep_timestamps: bool = True
+    keep_timestamps: Flag = True
     """send records with the timestamps that they had (else: now)"""
-    dry_run: bool = False
-    """count and show, but send nothing and keep the position"""
-    sink: Table = {}
-    """options of the sink; sink.kafka.* only for writing"""
 
 
-class Redrive(StreamConfig):
+class Redrive(StreamConfig, SendKeys):
+    """A dead letter topic back to where its records came from.
+
+    Send dead letters (of the job mirror, and of pip_services4_kafka) back to the topics that they
+    came from. A restart goes on from the checkpoint.
+    """
+
     job: Literal["redrive"] = "redrive"
     where: SQL | None = None
     """an SQL condition: only records for which it is true; beside the record's columns there are
@@ -284,110 +289,30 @@ class Redrive(StreamConfig):
     parking_topic: Name | None = None
     """where records go that were sent back too often or do not name their topic; without it the
     job counts and skips them"""
-    keep_partitions: bool = True
+    keep_partitions: Flag = True
     """send each record to the partition that it came from (else: by key)"""
-    keep_timestamps: bool = False
+    keep_timestamps: Flag = False
     """send records with the timestamps that they had (else: now)"""
-    dry_run: bool = False
-    """count and show, but send nothing and keep the position"""
-    sink: Table = {}
-    """options of the sink; sink.kafka.* only for writing"""
 
 
-class Profile(JobConfig):
+class Profile(JobConfig, TopicKeys):
+    """What topics hold, as tables and a chart.
+
+    Count the records of topics: sizes, keys, times, gaps in the offsets, and what their values
+    seem to be, by topic and partition.
+    """
+
     job: Literal["profile"] = "profile"
-    topics: Names | None = None
-    """topics to read"""
-    topic_pattern: Regex | None = None
-    """read all topics whose whole name matches this regular expression"""
     sample: Annotated[Count, Field(le=100_000)] = 200
     """guess the schema from that many of the newest records of each partition; 0: no guess"""
     output: Output | None = None
     """write the chart (.svg) or the whole report (.html, .json) to this file"""
-    source: Table = {}
-    """options of the source; source.kafka.* only for reading"""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job and its help."""
-
-    name: str
-    config: type[JobConfig]
-    summary: str
-    description: str
-    examples: str
-
-
-JOBS = {
-    job.name: job
-    for job in (
-        Job(
-            "archive",
-            Archive,
-            "topics to Parquet, by topic and date",
-            "Write the records of topics to Parquet files, in folders by topic and date (of the "
-            "record's timestamp, UTC). A restart goes on from the checkpoint; each offset is "
-            "written exactly once.",
-            """\
-python -m cykafka.spark archive --bootstrap-servers localhost:9092 \\
-    --topics orders,payments --path /data/archive \\
-    --checkpoint /data/archive.checkpoint
-python -m cykafka.spark archive --config archive.toml \\
-    --trigger continuous --interval 1m
-""",
-        ),
-        Job(
-            "replay",
-            Replay,
-            "Parquet to a topic",
-            "Send the records of an archive, in the order of their offsets within each "
-            "partition, with their keys, headers, timestamps and partitions.",
-            """\
-python -m cykafka.spark replay --bootstrap-servers localhost:9092 \\
-    --path /data/archive --topics orders --to orders-again --rate 5000
-python -m cykafka.spark replay --config replay.toml \\
-    --from-time 2026-01-01 --until-time 2026-02-01 --dry-run
-""",
-        ),
-        Job(
-            "mirror",
-            Mirror,
-            "topic to topic, with an SQL transform",
-            "Send the records of topics to others, unchanged or by an SQL query over the view "
-            "`records`. Bad records go to a dead letter topic. A restart goes on from the "
-            "checkpoint; it may send records twice.",
-            """\
-python -m cykafka.spark mirror --config mirror.toml
-python -m cykafka.spark mirror --bootstrap-servers localhost:9092 \\
-    --topics orders --to large-orders --checkpoint /data/mirror.checkpoint \\
-    --dead-letter-topic orders.dlq --schema 'id STRING, total DOUBLE' \\
-    --transform "SELECT key, value FROM records WHERE json.total > 100"
-""",
-        ),
-        Job(
-            "redrive",
-            Redrive,
-            "a dead letter topic back to where its records came from",
-            "Send dead letters (of the job mirror, and of pip_services4_kafka) back to the topics "
-            "that they came from. A restart goes on from the checkpoint.",
-            """\
-python -m cykafka.spark redrive --bootstrap-servers localhost:9092 \\
-    --topics orders.dlq --checkpoint /data/redrive.checkpoint --dry-run
-python -m cykafka.spark redrive --config redrive.toml \\
-    --where "dlq_error LIKE '%timeout%'" --max-attempts 3
-""",
-        ),
-        Job(
-            "profile",
-            Profile,
-            "what topics hold, as tables and a chart",
-            "Count the records of topics: sizes, keys, times, gaps in the offsets, and what "
-            "their values seem to be, by topic and partition.",
-            """\
-python -m cykafka.spark profile --bootstrap-servers localhost:9092 --topics orders
-python -m cykafka.spark profile --config profile.toml --output orders.html
-""",
-        ),
-    )
+JOBS: dict[str, type[JobConfig]] = {
+    "archive": Archive,
+    "replay": Replay,
+    "mirror": Mirror,
+    "redrive": Redrive,
+    "profile": Profile,
 }

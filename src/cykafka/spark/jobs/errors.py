@@ -1,32 +1,10 @@
-"""Errors of a configuration, and short texts of Spark's errors."""
+"""Short texts of Spark's errors."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
-__all__ = ["ConfigError", "Problem", "explained", "told_by_spark"]
-
-
-class Problem(NamedTuple):
-    """A mistake in a configuration: the keys that it concerns, and a sentence that names them."""
-
-    keys: tuple[str, ...]
-    text: str
-
-
-class ConfigError(Exception):
-    """A job cannot run with its configuration.
-
-    Parameters
-    ----------
-    problems : list of str
-        All mistakes, a sentence each.
-    """
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+__all__ = ["explained", "told_by_spark"]
 
 
 _PYTHON = re.compile(

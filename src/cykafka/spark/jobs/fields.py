@@ -8,27 +8,21 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from cykafka.spark.jobs.values import Schema, read_schema
+from cykafka.spark.jobs.variables import fill
 
 __all__ = [
     "SQL",
     "URL",
     "Count",
+    "Directory",
     "Duration",
-    "Folder",
+    "Flag",
     "Instant",
     "Metavar",
     "Name",
@@ -40,9 +34,7 @@ __all__ = [
     "Regex",
     "Table",
     "ValueSchema",
-    "fill",
     "flat",
-    "has_variable",
 ]
 
 _UNITS = {
@@ -53,49 +45,7 @@ _UNITS = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d+)?)\s*([a-z]*)\s*")
-_DATETIME = TypeAdapter(datetime.datetime, config=ConfigDict(val_temporal_unit="milliseconds"))
-_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_VARIABLE = re.compile(r"\$(\$?)\{(" + _NAME + r")\}")
-_WHOLE = re.compile(r"env:(" + _NAME + r")")
-
-
-# -- variables of the environment
-
-
-def has_variable(value: Any) -> bool:
-    """Whether a text, or a text in a list, names a variable of the environment."""
-    parts = value if isinstance(value, list) else [value]
-    return any(
-        isinstance(part, str) and (_WHOLE.fullmatch(part) or _VARIABLE.search(part))
-        for part in parts
-    )
-
-
-def fill(value: Any, info: ValidationInfo) -> Any:
-    """`value` with the variables that ``${NAME}`` and ``env:NAME`` name in its texts.
-
-    ``info.context`` is the environment. ``$${NAME}`` becomes ``${NAME}``.
-
-    Raises
-    ------
-    ValueError
-        The environment has no such variable.
-    """
-    if isinstance(value, list):
-        return [fill(part, info) for part in value]
-    if not isinstance(value, str):
-        return value
-
-    def look_up(name: str) -> str:
-        found: str | None = (info.context or {}).get(name)
-        if found is None:
-            raise ValueError(f"the environment has no variable {name}")
-        return found
-
-    whole = _WHOLE.fullmatch(value)
-    if whole:
-        return look_up(whole[1])
-    return _VARIABLE.sub(lambda m: f"${{{m[2]}}}" if m[1] else look_up(m[2]), value)
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 # -- readers
@@ -105,10 +55,26 @@ def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-def _refuse_bool(value: Any) -> Any:
+def _whole(value: Any) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9][0-9_]*\s*", value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("expected a number")
     return value
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
+        return value.lower() in _TRUE
+    raise ValueError("expected true or false")
 
 
 def _check_unique(names: list[str]) -> list[str]:
@@ -127,23 +93,32 @@ def _check_regex(pattern: str) -> str:
 
 
 def _seconds(value: Any) -> float:
-    text = value if isinstance(value, str) else repr(value)
-    match = None if isinstance(value, bool) else _DURATION.fullmatch(text.lower())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError('expected a duration, such as 10 (seconds), "30s", "5 minutes", "200ms"')
-    return float(match[1]) * _UNITS[match[2]]
+    match = _DURATION.fullmatch(value.lower()) if isinstance(value, str) else None
+    if match is not None and match[2] in _UNITS:
+        return float(match[1]) * _UNITS[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
+        return float(value)
+    raise ValueError('expected a duration, such as 10 (seconds), "30s", "5 minutes", "200ms"')
 
 
 def _milliseconds(value: Any) -> int:
-    try:
-        read = _DATETIME.validate_python(value)
-    except ValidationError:
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.datetime.fromisoformat(value.strip())
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime.datetime):
         raise ValueError(
             "expected a time, such as 2026-01-31, 2026-01-31T12:00:00Z or milliseconds since 1970"
-        ) from None
-    if read.tzinfo is None:
-        read = read.replace(tzinfo=datetime.UTC)
-    return round(read.timestamp() * 1000)
+        )
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=datetime.UTC)
+    since: float = value.timestamp()
+    return round(since * 1000)
 
 
 def flat(value: Any) -> dict[str, Any]:
@@ -178,17 +153,18 @@ class Metavar(str):
 
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-_Number = BeforeValidator(_refuse_bool)
+_Whole = Annotated[int, BeforeValidator(_whole)]
 
+Flag = Annotated[bool, BeforeValidator(_boolean)]
 Name = Annotated[_Text, Metavar("NAME")]
 URL = Annotated[_Text, Metavar("URL")]
-Folder = Annotated[_Text, Metavar("DIR")]
+Directory = Annotated[_Text, Metavar("DIR")]
 Output = Annotated[_Text, Metavar("FILE")]
 Regex = Annotated[_Text, AfterValidator(_check_regex), Metavar("REGEX")]
 SQL = Annotated[_Text, AfterValidator(lambda query: query.rstrip(";")), Metavar("SQL")]
-Count = Annotated[int, _Number, Field(ge=0), Metavar("N")]
-Positive = Annotated[int, _Number, Field(ge=1), Metavar("N")]
-Rate = Annotated[float, _Number, Field(gt=0, allow_inf_nan=False), Metavar("N")]
+Count = Annotated[_Whole, Field(ge=0), Metavar("N")]
+Positive = Annotated[_Whole, Field(ge=1), Metavar("N")]
+Rate = Annotated[float, BeforeValidator(_number), Field(gt=0, lt=1e18), Metavar("N")]
 # Names and numbers: a list, or one text with commas.
 Names = Annotated[
     list[_Text],
@@ -203,8 +179,9 @@ Duration = Annotated[float, BeforeValidator(_seconds), Metavar("DURATION")]
 # A time in ms since 1970, read from such a number, a date, or a date and time (UTC by default).
 Instant = Annotated[int, BeforeValidator(_milliseconds), Metavar("TIME")]
 ValueSchema = Annotated[Schema, BeforeValidator(read_schema), Metavar("SCHEMA")]
-# Options by their names with dots.
+# Options by their names with dots. Their values may be secrets.
 Table = Annotated[
     dict[str, Annotated[str, BeforeValidator(_option), BeforeValidator(fill)]],
     BeforeValidator(flat),
+    Field(repr=False),
 ]

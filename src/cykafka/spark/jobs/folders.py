@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.errors import ConfigError, explained
+from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.problems import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,11 @@ from pydantic import ValidationError, create_model
 
 from cykafka.internal import did_you_mean
 from cykafka.spark.jobs import checks
-from cykafka.spark.jobs.config import TABLES, Job, JobConfig, help_of
-from cykafka.spark.jobs.errors import ConfigError, Problem
+from cykafka.spark.jobs.config import TABLES, JobConfig
 from cykafka.spark.jobs.fields import flat
+from cykafka.spark.jobs.problems import ConfigError, Problem
+from cykafka.spark.jobs.toml import help_of
+from cykafka.spark.jobs.variables import has_variable
 from cykafka.spark.redaction import is_secret
 
 if TYPE_CHECKING:
@@ -29,10 +31,24 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 _CLIENT = ("bootstrap", "security.", "sasl", "ssl")
+# The words of errors, by pydantic's types of errors.
+_EXPECTED = {
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "greater_than": "expected a number greater than {gt:g}",
+    "greater_than_equal": "expected a whole number of at least {ge}",
+    "less_than": "expected a number less than {lt:g}",
+    "less_than_equal": "expected a whole number of at most {le}",
+    "list_type": 'expected a list, such as ["a", "b"] or "a,b"',
+    "literal_error": "expected {expected}",
+    "string_too_short": "expected a text that is not empty",
+    "string_type": "expected a text",
+    "too_short": 'expected a list of at least one, such as ["a", "b"] or "a,b"',
+}
 
 
 def load(
-    job: Job,
+    job: type[JobConfig],
     file: str | None = None,
     given: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -41,7 +57,8 @@ def load(
 
     Parameters
     ----------
-    job : Job
+    job : type
+        The model of the job's configuration.
     file : str, optional
         The name of a TOML file.
     given : mapping, optional
@@ -84,7 +101,7 @@ def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if table not in TABLES or not (option or isinstance(value, Mapping)):
             merged[key] = value
             continue
-        options = {option: value} if option else flat(value)
+        options = flat({option: value} if option else value)
         if table == "spark":  # the full names of Spark's options begin with it, too
             options = {name.removeprefix("spark."): options[name] for name in options}
         if isinstance(before := merged.get(table, {}), Mapping):  # else it is a mistake
@@ -93,21 +110,21 @@ def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
 
 
 def _validated(
-    job: Job, document: dict[str, Any], variables: Mapping[str, str]
+    job: type[JobConfig], document: dict[str, Any], variables: Mapping[str, str]
 ) -> tuple[JobConfig, list[Problem]]:
-    """The configuration, and what is wrong with each key by itself."""
+    """The configuration, and the mistakes of each key by itself."""
     try:
-        return job.config.model_validate(document, context=variables), []
+        return job.model_validate(document, context=variables), []
     except ValidationError as caught:
         errors = caught.errors()
+    problems = [_problem(job, error, document) for error in errors]
     # The other keys are still checked against one another.
-    problems = [_problem(job, error) for error in errors]
     for error in errors:
         _remove(document, error["loc"])
     optional: Any = {
-        name: (Any, None) for name, key in job.config.model_fields.items() if key.is_required()
+        name: (Any, None) for name, key in job.model_fields.items() if key.is_required()
     }
-    lenient = create_model(job.config.__name__, __base__=job.config, **optional)
+    lenient = create_model(job.__name__, __base__=job, **optional)
     return lenient.model_validate(document, context=variables), problems
 
 
@@ -119,30 +136,39 @@ def _remove(document: dict[str, Any], place: tuple[int | str, ...]) -> None:
         document.pop(str(key), None)
 
 
-def _problem(job: Job, error: ErrorDetails) -> Problem:
+def _problem(job: type[JobConfig], error: ErrorDetails, document: Mapping[str, Any]) -> Problem:
     """A validation error as a sentence."""
-    place = [str(part) for part in error["loc"]]
-    is_option = place[0] in TABLES and len(place) > 1
-    key = ".".join(place[:2]) if is_option else place[0]
-    known = {field.alias or name: field for name, field in job.config.model_fields.items()}
+    name, *rest = error["loc"]
+    key = f"{name}.{rest.pop(0)}" if name in TABLES and rest else str(name)
+    known = {field.alias or name: field for name, field in job.model_fields.items()}
     if error["type"] == "missing":
         return Problem((key,), f'key "{key}" is missing: {help_of(known[key])}')
     if error["type"] == "extra_forbidden":
         return Problem((key,), f'key "{key}": {_unknown(job, key, known)}')
-    words = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "literal_error" and isinstance(error["input"], str):
+    expected = _EXPECTED.get(error["type"])
+    words = expected.format(**error.get("ctx", {})) if expected else error["msg"]
+    words = words.removeprefix("Value error, ")
+    if key == "job":
+        words = f'this file is for another job than "{job.model_fields["job"].default}"'
+    elif error["type"] == "literal_error" and isinstance(error["input"], str):
         words += did_you_mean(error["input"], re.findall("'(.+?)'", error["ctx"]["expected"]))
-    if is_secret(key):
+    # A table may have secrets, and so may the variables of a value.
+    written = document[str(name)]
+    if name in TABLES and isinstance(written, dict):
+        written = written.get(key.partition(".")[2])
+    value = written if has_variable(written) else error["input"]
+    if is_secret(key) or key == "schema" or key in TABLES or isinstance(value, dict):
         return Problem((key,), f'key "{key}": {words}')
-    inner = "".join(f"[{part}]" for part in place[2 if is_option else 1 :])
-    return Problem((key,), f'key "{key}{inner}" = {error["input"]!r}: {words}')
+    item = "".join(f"[{part}]" for part in rest)
+    return Problem((key,), f'key "{key}{item}" = {value!r}: {words}')
 
 
-def _unknown(job: Job, key: str, known: Iterable[str]) -> str:
+def _unknown(job: type[JobConfig], key: str, known: Iterable[str]) -> str:
+    name = job.model_fields["job"].default
     if key in TABLES:
-        have = ", ".join(f"[{name}]" for name in TABLES if name in known)
-        return f"job {job.name} has no table [{key}], but {have}"
+        have = ", ".join(f"[{table}]" for table in TABLES if table in known)
+        return f"job {name} has no table [{key}], but {have}"
     hint = did_you_mean(key, known)
     if key.startswith(_CLIENT):
         hint = "; properties of the clients belong into the table [kafka]"
-    return f"job {job.name} has no such key{hint}"
+    return f"job {name} has no such key{hint}"

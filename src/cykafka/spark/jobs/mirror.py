@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.errors import ConfigError, told_by_spark
+from cykafka.spark.jobs.errors import told_by_spark
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     DEAD_LETTER_TIME,

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.errors import ConfigError, told_by_spark
+from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of

@@ -187,7 +187,7 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
         grid.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
         grid.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=_WIDEST)
+    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, force_terminal=False)
     console.print(grid)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return [f" {line.rstrip()}" for line in text.splitlines()]

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cykafka.spark.jobs.errors import ConfigError, explained
+from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.redaction import REDACTED, is_secret
 

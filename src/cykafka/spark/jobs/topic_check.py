@@ -15,8 +15,8 @@ from cykafka import KafkaException
 from cykafka.admin import AdminClient, ConfigResource, ResourceType
 from cykafka.spark.client import ClientConfig, client_config
 from cykafka.spark.consumers import NoAnswerError, OpenConsumer, consumer_config
-from cykafka.spark.jobs.config import JobConfig
-from cykafka.spark.jobs.errors import ConfigError
+from cykafka.spark.jobs.config import JobConfig, TopicKeys
+from cykafka.spark.jobs.problems import ConfigError
 
 __all__ = ["check_topics"]
 
@@ -50,7 +50,7 @@ def check_topics(config: JobConfig) -> None:
 def _sources(config: JobConfig) -> list[str]:
     options = config.source_options()
     lowered = {name.lower(): value.lower() for name, value in options.items()}
-    topics = getattr(config, "topics", None) if config.has_source else None
+    topics = config.topics if isinstance(config, TopicKeys) else None
     if not topics or lowered.get("failondataloss") == "false":
         return []
     missing = _missing(topics, _client(options, "source"))

@@ -75,7 +75,7 @@ class Schema:
         return found
 
 
-def read_schema(value: str | Mapping[str, Any] | Schema) -> Schema:
+def read_schema(value: Any) -> Schema:
     """A schema from DDL, JSON Schema (a table or a text), or the name of a file with either.
 
     Raises
@@ -83,10 +83,10 @@ def read_schema(value: str | Mapping[str, Any] | Schema) -> Schema:
     ValueError
         It is none.
     """
-    if isinstance(value, Schema):
-        return value
     if isinstance(value, Mapping):
         return _of_json(value)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("expected DDL, a JSON Schema, or the name of a file with either")
     words = value.strip()
     if words.startswith("{"):
         return _of_json(_json(words, "it"))
@@ -94,8 +94,8 @@ def read_schema(value: str | Mapping[str, Any] | Schema) -> Schema:
         return Schema(words)
     try:
         words = Path(words).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: ~nobody/file
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"{value!r} is no DDL ('id BIGINT, name STRING') and no file: {reason}"
         ) from None
@@ -105,13 +105,16 @@ def read_schema(value: str | Mapping[str, Any] | Schema) -> Schema:
 def _json(words: str, name: str) -> Any:
     try:
         return json.loads(words)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{name} is no JSON: {error}") from None
 
 
 def _of_json(document: Mapping[str, Any]) -> Schema:
     if document.get("type") == "struct" and "fields" in document:
-        return Schema(json.dumps(document))
+        try:
+            return Schema(json.dumps(document))
+        except TypeError as error:  # TOML has dates
+            raise ValueError(f"it is no struct of Spark's: {error}") from None
     if not isinstance(document.get("properties"), Mapping) or not document["properties"]:
         raise ValueError('expected a JSON Schema of an object with "properties"')
     found = _Found()

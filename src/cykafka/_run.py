@@ -1,0 +1,102 @@
+"""Runs command lines that are made with cyclopts."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["pairs", "run_app", "run_command"]
+
+
+def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
+    """Run a command line and return its exit status.
+
+    Parameters
+    ----------
+    module : str
+        The name of the module whose `app` is a ``cyclopts.App``; its commands return their exit
+        status.
+    argv : sequence of str, optional
+        The arguments; those of the process if None.
+    extra : str
+        The extra of the package that installs the libraries of the module.
+
+    Returns
+    -------
+    int
+        2 if the arguments are wrong or a library is missing, after printing an error; 141, as
+        after SIGPIPE, if the reader of the output closed the pipe.
+    """
+    try:
+        app = importlib.import_module(module).app
+        from cyclopts import CycloptsError
+        from rich.console import Console
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("cykafka"):
+            raise
+        print(f"{error}: pip install 'cykafka[{extra}]'", file=sys.stderr)
+        return 2
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:  # instead of exiting with status 1
+            raise BrokenPipeError
+
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    name = app.name[0]
+
+    def run() -> int:
+        if not arguments:
+            app.help_print([], console=PipedConsole(stderr=True))
+            return 2
+        try:
+            status: int | None = app(
+                arguments,
+                console=PipedConsole(),
+                print_error=False,
+                exit_on_error=False,
+                result_action="return_value",
+            )
+        except CycloptsError as error:
+            command = " ".join((name, *(error.command_chain or ())))
+            print(f"{command}: {error}\n(see {command} --help)", file=sys.stderr)
+            return 2
+        return status or 0  # --help and --version return None
+
+    return run_command(run)
+
+
+def pairs(settings: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names and values from texts such as ``NAME=VALUE``.
+
+    Raises
+    ------
+    ValueError
+        A text is not of that form. It may be a secret, so the error does not repeat it.
+    """
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not name.strip() or not separator:
+            raise ValueError("expected NAME=VALUE")
+        yield name.strip(), value
+
+
+def run_command(work: Callable[[], int]) -> int:
+    """Run a command and return its exit status: 141 if the reader closed the pipe of the output.
+
+    Parameters
+    ----------
+    work : callable
+        The command; it returns its exit status.
+    """
+    try:
+        try:
+            return work()
+        finally:
+            print(end="", flush=True)  # flush now: at exit Python would report the broken pipe
+    except BrokenPipeError:
+        # The reader of our output has closed the pipe. At exit Python must not write to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE

@@ -1,0 +1,28 @@
+"""Mistakes in a configuration."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["ConfigError", "Problem"]
+
+
+class Problem(NamedTuple):
+    """A mistake in a configuration: the keys that it concerns, and a sentence that names them."""
+
+    keys: tuple[str, ...]
+    text: str
+
+
+class ConfigError(Exception):
+    """A job cannot run with its configuration.
+
+    Parameters
+    ----------
+    problems : list of str
+        All mistakes, a sentence each.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
