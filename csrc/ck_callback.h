@@ -7,7 +7,8 @@
  * event is dropped, except delivery reports, which allocate nothing. Threads: the
  * callbacks run on the thread that serves librdkafka, inside one of the waits below or
  * any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
- * touches Python or takes a lock of ours.
+ * touches Python. The last report of a delivery takes the lock of the delivery's turn for
+ * a moment (ck_turn_part()); no other callback takes a lock of ours.
  */
 #ifndef CK_CALLBACK_H
 #define CK_CALLBACK_H

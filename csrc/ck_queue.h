@@ -9,8 +9,8 @@
  * belongs to the queue until ck_queue_pop() hands it to the caller. Events of the kinds
  * CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery of the
  * caller; all others are freed with ck_event_destroy(). Threads: any thread may push and
- * drop a reference, lock-free. All other functions are for one thread at a time (for
- * us: the thread with the GIL).
+ * drop a reference, lock-free, and call ck_queue_untold(). All other functions are for
+ * one thread at a time (for us: the thread with the GIL).
  */
 #ifndef CK_QUEUE_H
 #define CK_QUEUE_H

@@ -13,6 +13,22 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"goup.id": "x"}, 'must be set; "goup.id" may be a misspelling of it$'),
+        ({}, "must be set$"),
+    ],
+)
+def test_consumer_without_a_group_names_a_misspelled_key(
+    config: dict[str, str], words: str
+) -> None:
+    from cykafka import Consumer
+
+    with pytest.raises(ValueError, match=words):
+        Consumer(config)
+
+
 @pytest.fixture
 def make(kafka: ModuleType) -> Iterator[Callable[..., Any]]:
     """Make clients that are closed at the end of the test."""

@@ -109,7 +109,7 @@ def write_batches(
     except DeliveryError:
         raise _failure(borrowed, options, pending) from None
     except KafkaException as error:
-        raise _gone(borrowed, error) from error
+        raise _gone(error) from error
     if any(sent.delivery.failed for sent in pending):
         raise _failure(borrowed, options, pending)
     return rows
@@ -209,7 +209,7 @@ def _words(error: KafkaError) -> str:
     return f"{error.str()} ({error.name()})" + (f", {hint}" if hint else "")
 
 
-def _gone(borrowed: Borrowed, error: KafkaException) -> KafkaWriteError:
+def _gone(error: KafkaException) -> KafkaWriteError:
     told = error.args[0]
     words = f"{told.str()} ({told.name()})" if isinstance(told, KafkaError) else str(error)
     return KafkaWriteError(f"cannot write to Kafka: {words}")

@@ -150,7 +150,8 @@ cdef class Admin(Handle):
     def close(self, timeout=None):
         """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
 
-        A future's callback may close the client. Ctrl-C ends the wait; the client closes anyway.
+        A future's callback may close the client. Ctrl-C ends the wait: for calls in other threads,
+        then the client stays open; for librdkafka's threads, then it closes.
 
         Parameters
         ----------

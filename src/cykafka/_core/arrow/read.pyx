@@ -252,7 +252,10 @@ cdef class ArrowData:
 
     cdef int numbers(self, size_t chunk, object name, str argument, bint times,
                      ck_numbers_t *numbers) except -1:
-        """Read the integers (with times, also timestamps) of a chunk. numbers.missing is set."""
+        """Read the integers (with times, also timestamps) of a chunk.
+
+        The caller sets numbers.missing, the number that stands for null.
+        """
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result

@@ -1,4 +1,4 @@
-"""Versions, leak counts, partitioners and Uuid."""
+"""Functions of librdkafka that need no client: versions, leak counts, partitioners, Uuid."""
 import base64
 import os
 

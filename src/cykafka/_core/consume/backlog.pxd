@@ -23,7 +23,7 @@ cdef class Backlog:
     # is older.
     cdef ck_lent_t *lent[2]
     cdef int turn
-    # The names of recent topics, so that equal names share one str.
+    # The names of all topics so far, so that equal names share one str; the last one apart.
     cdef dict _names
     cdef bytes _last_name
     cdef str _last_topic

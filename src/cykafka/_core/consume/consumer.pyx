@@ -91,7 +91,7 @@ from cykafka._core.consume.ranges cimport Ranges
 
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 from cykafka._core.common.naming import public
-from cykafka._core.common.near_miss import did_you_mean
+from cykafka._core.common.near_miss import near_miss
 
 _log = logging.getLogger("cykafka")
 
@@ -159,7 +159,8 @@ cdef class Consumer(Handle):
             config = merged_config(args, kwargs, type(self).__name__)
             group_id = config.get("group.id")
             if group_id is None or group_id == "":
-                hint = did_you_mean("group.id", config)
+                close = near_miss("group.id", config)
+                hint = f'; "{close}" may be a misspelling of it' if close else ""
                 raise ValueError(f"Failed to create consumer: group.id must be set{hint}")
             self._membership.listen("on_commit", take_callable(config, "on_commit"))
             # Old configurations may have it here, because it was a topic property in librdkafka.

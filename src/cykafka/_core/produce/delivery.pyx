@@ -219,7 +219,7 @@ cdef class Delivery:
 
     @property
     def done(self):
-        """Whether every record has its outcome, bool. Does not serve reports: see :meth:`wait`."""
+        """Whether every record has its outcome, bool. Reading it does not serve the producer."""
         return ck_delivery_is_done(self.ptr())
 
     @property
