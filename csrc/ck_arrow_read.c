@@ -379,18 +379,6 @@ void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into)
                               : missing;
 }
 
-/* The pairs of a record; a null list has none. */
-static void ck_arrow_pairs(const ck_headers_t *headers, int64_t row, int64_t *begin,
-                           int64_t *end) {
-        int64_t at = headers->first + row;
-
-        *begin = *end = 0;
-        if (!ck_column_valid(headers->validity, at))
-                return;
-        *begin = headers->starts64 ? headers->starts64[at] : headers->starts32[at];
-        *end = headers->starts64 ? headers->starts64[at + 1] : headers->starts32[at + 1];
-}
-
 /* The first record with a null header, or -1. Looks into the bitmap of the pairs or of
  * their names, whose bit `first` belongs to pair 0; `all`: every pair is null. Pairs of a
  * null list do not count. */
@@ -399,7 +387,7 @@ static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length,
         int64_t begin, end, i;
 
         for (i = 0; (all || validity) && i < length; i++) {
-                ck_arrow_pairs(headers, i, &begin, &end);
+                ck_headers_pairs(headers, (size_t)i, &begin, &end);
                 if (all ? end > begin
                         : ck_arrow_null_between(validity, first + begin, first + end) >=
                               0)
@@ -413,7 +401,7 @@ static int64_t ck_arrow_nul_in_name(const ck_headers_t *headers, int64_t length)
         int64_t begin, end, i;
 
         for (i = 0; i < length; i++)
-                for (ck_arrow_pairs(headers, i, &begin, &end); begin < end; begin++) {
+                for (ck_headers_pairs(headers, (size_t)i, &begin, &end); begin < end; begin++) {
                         ck_bytes_t name = ck_column_get(&headers->keys, (size_t)begin);
                         if (memchr(name.ptr, '\0', name.len))
                                 return i;

@@ -33,17 +33,9 @@ static uint64_t ck_checksum_bytes(uint64_t hash, ck_bytes_t bytes) {
 /* A record without headers hashes like one with an empty list. */
 static uint64_t ck_checksum_headers(uint64_t hash, const ck_headers_t *headers,
                                     size_t i) {
-        int64_t at = headers->first + (int64_t)i, k = 0, end = 0;
+        int64_t k, end;
 
-        if (ck_column_valid(headers->validity, at)) {
-                if (headers->starts32) {
-                        k = headers->starts32[at];
-                        end = headers->starts32[at + 1];
-                } else if (headers->starts64) {
-                        k = headers->starts64[at];
-                        end = headers->starts64[at + 1];
-                }
-        }
+        ck_headers_pairs(headers, i, &k, &end);
         hash = ck_checksum_mix(hash, (uint64_t)(end - k));
         for (; k < end; k++) {
                 size_t at_pair = (size_t)k;

@@ -112,6 +112,23 @@ static inline bool ck_column_valid(const uint8_t *validity, int64_t i) {
         return !validity || (validity[i >> 3] >> (i & 7)) & 1;
 }
 
+/* Record i has the pairs from *begin up to *end; none if it has no list. */
+static inline void ck_headers_pairs(const ck_headers_t *headers, size_t i, int64_t *begin,
+                                    int64_t *end) {
+        int64_t at = headers->first + (int64_t)i;
+
+        *begin = *end = 0;
+        if (!ck_column_valid(headers->validity, at))
+                return;
+        if (headers->starts32) {
+                *begin = headers->starts32[at];
+                *end = headers->starts32[at + 1];
+        } else if (headers->starts64) {
+                *begin = headers->starts64[at];
+                *end = headers->starts64[at + 1];
+        }
+}
+
 /* Value i. */
 static inline ck_bytes_t ck_column_get(const ck_column_t *column, size_t i) {
         static const char empty[1] = "";

@@ -18,23 +18,6 @@ static inline int32_t ck_publish_partition(const ck_publish_t *publish, size_t i
                    : INT32_MAX;
 }
 
-/* The pairs of record i start at *start. Returns their number, -1 for a record without
- * headers. */
-static int64_t ck_publish_pairs(const ck_headers_t *headers, size_t i, int64_t *start) {
-        int64_t at = headers->first + (int64_t)i;
-
-        *start = 0;
-        if ((!headers->starts32 && !headers->starts64) ||
-            !ck_column_valid(headers->validity, at))
-                return -1;
-        if (headers->starts32) {
-                *start = headers->starts32[at];
-                return headers->starts32[at + 1] - *start;
-        }
-        *start = headers->starts64[at];
-        return headers->starts64[at + 1] - *start;
-}
-
 static inline void ck_publish_header(rd_kafka_headers_t *hdrs, ck_bytes_t name,
                                      ck_bytes_t value) {
         rd_kafka_header_add(hdrs, name.ptr ? name.ptr : "", (ssize_t)name.len, value.ptr,
@@ -44,17 +27,17 @@ static inline void ck_publish_header(rd_kafka_headers_t *hdrs, ck_bytes_t name,
 /* The headers of record i, or NULL. */
 static rd_kafka_headers_t *ck_publish_headers(const ck_headers_t *headers, size_t i) {
         rd_kafka_headers_t *hdrs;
-        int64_t start, cnt = ck_publish_pairs(headers, i, &start);
-        int64_t k;
+        int64_t k, end;
         size_t n;
 
-        if (cnt <= 0 && !headers->named_cnt)
+        ck_headers_pairs(headers, i, &k, &end);
+        if (k == end && !headers->named_cnt)
                 return NULL;
-        hdrs = rd_kafka_headers_new(headers->named_cnt + (size_t)(cnt > 0 ? cnt : 0));
+        hdrs = rd_kafka_headers_new(headers->named_cnt + (size_t)(end - k));
         for (n = 0; n < headers->named_cnt; n++)
                 ck_publish_header(hdrs, headers->names[n],
                                   ck_column_get(&headers->named[n], i));
-        for (k = start; k < start + cnt; k++)
+        for (; k < end; k++)
                 ck_publish_header(hdrs, ck_column_get(&headers->keys, (size_t)k),
                                   ck_column_get(&headers->values, (size_t)k));
         return hdrs;
@@ -172,7 +155,7 @@ static size_t ck_publish_reach(const ck_publish_t *publish, rd_kafka_headers_t *
         if (one_topic && one_partition && no_timestamps && !publish->headers)
                 return end;
         for (i = first + 1; i < end; i++) {
-                int64_t start;
+                int64_t pair, last;
 
                 if (!one_topic && publish->rkts[i] != publish->rkts[first])
                         break;
@@ -181,9 +164,10 @@ static size_t ck_publish_reach(const ck_publish_t *publish, rd_kafka_headers_t *
                         break;
                 if (!no_timestamps && ck_numbers_get(&publish->timestamps, i))
                         break;
-                if (publish->headers &&
-                    (publish->headers->named_cnt ||
-                     ck_publish_pairs(publish->headers, i, &start) > 0))
+                if (!publish->headers)
+                        continue;
+                ck_headers_pairs(publish->headers, i, &pair, &last);
+                if (publish->headers->named_cnt || pair != last)
                         break;
         }
         return i;

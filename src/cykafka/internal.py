@@ -5,7 +5,7 @@ release.
 """
 
 from cykafka._core.arrow.checksum import checksum
-from cykafka._core.common.config import OWN_KEYS, known_properties
+from cykafka._core.common.config import OWN_KEYS, check_config, known_properties
 from cykafka._core.common.near_miss import did_you_mean
 from cykafka._core.consume.consumer import commit_within, consume_ranges
 from cykafka._core.consume.ranges import Range, Ranges
@@ -18,6 +18,7 @@ __all__ = [
     "EnvelopeError",
     "Range",
     "Ranges",
+    "check_config",
     "checksum",
     "commit_within",
     "consume_ranges",

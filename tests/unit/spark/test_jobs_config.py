@@ -203,6 +203,28 @@ def test_jobs_check_contradictions_between_keys(
     assert expected_text in found[0]
 
 
+def test_all_mistakes_of_options_are_reported_together() -> None:
+    given = {
+        **ENOUGH["mirror"],
+        "kafka.linger_ms": 3,
+        "kafka.sasl.pasword": "x",
+        "kafka.queue.buffering.max.kbytes": "soon",
+        "kafka.security.protocol": "SASL_TLS",
+        "source.startingOffsets": "first",
+        "sink.kafka.compression.type": "rar",
+    }
+
+    found = problems("mirror", given)
+
+    for key in (
+        "kafka.bootstrap.servers", "kafka.linger_ms", "kafka.sasl.pasword",
+        "kafka.queue.buffering.max.kbytes", "kafka.security.protocol", "source.startingOffsets",
+        "kafka.compression.type",
+    ):  # fmt: skip
+        assert len([text for text in found if f'key "{key}"' in text]) == 1, (key, found)
+    assert len(found) == 7, found
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "path"),
     [("/p-2", "/p"), ("/p/../c", "/p"), ("hdfs://h/p/c", "/p"), ("hdfs://h/p/c", "hdfs://g/p"),

@@ -24,7 +24,7 @@ from cykafka._core.clib.csrc cimport (
     ck_arrow_widen,
     ck_bytes_t,
     ck_column_get,
-    ck_column_valid,
+    ck_headers_pairs,
     ck_numbers_get,
 )
 from cykafka._core.common.arguments cimport plain_str, utf8
@@ -338,7 +338,7 @@ cdef class ArrowData:
             self.headers(i, name, argument, &part)
             for j in range(self.rows(i)):
                 starts[j] = used
-                _pairs(&part, j, &begin, &end)
+                ck_headers_pairs(&part, j, &begin, &end)
                 used += end - begin
             starts += self.rows(i)
         starts[0] = used
@@ -351,7 +351,7 @@ cdef class ArrowData:
         for i in range(self.cnt):
             self.headers(i, name, argument, &part)
             for j in range(self.rows(i)):
-                _pairs(&part, j, &begin, &end)
+                ck_headers_pairs(&part, j, &begin, &end)
                 while begin < end:
                     names[0] = ck_column_get(&part.keys, begin)
                     values[0] = ck_column_get(&part.values, begin)
@@ -394,7 +394,7 @@ cdef class ArrowData:
         cdef list result = []
         self.whole_headers(name, "data", &headers)
         for i in range(self.length):
-            _pairs(&headers, i, &begin, &end)
+            ck_headers_pairs(&headers, i, &begin, &end)
             result.append([(_bytes(ck_column_get(&headers.keys, k)),
                             _bytes(ck_column_get(&headers.values, k)))
                            for k in range(begin, end)])
@@ -443,18 +443,6 @@ cdef void _set_wide(ck_numbers_t *numbers, const int64_t *wide) noexcept:
     numbers.width = sizeof(int64_t)
     numbers.stride = sizeof(int64_t)
     numbers.base = <const char *>wide
-
-
-cdef void _pairs(const ck_headers_t *headers, size_t i, int64_t *begin, int64_t *end) noexcept:
-    """The pairs of record i; a null list has none."""
-    cdef int64_t at = headers.first + <int64_t>i
-    begin[0] = end[0] = 0
-    if headers.starts32 is NULL and headers.starts64 is NULL:
-        return
-    if not ck_column_valid(headers.validity, at):
-        return
-    begin[0] = headers.starts64[at] if headers.starts32 is NULL else headers.starts32[at]
-    end[0] = headers.starts64[at + 1] if headers.starts32 is NULL else headers.starts32[at + 1]
 
 
 cdef object _bytes(ck_bytes_t item):

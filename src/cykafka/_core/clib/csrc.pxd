@@ -301,6 +301,7 @@ cdef extern from "ck_column.h" nogil:
 
     bint ck_column_valid(const uint8_t *validity, int64_t i)
     ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
+    void ck_headers_pairs(const ck_headers_t *headers, size_t i, int64_t *begin, int64_t *end)
     int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
 
 cdef extern from "ck_checksum.h" nogil:
@@ -514,7 +515,6 @@ cdef extern from "ck_arrow.h" nogil:
         CK_ARROW_OK
         CK_ARROW_TYPE
         CK_ARROW_BROKEN
-        CK_ARROW_ROW
         CK_ARROW_WIDEN
 
     ctypedef struct ck_arrow_problem_t:

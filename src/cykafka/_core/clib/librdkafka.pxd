@@ -43,10 +43,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
         RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS
         RD_KAFKA_RESP_ERR__STATE
-        RD_KAFKA_RESP_ERR__IN_PROGRESS
         RD_KAFKA_RESP_ERR__CONFLICT
         RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
-        RD_KAFKA_RESP_ERR__NOT_CONFIGURED
         RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST
         RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION
         RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED
@@ -256,18 +254,9 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                                   rd_kafka_topic_partition_list_t *partitions)
     rd_kafka_resp_err_t rd_kafka_resume_partitions(rd_kafka_t *rk,
                                                    rd_kafka_topic_partition_list_t *partitions)
-    rd_kafka_error_t *rd_kafka_seek_partitions(rd_kafka_t *rk,
-                                               rd_kafka_topic_partition_list_t *partitions,
-                                               int timeout_ms)
-    rd_kafka_resp_err_t rd_kafka_query_watermark_offsets(rd_kafka_t *rk, const char *topic,
-                                                         int32_t partition, int64_t *low,
-                                                         int64_t *high, int timeout_ms)
     rd_kafka_resp_err_t rd_kafka_get_watermark_offsets(rd_kafka_t *rk, const char *topic,
                                                        int32_t partition, int64_t *low,
                                                        int64_t *high)
-    rd_kafka_resp_err_t rd_kafka_offsets_for_times(rd_kafka_t *rk,
-                                                   rd_kafka_topic_partition_list_t *offsets,
-                                                   int timeout_ms)
     rd_kafka_resp_err_t rd_kafka_offsets_store(rd_kafka_t *rk,
                                                rd_kafka_topic_partition_list_t *offsets)
     rd_kafka_resp_err_t rd_kafka_commit(rd_kafka_t *rk,
@@ -277,9 +266,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         void (*cb)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *,
                    void *) noexcept nogil,
         void *opaque)
-    rd_kafka_resp_err_t rd_kafka_committed(rd_kafka_t *rk,
-                                           rd_kafka_topic_partition_list_t *partitions,
-                                           int timeout_ms)
     rd_kafka_resp_err_t rd_kafka_position(rd_kafka_t *rk,
                                           rd_kafka_topic_partition_list_t *partitions)
     rd_kafka_consumer_group_metadata_t *rd_kafka_consumer_group_metadata(rd_kafka_t *rk)
@@ -324,15 +310,11 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                           rd_kafka_topic_t *only_rkt,
                                           const rd_kafka_metadata_t **metadatap, int timeout_ms)
     void rd_kafka_metadata_destroy(const rd_kafka_metadata_t *metadata)
-    int32_t rd_kafka_controllerid(rd_kafka_t *rk, int timeout_ms)
 
     # -- transactions
     rd_kafka_resp_err_t rd_kafka_fatal_error(rd_kafka_t *rk, char *errstr, size_t errstr_size)
     rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *rk)
-    rd_kafka_error_t *rd_kafka_send_offsets_to_transaction(
-        rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *offsets,
-        const rd_kafka_consumer_group_metadata_t *cgmetadata, int timeout_ms)
     rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_error_t *rd_kafka_abort_transaction(rd_kafka_t *rk, int timeout_ms)
 

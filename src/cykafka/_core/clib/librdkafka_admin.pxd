@@ -57,10 +57,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         rd_kafka_group_info *groups
         int group_cnt
 
-    rd_kafka_resp_err_t rd_kafka_list_groups(rd_kafka_t *rk, const char *group,
-                                             const rd_kafka_group_list **grplistp,
-                                             int timeout_ms)
-    void rd_kafka_group_list_destroy(const rd_kafka_group_list *grplist)
 
     # -- events: each ..._result_t is the event itself, by another name
     ctypedef struct rd_kafka_event_t

@@ -131,6 +131,11 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
     return conf
 
 
+def check_config(dict config not None):
+    """Raise KafkaException if librdkafka refuses a property or its value; makes no client."""
+    rd_kafka_conf_destroy(conf_from(config))
+
+
 cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     """Set one property; None leaves the default."""
     cdef char errstr[512]

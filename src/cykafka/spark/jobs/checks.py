@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cykafka.internal import did_you_mean
+from cykafka import KafkaException
+from cykafka.internal import check_config, did_you_mean
 from cykafka.spark.jobs.config import (
     HIDDEN,
     Archive,
@@ -53,6 +54,7 @@ _OF_JOB = {
     "sink.includeheaders": "the job decides that",
     "sink.includetimestamp": 'use the key "keep_timestamps"',
 }
+_SERVERS = "kafka.bootstrap.servers"
 _ADDRESS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
 # If one of these is set, an address without a scheme may be in any file system.
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR")
@@ -149,50 +151,66 @@ def _options(config: JobConfig) -> Iterator[Problem]:
 
 
 def _clients(config: JobConfig) -> Iterator[Problem]:
-    """The errors of the clients about their properties, and of the source about its options."""
-    from cykafka.spark.client import client_config
-    from cykafka.spark.options import ReadOptions
-
-    seen = set()
+    """The mistakes in the options of the source, of the sink and of their clients."""
+    reported: set[str] = set()
     # A dry run sends nothing; but redrive asks the sink's brokers for the topics.
     sends = isinstance(config, SendKeys) and (not config.dry_run or isinstance(config, Redrive))
-    for role, is_used in (("source", isinstance(config, TopicKeys)), ("sink", sends)):
-        if not is_used:
-            continue
+    if isinstance(config, TopicKeys):
+        yield from _mistakes("source", config, config.source_options(), reported)
+    if sends:
+        yield from _mistakes("sink", config, config.sink_options(), reported)
+
+
+def _mistakes(
+    role: str, config: JobConfig, options: dict[str, str], reported: set[str]
+) -> Iterator[Problem]:
+    """The mistakes in the properties of a client, and the first one in the other options."""
+    while True:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the clients of the job will warn
-                if role == "sink":
-                    _check_sink(config)
-                else:
-                    client_config(config.source_options(), role="source")
-                    mode = "stream" if isinstance(config, StreamConfig) else "batch"
-                    ReadOptions.of(config.source_options(), mode)  # type: ignore[arg-type]
+                _check_options(role, options, is_stream=isinstance(config, StreamConfig))
+            return
         except ValueError as error:
             words = str(error)
-            if words.startswith("expected exactly one"):  # _topics reports that
-                continue
-            # The option is a key of this table; clients' properties are in the table of both.
-            words = re.sub(r'^option "?(kafka\.[\w.-]+)"?', r'key "\1"', words)
-            words = re.sub(r'^option "?([\w.]+)"?', rf'key "{role}.\1"', words)
-            if words not in seen:
-                seen.add(words)
-                yield Problem(tuple(re.findall(r'keys? "([\w.-]+)"', words)), words)
+        if words.startswith("expected exactly one"):  # _topics reports that
+            return
+        # The option is a key of this table; clients' properties are in the table of both.
+        words = re.sub(r'^option "?(kafka\.[\w.-]+)"?', r'key "\1"', words)
+        words = re.sub(r'^option "?([\w.]+)"?', rf'key "{role}.\1"', words)
+        keys = tuple(re.findall(r'keys? "([\w.-]+)"', words))
+        if not reported.intersection(keys):
+            yield Problem(keys, words)
+        reported.update(keys)
+        rest = {name: value for name, value in options.items() if name not in keys}
+        rest.setdefault(_SERVERS, "localhost:9092")  # its absence is reported
+        if rest == options:
+            return
+        options = rest  # look for the next mistake without this one
 
 
-def _check_sink(config: JobConfig) -> None:
-    """Raise the sink's errors about its options, as far as they show without Spark."""
+def _check_options(role: str, options: dict[str, str], *, is_stream: bool) -> None:
+    """Raise ValueError for the first mistake, as far as it shows without Spark."""
     from cykafka.spark.client import client_config
+    from cykafka.spark.options import ReadOptions
 
+    properties = client_config(options, role="sink" if role == "sink" else "source")
     try:
+        check_config(dict(properties))
+    except KafkaException as error:
+        words = error.args[0].str()
+        names = [name for name in re.findall(r'"([\w.]+)"', words) if f"kafka.{name}" in options]
+        raise ValueError(f'key "kafka.{names[-1]}": {words}' if names else words) from None
+    if role == "source":
+        ReadOptions.of(options, "stream" if is_stream else "batch")
+        return
+    with suppress(ImportError):
         from pyspark.sql.types import StringType, StructType
 
         from cykafka.spark.write_options import write_options
-    except ImportError:
-        client_config(config.sink_options(), role="sink")
-        return
-    columns = StructType().add("value", StringType()).add("topic", StringType())
-    write_options(config.sink_options(), columns, stream=isinstance(config, StreamConfig))
+
+        columns = StructType().add("value", StringType()).add("topic", StringType())
+        write_options(options, columns, stream=is_stream)
 
 
 def _folders(config: JobConfig) -> Iterator[Problem]:
@@ -348,8 +366,7 @@ def _reads(config: StreamConfig, topic: str) -> bool:
 
 
 def _is_same_cluster(config: JobConfig) -> bool:
-    name = "kafka.bootstrap.servers"
-    return config.source_options().get(name) == config.sink_options().get(name)
+    return config.source_options().get(_SERVERS) == config.sink_options().get(_SERVERS)
 
 
 def _profile(config: Profile) -> Iterator[Problem]:
