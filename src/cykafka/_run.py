@@ -32,7 +32,7 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     """
     try:
         app = importlib.import_module(module).app
-        from cyclopts import CycloptsError
+        from cyclopts import CycloptsError, RepeatArgumentError, UnusedCliTokensError
         from rich.console import Console
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("cykafka"):
@@ -60,8 +60,14 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
                 result_action="return_value",
             )
         except CycloptsError as error:
+            text = str(error)
+            if isinstance(error, UnusedCliTokensError):
+                unexpected = ", ".join(map(repr, error.unused_tokens or ()))
+                text = f"unexpected arguments: {unexpected}; options take one value each"
+            elif isinstance(error, RepeatArgumentError):
+                text = f"{text} Give one value; several are separated by commas."
             command = " ".join((name, *(error.command_chain or ())))
-            print(f"{command}: {error}\n(see {command} --help)", file=sys.stderr)
+            print(f"{command}: {text}\n(see {command} --help)", file=sys.stderr)
             return 2
         return status or 0  # --help and --version return None
 

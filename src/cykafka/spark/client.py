@@ -185,7 +185,7 @@ def client_config(
     given = {_SAME.get(key, key): value for key, value in given.items()}
     if not given.get("bootstrap.servers", "").strip():
         raise ValueError(
-            'option "kafka.bootstrap.servers" is missing: give the brokers as "host:port,..."'
+            'option "kafka.bootstrap.servers" is missing: the brokers, as "host:port,..."'
         )
     if "@" in given["bootstrap.servers"]:
         # librdkafka would log it, and try to resolve it as a host until the records time out.

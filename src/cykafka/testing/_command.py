@@ -59,7 +59,7 @@ def broker(
     Parameters
     ----------
     nodes : int
-        number of nodes
+        number of nodes, 1 to 9
     port : int
         port of the first node; the others follow (default: free ports)
     config : list of str

@@ -101,7 +101,7 @@ def test_mistakes_are_listed_and_end_with_2(
     assert run("archive", "--config", str(file), "--compression", "x") == 2
 
     error = capsys.readouterr().err
-    assert f"3 mistakes in {file}:" in error
+    assert f"3 mistakes in {file} or in the options:" in error
     assert error.count("\n  - ") == 3
 
 

@@ -27,7 +27,8 @@ __all__ = ["EXAMPLES", "app", "main"]
 PROG = "python -m cykafka.spark"
 
 _EPILOGUE = (
-    "Keys of a TOML file and options are the same: dry_run = true is --dry-run. Options win. The "
+    "Keys of a TOML file and options are the same: dry_run = true is --dry-run, [kafka] with "
+    "linger.ms = 5 is --kafka linger.ms=5. Options win. The "
     "text ${NAME} in a value is the environment's variable NAME, and so is the value env:NAME: "
     "use them for passwords. docs/spark-jobs.md explains all keys.\n\n"
     "exit status: 0 done, or a continuous stream that was stopped by Ctrl-C or SIGTERM; 1 the job "
@@ -125,11 +126,13 @@ def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
         try:
             loaded = load(job, config, chosen)
         except ConfigError as error:
-            return _fail_configuration(error, name, config)
+            where = "" if config is None else f" in {config}"
+            where += " or in the options" if where and chosen else ""
+            return _fail_configuration(error, name, where)
         if print_config:
             print(to_toml(loaded), end="")
             return 0
-        return _run_job(loaded, config, verbose)
+        return _run_job(loaded, verbose)
 
     signature = inspect.Signature([*_parameters(job)])
     command.__signature__ = signature  # type: ignore[attr-defined]
@@ -155,9 +158,11 @@ def _parameters(job: type[JobConfig]) -> Iterator[inspect.Parameter]:
             continue
         if key.is_required():
             words += " (required)"
-        elif key.default is not None and key.default is not False:
+        elif isinstance(key.default, bool):
+            words += f" (default: {'yes' if key.default else 'no'})"
+        elif key.default is not None:
             shown = f"{key.default:g}" if isinstance(key.default, float) else key.default
-            words += f" (default: {'yes' if shown is True else shown})"
+            words += f" (default: {shown})"
         kind = bool if key.annotation is bool else str
         metavar = next(_metavars([*key.metadata, key.annotation]), "VALUE")
         yield _parameter(key.alias or name, kind, group, None, words, metavar)
@@ -208,7 +213,7 @@ def _option(key: str) -> str:
 # -- running
 
 
-def _run_job(config: JobConfig, file: str | None, verbose: bool) -> int:
+def _run_job(config: JobConfig, verbose: bool) -> int:
     from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
     from cykafka.spark.jobs.topic_check import check_topics
@@ -246,7 +251,7 @@ def _run_job(config: JobConfig, file: str | None, verbose: bool) -> int:
         return 0 if written else 1
     if isinstance(failure, ConfigError):
         words = [config.redact(problem) for problem in failure.problems]
-        return _fail_configuration(ConfigError(words), name, file)
+        return _fail_configuration(ConfigError(words), name)
     if not isinstance(failure, Exception):
         raise failure
     told = str(failure) if isinstance(failure, Stopped | JavaError) else explained(failure)
@@ -274,8 +279,7 @@ def _write(summary: Summary, config: JobConfig) -> bool:
     return True
 
 
-def _fail_configuration(error: ConfigError, job: str, file: str | None) -> int:
-    where = f" in {file}" if file else ""
+def _fail_configuration(error: ConfigError, job: str, where: str = "") -> int:
     count = len(error.problems)
     what = "a mistake" if count == 1 else f"{count} mistakes"
     print(f"{PROG} {job}: {what}{where}:", file=sys.stderr)

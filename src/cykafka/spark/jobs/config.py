@@ -191,15 +191,16 @@ class Archive(StreamConfig, DecodeKeys):
     """Topics to Parquet, by topic and date.
 
     Write the records of topics to Parquet files, in folders by topic and date (of the record's
-    timestamp, UTC). A restart goes on from the checkpoint; each offset is written exactly once.
+    timestamp, UTC). A restart goes on from the checkpoint. Spark reads each offset exactly once;
+    --file-names says what other readers see.
     """
 
     job: Literal["archive"] = "archive"
     path: Directory
     """the folder of the archive: a path, or an address such as hdfs://... or s3a://..."""
     file_names: Literal["spark", "deterministic"] = "spark"
-    """spark: Spark's own, exact for readers that know Spark's log; deterministic:
-    TOPIC-PARTITION-START-END.parquet, exact for all that list the folder"""
+    """spark: Spark's names; only Spark itself sees each offset once. deterministic:
+    TOPIC-PARTITION-FIRST-LAST.parquet; every reader sees each offset once"""
     staging: Directory | None = None
     """deterministic: where files are written before they are renamed (default: beside the path);
     it must be in the same file system"""
