@@ -108,8 +108,7 @@ class Worker:
         Unlike `archive`, it includes headers.
         """
         from cykafka.spark.jobs import archive
-        from cykafka.spark.jobs.config import load
-        from cykafka.spark.jobs.config import JOBS
+        from cykafka.spark.jobs.config import JOBS, load
         from cykafka.spark.jobs.report import Progress
         from cykafka.spark.jobs.session import Run
 

@@ -401,7 +401,8 @@ static int64_t ck_arrow_nul_in_name(const ck_headers_t *headers, int64_t length)
         int64_t begin, end, i;
 
         for (i = 0; i < length; i++)
-                for (ck_headers_pairs(headers, (size_t)i, &begin, &end); begin < end; begin++) {
+                for (ck_headers_pairs(headers, (size_t)i, &begin, &end); begin < end;
+                     begin++) {
                         ck_bytes_t name = ck_column_get(&headers->keys, (size_t)begin);
                         if (memchr(name.ptr, '\0', name.len))
                                 return i;

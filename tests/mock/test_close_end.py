@@ -90,6 +90,56 @@ def stranded(
     mock_cluster.broker_up()
 
 
+SUBSCRIBE_IN_CLOSE = """
+import sys
+from cykafka import Consumer
+
+_, servers, topic, protocol, first = sys.argv
+config = {
+    "bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest",
+    "session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "log_level": 0,
+    "partition.assignment.strategy": protocol,
+}
+consumer = Consumer(config)
+is_closing = False
+
+
+def on_revoke(consumer, partitions):
+    if is_closing:
+        if first == "unsubscribe":
+            consumer.unsubscribe()
+        try:
+            consumer.subscribe([topic], on_revoke=on_revoke)
+        except RuntimeError as error:
+            print(error, flush=True)
+
+
+consumer.subscribe([topic], on_revoke=on_revoke)
+while not consumer.assignment():
+    consumer.poll(0.1)
+is_closing = True
+assert consumer.close() is not False
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "unsubscribe"])
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_callback_of_close_cannot_subscribe(
+    cluster: Any, topic: str, protocol: str, first: str
+) -> None:
+    """librdkafka would abort the process."""
+    servers = cluster.bootstrap_servers
+    done = subprocess.run(
+        [sys.executable, "-c", SUBSCRIBE_IN_CLOSE, servers, topic, protocol, first],
+        capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "Consumer closed: a callback of close() cannot subscribe" in done.stdout
+    assert done.stdout.endswith("closed\n")
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_consumer_closed_without_time_to_leave_is_destroyed_later(
     none_left: Callable[[], None], assigned: Callable[..., Any], protocol: str

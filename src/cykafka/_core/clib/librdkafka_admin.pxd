@@ -57,7 +57,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         rd_kafka_group_info *groups
         int group_cnt
 
-
     # -- events: each ..._result_t is the event itself, by another name
     ctypedef struct rd_kafka_event_t
     void rd_kafka_event_destroy(rd_kafka_event_t *rkev)

@@ -81,6 +81,7 @@ cdef class Handle:
     cdef rd_kafka_t *enter(self) except NULL
     cdef void leave(self) noexcept
     cdef int refuse(self, str words=*) except -1
+    cdef bint is_closing(self) noexcept
     cdef int give_way(self, bint before) except -1
     cdef int dispatch(self, int64_t deadline) except -1
     cdef int run_callbacks(self) except -1

@@ -453,6 +453,10 @@ cdef class Handle:
             raise ClosedError(f"{words}: another thread closes {_name(self)} {self._label}")
         return 0
 
+    cdef bint is_closing(self) noexcept:
+        """Whether close() has begun and the handle is not destroyed yet."""
+        return self._state == CLOSING
+
     cdef int slice_ms(self, int64_t deadline) noexcept:
         """The longest next wait, ms; -1: forever. 0 after the deadline."""
         cdef int64_t left = -1

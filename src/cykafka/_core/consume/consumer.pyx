@@ -204,12 +204,18 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
+        RuntimeError
+            The consumer is closed, or this is a callback of close().
         """
         for argument, callback in (("on_assign", on_assign), ("on_revoke", on_revoke),
                                    ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{argument}: expected a callable or None, "
                                 f"got {type(callback).__name__}")
+        if self.is_closing():
+            # librdkafka would accept it, and then abort the process: the group that ends must have
+            # no subscription.
+            raise ClosedError(f"{self._closed_words}: a callback of close() cannot subscribe")
         c_topics = topics_to(topics)
         try:
             on_list(self, <list_call_t>rd_kafka_subscribe, c_topics, "Failed to set subscription")

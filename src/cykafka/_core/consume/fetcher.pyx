@@ -122,7 +122,7 @@ cdef class Fetcher:
 
     cdef int gather(self, Handle handle, ck_batch_t *batch, int64_t want, int64_t deadline,
                     bint until_error) except -1:
-        """Fill the batch until it is full, the time is over or, with until_error, an error arrives."""
+        """Fill the batch until it is full, time is up or, with until_error, an error arrives."""
         cdef size_t filled, step
         cdef int ms, wait
         while True:
@@ -227,7 +227,7 @@ cdef class Fetcher:
         return messages
 
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
-        """As hand_over(), for a message outside of a batch. Destroys the message if this raises."""
+        """As hand_over(), for a message outside of a batch. Destroys it if this raises."""
         cdef bint collecting = PyGC_Disable()
         cdef ck_lent_t *lent
         cdef Message message
