@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -62,8 +63,8 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
         except CycloptsError as error:
             text = str(error)
             if isinstance(error, UnusedCliTokensError):
-                unexpected = ", ".join(map(repr, error.unused_tokens or ()))
-                text = f"unexpected arguments: {unexpected}; options take one value each"
+                # They may be secrets: `--kafka sasl.password x` in place of sasl.password=x.
+                text = f"{len(error.unused_tokens or ())} arguments too many: an option takes one"
             elif isinstance(error, RepeatArgumentError):
                 text = f"{text} Give one value; several are separated by commas."
             command = " ".join((name, *(error.command_chain or ())))
@@ -103,6 +104,17 @@ def run_command(work: Callable[[], int]) -> int:
         finally:
             print(end="", flush=True)  # flush now: at exit Python would report the broken pipe
     except BrokenPipeError:
-        # The reader of our output has closed the pipe. At exit Python must not write to it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has closed the pipe.
+        _drop_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print(f"cannot write the output: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _drop_output() -> None:
+    """Python must not write to standard output again when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

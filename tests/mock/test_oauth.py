@@ -89,6 +89,45 @@ def test_constructor_without_a_token_fails(kafka: Any) -> None:
     assert errors == [kafka.KafkaError.SASL_AUTHENTICATION_FAILED] * len(callbacks)
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (("hush\udc80hush", None), "oauth_cb: token: the character at index 4"),
+        (("hush\0hush", None), "the token cannot have a NUL"),
+        (("t", None, 5), "expected a str as principal, got int"),
+        (("t", None, "me", {"tenant": 5}), "expected a str as extension, got int"),
+        (("t", None, "me", {"tenant": "hush\0hush"}), "the extension cannot have a NUL"),
+        (("t", None, "me", {"tenant": "hush\udc80"}), "extension: the character at index 4"),
+        (("t", None, "me", {"tenant": "hush\x7f"}), "oauth_cb: "),
+        (Unprintable(), "oauth_cb failed: Unprintable"),
+    ],
+    ids=["surrogate", "nul", "principal", "type", "extension-nul", "extension-surrogate",
+         "extension", "unprintable"],
+)  # fmt: skip
+def test_wrong_token_fails_at_once_and_is_not_shown(kafka: Any, token: Any, words: str) -> None:
+    def oauth_cb(config: str) -> Any:
+        if isinstance(token, Exception):
+            raise token
+        return (token[0], time.time() + 3600, *token[2:])
+
+    began = time.monotonic()
+    with pytest.raises(kafka.KafkaException) as caught:
+        kafka.Producer({**CONFIG, "oauth_cb": oauth_cb})
+
+    assert time.monotonic() - began < 5
+    assert words in caught.value.args[0].str()
+    seen: BaseException | None = caught.value
+    while seen is not None:
+        assert "hush" not in repr(seen)
+        seen = seen.__cause__ or seen.__context__
+
+
 @pytest.mark.ours
 def test_constructor_error_has_the_exception_of_the_callback(kafka: Any) -> None:
     def complain(config: str) -> None:

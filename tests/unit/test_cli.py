@@ -142,6 +142,25 @@ def test_closed_output_ends_quietly(arguments: list[str]) -> None:
     assert run.stderr == ""
 
 
+def test_full_output_is_an_error() -> None:
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "cykafka", "version"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+    assert run.returncode == 1
+    assert run.stderr == "cannot write the output: No space left on device\n"
+
+
+def test_argument_too_many_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "file", "geheim"]) == 2
+
+    error = capsys.readouterr().err
+    assert "1 arguments too many" in error
+    assert "geheim" not in error
+
+
 # -- files
 
 

@@ -426,6 +426,28 @@ def test_secrets_in_odd_places_are_not_shown(tmp_path: Path, text: str) -> None:
     assert "hunter22" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topics = " + "[" * 5_000 + "]" * 5_000,
+        "topics = " + "9" * 5_000,
+        "[a" + ".a" * 3_000 + "]",
+        'path = "a\\u0000b"',
+        f'summary = "{"x" * 300}/s.json"',
+        f'checkpoint = "file:/{"x" * 300}"',
+        'summary = "~no-such-user/s.json"',
+        'topic_pattern = "a{99999999999999999999}"',
+        'topic_pattern = "' + "(" * 3_000 + ")" * 3_000 + '"',
+    ],
+    ids=range(9),
+)
+def test_hostile_file_is_a_mistake(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+
+    assert problems("archive", {}, file)
+
+
 def test_configuration_does_not_show_secrets_in_its_repr() -> None:
     assert "geheim" not in repr(loaded("profile", kafka__sasl__password="geheim"))
 

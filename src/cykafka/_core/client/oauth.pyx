@@ -24,6 +24,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_resp_err_t,
 )
 
+from cykafka._core.common.arguments cimport hidden_utf8
+
 from cykafka._core.common.errors import KafkaError, KafkaException
 
 # The longest wait of a constructor for the first token, s.
@@ -55,7 +57,7 @@ cdef class TokenSource:
             self._failure = self._raised = None
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
-                f"oauth_cb failed: {type(failure).__name__}: {failure}")) from failure
+                f"oauth_cb failed: {_text(failure)}")) from failure
         return 0
 
     cdef int check(self) except -1:
@@ -72,10 +74,11 @@ cdef class TokenSource:
             self._failure = None
         except BaseException as failure:
             self._failure = self._raised = failure
-            words = f"oauth_cb: {type(failure).__name__}: {failure}".encode(errors="replace")
             # librdkafka requests a token again in 10 s.
+            words = f"oauth_cb: {_text(failure)}".encode(errors="replace")
             rd_kafka_oauthbearer_set_token_failure(rk, words)
-        self._first.set()
+        finally:
+            self._first.set()
         return 0
 
 
@@ -92,6 +95,15 @@ cdef void _refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept wi
         source.refresh(rk, "" if config is NULL else config.decode("utf-8", "replace"))
     finally:
         ck_callback_on_background(False)
+
+
+cdef str _text(object failure):
+    """The type and the text of an exception; its __str__ may raise."""
+    name = type(failure).__name__
+    try:
+        return f"{name}: {failure}"
+    except Exception:
+        return name
 
 
 cdef int _set_token(rd_kafka_t *rk, object result) except -1:
@@ -114,11 +126,9 @@ cdef int _set_token(rd_kafka_t *rk, object result) except -1:
     if not math.isfinite(expiry):
         raise ValueError(f"oauth_cb: {expiry} is not a valid expiry time")
     expiry_ms = <int64_t>(<double>expiry * 1000)
-    if "\0" in token or "\0" in (principal or ""):
-        raise ValueError("oauth_cb: token and principal cannot have a NUL character in them")
-    encoded = [text.encode() for pair in extensions.items() for text in pair]
-    token = token.encode()
-    principal = (principal or "").encode()
+    token = _plain(token, "token")
+    principal = _plain(principal or "", "principal")
+    encoded = [_plain(text, "extension") for pair in extensions.items() for text in pair]
     c_token = token
     c_principal = principal
     cnt = len(encoded)
@@ -133,5 +143,17 @@ cdef int _set_token(rd_kafka_t *rk, object result) except -1:
     finally:
         free(c_extensions)
     if err:
-        raise ValueError(f"oauth_cb: {errstr.decode('utf-8', 'replace')}")
+        words = errstr.decode("utf-8", "replace")
+        for secret in (token, *encoded[1::2]):  # librdkafka quotes a value that it refuses
+            words = words.replace(secret.decode(), "[redacted]") if secret else words
+        raise ValueError(f"oauth_cb: {words}")
     return 0
+
+
+cdef bytes _plain(object text, str what):
+    """The UTF-8 form of a part of a token; errors do not show it."""
+    if not isinstance(text, str):
+        raise TypeError(f"oauth_cb: expected a str as {what}, got {type(text).__name__}")
+    if "\0" in text:
+        raise ValueError(f"oauth_cb: the {what} cannot have a NUL character in it")
+    return hidden_utf8(text, f"oauth_cb: {what}")

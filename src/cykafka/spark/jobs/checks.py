@@ -214,30 +214,38 @@ def _check_options(role: str, options: dict[str, str], *, is_stream: bool) -> No
 
 
 def _folders(config: JobConfig) -> Iterator[Problem]:
-    for key in ("path", "checkpoint", "staging"):
+    for key in ("path", "checkpoint", "staging", "summary", "output"):
         value = getattr(config, key, None)
         if value is None:
             continue
-        if "\n" in value:
-            yield _wrong(config, key, "expected a folder")
-            continue
-        local = _local(config, value)
-        may_be_file = isinstance(config, Replay) and key == "path"
-        if local is not None and local.is_file() and not may_be_file:
-            yield _wrong(config, key, "expected a folder, and this is a file")
-    for key in ("summary", "output"):
-        value = getattr(config, key, None)
-        if value is None:
-            continue
-        folder = Path(value).expanduser().absolute().parent
-        if not folder.is_dir():
-            yield _wrong(config, key, f"there is no folder {folder}")
-        elif Path(value).is_dir():
-            yield _wrong(config, key, "expected a file, and this is a folder")
+        try:
+            is_output = key in ("summary", "output")
+            words = _output_fault(value) if is_output else _folder_fault(config, key, value)
+        except (OSError, RuntimeError) as error:  # too long; ~ of an unknown user
+            words = f"expected a path: {getattr(error, 'strerror', None) or error}"
+        if words:
+            yield _wrong(config, key, words)
     path, checkpoint = getattr(config, "path", None), getattr(config, "checkpoint", None)
     if path and checkpoint and _is_inside(checkpoint, path):
         words = 'it must not be inside "path", because others list the files there'
         yield _wrong(config, "checkpoint", words)
+
+
+def _folder_fault(config: JobConfig, key: str, address: str) -> str | None:
+    if "\n" in address:
+        return "expected a folder"
+    local = _local(config, address)
+    may_be_file = isinstance(config, Replay) and key == "path"
+    if local is not None and local.is_file() and not may_be_file:
+        return "expected a folder, and this is a file"
+    return None
+
+
+def _output_fault(name: str) -> str | None:
+    folder = Path(name).expanduser().absolute().parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    return "expected a file, and this is a folder" if Path(name).is_dir() else None
 
 
 def _is_inside(folder: str, parent: str) -> bool:

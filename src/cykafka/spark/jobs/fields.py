@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import datetime
 import re
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
@@ -77,17 +79,25 @@ def _boolean(value: Any) -> bool:
     raise ValueError("expected true or false")
 
 
+def _check_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("expected a text without a NUL character")
+    return text
+
+
 def _check_unique(names: list[str]) -> list[str]:
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ValueError(f"{name!r} appears more than once")
     return names
 
 
 def _check_regex(pattern: str) -> str:
     try:
-        re.compile(pattern)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"expected a regular expression: {error}") from None
     return pattern
 
@@ -152,7 +162,9 @@ class Metavar(str):
     """What the help calls a value of this type."""
 
 
-_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_check_text)
+]
 _Whole = Annotated[int, BeforeValidator(_whole)]
 
 Flag = Annotated[bool, BeforeValidator(_boolean)]

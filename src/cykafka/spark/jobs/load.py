@@ -72,9 +72,12 @@ def load(
     ConfigError
         With all mistakes.
     """
-    document = _merged({} if file is None else _read(file), given or {})
     variables = os.environ if environment is None else environment
-    config, problems = _validated(job, copy.deepcopy(document), variables)
+    try:
+        document = _merged({} if file is None else _read(file), given or {})
+        config, problems = _validated(job, copy.deepcopy(document), variables)
+    except RecursionError:
+        raise ConfigError([f"the configuration {file} is nested too deeply"]) from None
     config._written = document
     reported = {key for problem in problems for key in problem.keys}
     problems += [each for each in checks.check(config) if reported.isdisjoint(each.keys)]
@@ -89,7 +92,7 @@ def _read(file: str) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError([f"the configuration {file} cannot be read: {reason}"]) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise ConfigError([f"the configuration {file} is no TOML: {error}"]) from None
 
 
