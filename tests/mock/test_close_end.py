@@ -140,6 +140,32 @@ def test_callback_of_close_cannot_subscribe(
     assert done.stdout.endswith("closed\n")
 
 
+def test_callback_of_close_cannot_commit_after_the_group_has_ended(
+    kafka: Any, assigned: Callable[..., Any], topic: str
+) -> None:
+    """The group would never answer."""
+    outcomes: list[str] = []
+    is_closing = threading.Event()
+
+    def on_stats(_: str) -> None:
+        if is_closing.is_set():
+            try:
+                consumer.commit(offsets=[kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
+                outcomes.append("committed")
+            except (RuntimeError, kafka.KafkaException) as error:
+                outcomes.append(str(error))
+
+    deadline = time.monotonic() + WAIT_S
+    while not any("its group has ended" in text for text in outcomes):
+        assert time.monotonic() < deadline, outcomes
+        is_closing.clear()
+        consumer = assigned({"statistics.interval.ms": 1, "stats_cb": on_stats})
+        is_closing.set()
+        began = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - began < WAIT_S / 2
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_consumer_closed_without_time_to_leave_is_destroyed_later(
     none_left: Callable[[], None], assigned: Callable[..., Any], protocol: str

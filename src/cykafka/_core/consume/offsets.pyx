@@ -23,6 +23,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_assignment,
     rd_kafka_commit,
     rd_kafka_commit_queue,
+    rd_kafka_consumer_closed,
     rd_kafka_error_t,
     rd_kafka_get_watermark_offsets,
     rd_kafka_offsets_store,
@@ -47,7 +48,7 @@ from cykafka._core.common.partition cimport (
 )
 from cykafka._core.consume.backlog cimport Backlog
 
-from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 
 
 cdef enum:
@@ -278,6 +279,10 @@ cdef list commit_and_wait(Handle handle,
                 # broker.
                 if handle._open_in != ck_runtime_generation:
                     handle.refuse()
+                if not answer.given and handle.is_closing() and rd_kafka_consumer_closed(rk):
+                    # This is a callback of close(). A group that has ended never answers.
+                    raise ClosedError(f"{handle._closed_words}: its group has ended, so it cannot "
+                                      "commit any more")
                 if handle._role.closes_later and not closing:
                     return None  # after_call() closes, and raises
                 if ms == 0 and not answer.given:
