@@ -34,16 +34,13 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     try:
         app = importlib.import_module(module).app
         from cyclopts import CycloptsError, RepeatArgumentError, UnusedCliTokensError
-        from rich.console import Console
+
+        from cykafka._console import PipedConsole
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("cykafka"):
             raise
         print(f"{error}: pip install 'cykafka[{extra}]'", file=sys.stderr)
         return 2
-
-    class PipedConsole(Console):
-        def on_broken_pipe(self) -> None:  # instead of exiting with status 1
-            raise BrokenPipeError
 
     arguments = sys.argv[1:] if argv is None else list(argv)
     name = app.name[0]

@@ -69,7 +69,6 @@ def _check_brokers(_type: object, text: str | None) -> None:
 _BROKERS = Group("Brokers", validator=validators.MutuallyExclusive(), sort_key=1)  # type: ignore[no-untyped-call]
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of ``cykafka demo``, with their help."""
@@ -104,7 +103,7 @@ def demo(
     file: Annotated[Path | None, Parameter(show_default=False)] = None,
     /,
     *,
-    options: Options | None = None,
+    options: Annotated[Options | None, Parameter(name="*")] = None,
 ) -> int:
     """Publish a file's records, read them back, check and measure.
 
