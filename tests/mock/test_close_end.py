@@ -140,6 +140,35 @@ def test_callback_of_close_cannot_subscribe(
     assert done.stdout.endswith("closed\n")
 
 
+@pytest.mark.parametrize(
+    ("protocol", "change"),
+    [("cooperative-sticky", "removed"), ("cooperative-sticky", "added"), ("range", "assigned")],
+)
+def test_close_ends_if_the_application_has_changed_the_assignment(
+    kafka: Any, assigned: Callable[..., Any], topic: str, wait_until: Callable[..., None],
+    protocol: str, change: str,
+) -> None:  # fmt: skip
+    """librdkafka's group waits forever for an unassign() that succeeds."""
+    revoked: list[Any] = []
+
+    def on_revoke(consumer: Any, partitions: list[Any]) -> None:
+        revoked.extend(partitions)
+        if change == "assigned":
+            consumer.assign([kafka.TopicPartition(topic, 0)])
+
+    consumer = assigned({"partition.assignment.strategy": protocol}, on_revoke=on_revoke)
+    if change == "removed":
+        consumer.incremental_unassign(consumer.assignment()[:1])
+    elif change == "added":
+        consumer.incremental_assign([kafka.TopicPartition(topic + "-2", 0)])
+    consumer.unsubscribe()
+    wait_until(lambda: revoked, lambda: consumer.poll(0.05))
+
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < WAIT_S / 2
+
+
 def test_callback_of_close_cannot_commit_after_the_group_has_ended(
     kafka: Any, assigned: Callable[..., Any], topic: str
 ) -> None:

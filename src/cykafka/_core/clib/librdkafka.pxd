@@ -94,6 +94,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     void rd_kafka_topic_partition_list_destroy(rd_kafka_topic_partition_list_t *list)
     rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_add(
         rd_kafka_topic_partition_list_t *list, const char *topic, int32_t partition)
+    rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_find(
+        const rd_kafka_topic_partition_list_t *list, const char *topic, int32_t partition)
 
     # -- headers
     rd_kafka_headers_t *rd_kafka_headers_new(size_t initial_count)

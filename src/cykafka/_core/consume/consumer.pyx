@@ -288,7 +288,7 @@ cdef class Consumer(Handle):
                                "unassign() has removed the partition")
         self._progress.begin_anew()
         on_list(self, <list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
-        self._membership.assigned = True
+        self._membership.assigned = self._membership.unassigned = True
         self._backlog.drop(NULL)
 
     def incremental_assign(self, partitions):
@@ -332,7 +332,7 @@ cdef class Consumer(Handle):
             self._progress.give_up(self, partitions_from(c_partitions), RD_KAFKA_RESP_ERR__STATE,
                                    "incremental_unassign() has removed the partition")
             on_list_error(self, rd_kafka_incremental_unassign, c_partitions)
-            self._membership.assigned = True
+            self._membership.assigned = self._membership.unassigned = True
             self._backlog.drop(c_partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(c_partitions)

@@ -19,6 +19,7 @@ cdef class Membership(Role):
     cdef bint overdue
     # Whether the rebalance callback has called assign() or a similar method.
     cdef bint assigned
+    cdef bint unassigned
 
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1
     cdef int listen(self, str event, object callback) except -1

@@ -26,12 +26,14 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
     RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS,
     rd_kafka_assign,
+    rd_kafka_assignment,
     rd_kafka_assignment_lost,
     rd_kafka_conf_set_offset_commit_cb,
     rd_kafka_conf_set_rebalance_cb,
     rd_kafka_conf_t,
     rd_kafka_consumer_close_queue,
     rd_kafka_consumer_closed,
+    rd_kafka_error_destroy,
     rd_kafka_error_t,
     rd_kafka_incremental_assign,
     rd_kafka_incremental_unassign,
@@ -43,13 +45,19 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_rebalance_protocol,
     rd_kafka_resp_err_t,
     rd_kafka_t,
+    rd_kafka_topic_partition_list_add,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_find,
+    rd_kafka_topic_partition_list_new,
     rd_kafka_topic_partition_list_t,
+    rd_kafka_topic_partition_t,
 )
 from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.common.arguments cimport NOW, SLICE
 from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from
 from cykafka._core.common.partition cimport partitions_from
 from cykafka._core.consume.backlog cimport Backlog
+from cykafka._core.consume.offsets cimport list_error_call_t
 from cykafka._core.consume.progress cimport Progress
 
 from cykafka._core.common.errors import KafkaException
@@ -147,13 +155,17 @@ cdef class Membership(Role):
             on_lost = self._listeners.get("on_lost")
             if on_lost is not None and rd_kafka_assignment_lost(handle._ptr):
                 callback = on_lost
-        self.assigned = False
+        self.assigned = self.unassigned = False
         try:
             if callback is not None:
                 callback(handle, partitions_from(partitions))
         finally:
-            # In a child that the callback has forked, librdkafka's threads do not exist.
-            if not self.assigned and handle._generation == ck_runtime_generation:
+            # A revocation needs unassign() or incremental_unassign(). Without it the group waits
+            # forever, also in close(). In a child that the callback has forked, librdkafka's
+            # threads do not exist.
+            done = (self.assigned if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
+                    else self.unassigned)
+            if not done and handle._generation == ck_runtime_generation:
                 self.apply(handle, err, partitions)
         return 0
 
@@ -163,14 +175,22 @@ cdef class Membership(Role):
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_error_t *error = NULL
         cdef rd_kafka_resp_err_t code = <rd_kafka_resp_err_t>0
+        cdef rd_kafka_topic_partition_list_t *rest = NULL
+        cdef list_error_call_t call = (
+            rd_kafka_incremental_assign if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
+            else rd_kafka_incremental_unassign)
         cdef const char *protocol
         with nogil:
             protocol = rd_kafka_rebalance_protocol(rk)
             if protocol is not NULL and strcmp(protocol, "COOPERATIVE") == 0:
-                if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
-                    error = rd_kafka_incremental_assign(rk, partitions)
-                else:
-                    error = rd_kafka_incremental_unassign(rk, partitions)
+                error = call(rk, partitions)
+                if error is not NULL:
+                    # The application has changed the assignment before. The group waits forever
+                    # unless a call succeeds.
+                    rest = _left(rk, partitions, err != RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS)
+                    rd_kafka_error_destroy(error)
+                    error = call(rk, rest)
+                    rd_kafka_topic_partition_list_destroy(rest)
             elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
                 code = rd_kafka_assign(rk, partitions)
             else:
@@ -233,6 +253,26 @@ cdef class Membership(Role):
         else:
             closing[0] = queue
         return raised
+
+
+cdef rd_kafka_topic_partition_list_t *_left(
+        rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *partitions,
+        bint assigned) noexcept nogil:
+    """Those of the partitions that are assigned, or those that are not."""
+    cdef rd_kafka_topic_partition_list_t *left = rd_kafka_topic_partition_list_new(0)
+    cdef rd_kafka_topic_partition_list_t *current = NULL
+    cdef const rd_kafka_topic_partition_t *each
+    cdef int i
+    rd_kafka_assignment(rk, &current)
+    for i in range(partitions.cnt):
+        each = &partitions.elems[i]
+        if assigned == (current is not NULL and rd_kafka_topic_partition_list_find(
+                current, each.topic, each.partition) is not NULL):
+            rd_kafka_topic_partition_list_add(left, each.topic,
+                                              each.partition).offset = each.offset
+    if current is not NULL:
+        rd_kafka_topic_partition_list_destroy(current)
+    return left
 
 
 cdef void _on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
