@@ -26,7 +26,7 @@ PYTHON_ALONE := $(addprefix tests/unit/,pip_services spark test_benchmarks.py te
   test_vendor.py test_vendor_patches.py) \
   $(addprefix tests/mock/,pip_services test_demo.py test_examples.py test_guide.py)
 MEMORY_ARGS := -q -p no:cacheprovider $(addprefix --ignore=,$(PYTHON_ALONE)) --timeout=600 \
-  -k "not fork and not grow_the_process"
+  -k "not fork" -m "not process_memory"
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

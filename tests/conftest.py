@@ -48,6 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: needs the machine to itself; see run_order.py")
     if folder := os.environ.get("CYKAFKA_TEST_PIDS"):  # see tests/memory/sanitized.py
         Path(folder, str(os.getpid())).touch()
+    config.addinivalue_line(
+        "markers", "process_memory: looks at the size of a process, which sanitizers change"
+    )
     config.addinivalue_line("markers", "soak: throws dice, in `make soak` more often")
 
 

@@ -21,11 +21,11 @@ def test_admin_guide_examples_run(
     wait_until: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    topic, group = unique("orders"), unique("billing")
+    topic, group = unique("shipments"), unique("billing")
     names: dict[str, Any] = {}
     source = [
         block.replace("localhost:9092", cluster.bootstrap_servers)
-        .replace('"orders"', repr(topic))
+        .replace('"shipments"', repr(topic))
         .replace('"billing"', repr(group))
         for block in blocks("docs/administration.md")
     ]

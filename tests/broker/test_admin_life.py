@@ -526,6 +526,7 @@ def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[st
     }
 
 
+@pytest.mark.process_memory
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_requests_do_not_grow_the_process(
     kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any

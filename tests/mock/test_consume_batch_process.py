@@ -144,6 +144,7 @@ def test_interrupt_leaves_the_batch_for_the_next_call(
         process.stdout.close()
 
 
+@pytest.mark.process_memory
 def test_batches_do_not_grow_the_process(
     run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
 ) -> None:
@@ -190,6 +191,7 @@ def test_batches_do_not_grow_the_process(
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+@pytest.mark.process_memory
 def test_failed_copy_for_lack_of_memory_leaves_the_batch_in_place(
     run_script: Callable[..., subprocess.CompletedProcess[str]],
     cluster: Any,

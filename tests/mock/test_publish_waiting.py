@@ -521,6 +521,7 @@ GROWTH = """
 """
 
 
+@pytest.mark.process_memory
 def test_publishing_does_not_grow_the_process(run_script: Callable[..., Any]) -> None:
     process = run_script(GROWTH, timeout=60)
 

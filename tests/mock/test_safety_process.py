@@ -21,6 +21,7 @@ def assert_clean(done: CompletedProcess[str]) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+@pytest.mark.process_memory
 def test_thousand_open_and_close_cycles_do_not_grow_the_process(
     run_script: Run, cluster: Any
 ) -> None:
@@ -72,6 +73,7 @@ def test_thousand_open_and_close_cycles_do_not_grow_the_process(
     assert_clean(done)
 
 
+@pytest.mark.process_memory
 def test_messages_produced_and_read_do_not_grow_the_process(
     run_script: Run, cluster: Any, topic: str
 ) -> None:
@@ -315,15 +317,15 @@ if first == "sub":
         print("refused", error)
 """
 IN_SUBINTERPRETER = """
-import importlib.util, pkgutil
-found = importlib.util.find_spec("cykafka").submodule_search_locations
-for module in pkgutil.iter_modules(found):
-    if module.name.startswith("_") and module.name != "__main__":
-        try:
-            importlib.import_module("cykafka." + module.name)
-            print("imported", module.name)
-        except ImportError as error:
-            print("refused", module.name, error)
+import importlib, importlib.util, pathlib
+package = pathlib.Path(importlib.util.find_spec("cykafka").submodule_search_locations[0])
+for path in sorted(package.rglob("*.cpython-*.so")):
+    name = ".".join(path.relative_to(package.parent).parts).split(".cpython-")[0]
+    try:
+        importlib.import_module(name)
+        print("imported", name)
+    except ImportError as error:
+        print("refused", name, error)
 """
 
 
