@@ -96,7 +96,7 @@ from cykafka import Consumer
 
 _, servers, topic, protocol, first = sys.argv
 config = {
-    "bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest",
+    "bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest",
     "session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "log_level": 0,
     "partition.assignment.strategy": protocol,
 }
