@@ -425,6 +425,35 @@ def test_pause_of_an_unassigned_partition_holds_nothing_back(
     assert sorted(places(by_consume(consumer))) == expected(0) + expected(1)
 
 
+def test_pause_in_on_assign_works_after_the_call_of_assign(
+    kafka: ModuleType,
+    make_consumer: Callable[..., Any],
+    fill: Callable[..., None],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    def on_assign(consumer: Any, partitions: list[Any]) -> None:
+        consumer.assign(partitions)
+        consumer.pause([kafka.TopicPartition(topic, 1)])
+
+    for partition in (0, 1):
+        fill(topic, COUNT, partition)
+    consumer = make_consumer()
+    consumer.subscribe([topic], on_assign=on_assign)
+    found: list[int] = []
+    wait_until(
+        lambda: len(found) >= COUNT,
+        lambda: found.extend(message.partition() for message in consumer.consume(COUNT, 0.1)),
+    )
+    consumer.resume([kafka.TopicPartition(topic, 1)])
+    wait_until(
+        lambda: len(found) >= 2 * COUNT,
+        lambda: found.extend(message.partition() for message in consumer.consume(COUNT, 0.1)),
+    )
+
+    assert found == [0] * COUNT + [1] * COUNT
+
+
 @pytest.mark.parametrize("call", ["poll", "consume"])
 def test_resume_wakes_a_call_that_waits_in_another_thread(
     kafka: ModuleType,

@@ -290,6 +290,8 @@ def test_reader_pauses_resumes_seeks_stores_and_commits(
     listener = make_batch_listener()
     reader = connection._subscribe(topic, group, {"enable.auto.commit": False}, listener)
     eventually(lambda: reader.assigned() == [0, 1, 2, 3])
+    # A pause has no effect while the consumer is still taking its assignment.
+    eventually(lambda: len(reader.consumer.assignment()) == 4)
     reader.pause([1])
     connection.publish(topic, [{"value": f"{n}", "partition": n} for n in (0, 1)])
     eventually(lambda: listener.values == [b"0"])

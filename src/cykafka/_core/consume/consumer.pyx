@@ -353,8 +353,9 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions; others are ignored. Pause new ones in ``on_assign``. They stay
-            paused until ``resume()``, even if they are revoked and assigned again.
+            Assigned partitions; others are ignored. To pause new ones in ``on_assign``, call
+            ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
+            ``resume()``, even if they are revoked and assigned again.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
