@@ -44,6 +44,9 @@ from cykafka._core.common.errors cimport error_from, take_error
 
 from cykafka._core.model.config import AlterConfigOpType, ConfigEntry, ConfigResource
 
+ctypedef const rd_kafka_ConfigResource_t **(*resources_of_t)(const rd_kafka_event_t *,
+                                                             size_t *) noexcept nogil
+
 
 cdef class ConfigRequest(Request):
     """The base of the three requests: a list of ConfigResource."""
@@ -86,10 +89,7 @@ cdef class DescribeConfigs(ConfigRequest):
                                  options, results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_ConfigResource_t **resources
-        resources = rd_kafka_DescribeConfigs_result_resources(event, &cnt)
-        return _outcomes(resources, cnt, True)
+        return _outcomes(event, rd_kafka_DescribeConfigs_result_resources, True)
 
 
 cdef class AlterConfigs(ConfigRequest):
@@ -114,10 +114,7 @@ cdef class AlterConfigs(ConfigRequest):
                               results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_ConfigResource_t **resources
-        resources = rd_kafka_AlterConfigs_result_resources(event, &cnt)
-        return _outcomes(resources, cnt, False)
+        return _outcomes(event, rd_kafka_AlterConfigs_result_resources, False)
 
 
 cdef class IncrementalAlterConfigs(ConfigRequest):
@@ -170,17 +167,16 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                                          self._cnt, options, results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_ConfigResource_t **resources
-        resources = rd_kafka_IncrementalAlterConfigs_result_resources(event, &cnt)
-        return _outcomes(resources, cnt, False)
+        return _outcomes(event, rd_kafka_IncrementalAlterConfigs_result_resources, False)
 
 
-cdef dict _outcomes(const rd_kafka_ConfigResource_t **resources, size_t cnt, bint described):
+cdef dict _outcomes(const rd_kafka_event_t *event, resources_of_t resources_of, bint described):
     """By resource: the entries by name, or None, or a KafkaError."""
-    cdef size_t i
+    cdef size_t cnt = 0
     cdef size_t entry_cnt = 0
+    cdef size_t i
     cdef rd_kafka_resp_err_t err
+    cdef const rd_kafka_ConfigResource_t **resources = resources_of(event, &cnt)
     cdef const rd_kafka_ConfigEntry_t **entries
     outcomes = {}
     for i in range(cnt):

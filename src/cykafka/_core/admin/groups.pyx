@@ -2,7 +2,6 @@
 from cykafka._core.admin.request cimport (
     Request,
     c_text,
-    group_outcome,
     node_from,
     operations_from,
     outcome_of,
@@ -77,10 +76,12 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_event_t,
     rd_kafka_group_result_error,
     rd_kafka_group_result_name,
+    rd_kafka_group_result_partitions,
     rd_kafka_group_result_t,
 )
 from cykafka._core.common.partition cimport partitions_from, partitions_to
 
+from cykafka._core.model import ConsumerGroupTopicPartitions
 from cykafka._core.model.group import (
     ConsumerGroupDescription,
     ConsumerGroupListing,
@@ -88,6 +89,9 @@ from cykafka._core.model.group import (
     MemberAssignment,
     MemberDescription,
 )
+
+ctypedef const rd_kafka_group_result_t **(*groups_of_t)(const rd_kafka_event_t *,
+                                                        size_t *) noexcept nogil
 
 
 cdef class ListConsumerGroups(Request):
@@ -204,10 +208,7 @@ cdef class ListConsumerGroupOffsets(Request):
         rd_kafka_ListConsumerGroupOffsets(rk, &self._offsets, 1, options, results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_group_result_t **groups
-        groups = rd_kafka_ListConsumerGroupOffsets_result_groups(event, &cnt)
-        return _group_outcomes(groups, cnt)
+        return _group_outcomes(event, rd_kafka_ListConsumerGroupOffsets_result_groups)
 
 
 cdef class AlterConsumerGroupOffsets(Request):
@@ -232,10 +233,7 @@ cdef class AlterConsumerGroupOffsets(Request):
         rd_kafka_AlterConsumerGroupOffsets(rk, &self._offsets, 1, options, results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_group_result_t **groups
-        groups = rd_kafka_AlterConsumerGroupOffsets_result_groups(event, &cnt)
-        return _group_outcomes(groups, cnt)
+        return _group_outcomes(event, rd_kafka_AlterConsumerGroupOffsets_result_groups)
 
 
 cdef class DeleteConsumerGroupOffsets(Request):
@@ -260,17 +258,22 @@ cdef class DeleteConsumerGroupOffsets(Request):
         rd_kafka_DeleteConsumerGroupOffsets(rk, &self._offsets, 1, options, results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_group_result_t **groups
-        groups = rd_kafka_DeleteConsumerGroupOffsets_result_groups(event, &cnt)
-        return _group_outcomes(groups, cnt)
+        return _group_outcomes(event, rd_kafka_DeleteConsumerGroupOffsets_result_groups)
 
 
-cdef dict _group_outcomes(const rd_kafka_group_result_t **groups, size_t cnt):
+cdef dict _group_outcomes(const rd_kafka_event_t *event, groups_of_t groups_of):
     """By the group's name: ConsumerGroupTopicPartitions or a KafkaError."""
+    cdef size_t cnt = 0
     cdef size_t i
-    return {rd_kafka_group_result_name(groups[i]).decode(): group_outcome(groups[i])
-            for i in range(cnt)}
+    cdef const rd_kafka_group_result_t **groups = groups_of(event, &cnt)
+    outcomes = {}
+    for i in range(cnt):
+        name = rd_kafka_group_result_name(groups[i]).decode()
+        partitions = rd_kafka_group_result_partitions(groups[i])
+        outcomes[name] = outcome_of(
+            rd_kafka_group_result_error(groups[i]), ConsumerGroupTopicPartitions(
+                name, None if partitions is NULL else partitions_from(partitions)))
+    return outcomes
 
 
 cdef object _description_from(const rd_kafka_ConsumerGroupDescription_t *group):

@@ -5,7 +5,6 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_Node_t,
     rd_kafka_admin_op_t,
     rd_kafka_event_t,
-    rd_kafka_group_result_t,
 )
 
 cdef enum:
@@ -51,4 +50,3 @@ cdef object outcome_of(const rd_kafka_error_t *error, object result)
 cdef object node_from(const rd_kafka_Node_t *node)
 cdef list nodes_from(const rd_kafka_Node_t **nodes, size_t cnt)
 cdef object operations_from(const rd_kafka_AclOperation_t *operations, size_t cnt)
-cdef object group_outcome(const rd_kafka_group_result_t *result)

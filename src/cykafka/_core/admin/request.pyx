@@ -34,16 +34,12 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_Node_rack,
     rd_kafka_consumer_group_state_t,
     rd_kafka_consumer_group_type_t,
-    rd_kafka_group_result_error,
-    rd_kafka_group_result_name,
-    rd_kafka_group_result_partitions,
 )
 from cykafka._core.common.arguments cimport MAX_REQUEST_MS, int_argument, timeout_ms, utf8
 from cykafka._core.common.errors cimport write_unraisable
-from cykafka._core.common.partition cimport partitions_from
 
 from cykafka._core.common.errors import KafkaError, KafkaException
-from cykafka._core.model import ConsumerGroupTopicPartitions, Node
+from cykafka._core.model import Node
 
 cdef enum:
     UNSET = INT_MIN
@@ -261,10 +257,3 @@ cdef object operations_from(const rd_kafka_AclOperation_t *operations, size_t cn
     if operations is NULL:
         return None
     return [<int>operations[i] for i in range(cnt)]
-
-
-cdef object group_outcome(const rd_kafka_group_result_t *result):
-    partitions = rd_kafka_group_result_partitions(result)
-    return outcome_of(rd_kafka_group_result_error(result), ConsumerGroupTopicPartitions(
-        rd_kafka_group_result_name(result).decode(),
-        None if partitions is NULL else partitions_from(partitions)))

@@ -73,6 +73,8 @@ from cykafka._core.common.library import Uuid
 from cykafka._core.model import TopicPartitionInfo
 from cykafka._core.model.topic import TopicDescription
 
+ctypedef const rd_kafka_topic_result_t **(*topics_of_t)(const rd_kafka_event_t *,
+                                                        size_t *) noexcept nogil
 ctypedef rd_kafka_resp_err_t (*assign_t)(void *, int32_t, int32_t *, size_t, char *,
                                          size_t) noexcept nogil
 
@@ -126,10 +128,7 @@ cdef class CreateTopics(Request):
                               results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_topic_result_t **topics
-        topics = rd_kafka_CreateTopics_result_topics(event, &cnt)
-        return _outcomes(topics, cnt)
+        return _outcomes(event, rd_kafka_CreateTopics_result_topics)
 
 
 cdef class DeleteTopics(Request):
@@ -152,10 +151,7 @@ cdef class DeleteTopics(Request):
                               results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_topic_result_t **topics
-        topics = rd_kafka_DeleteTopics_result_topics(event, &cnt)
-        return _outcomes(topics, cnt)
+        return _outcomes(event, rd_kafka_DeleteTopics_result_topics)
 
 
 cdef class CreatePartitions(Request):
@@ -196,10 +192,7 @@ cdef class CreatePartitions(Request):
                                   options, results)
 
     cdef object decode(self, rd_kafka_event_t *event):
-        cdef size_t cnt = 0
-        cdef const rd_kafka_topic_result_t **topics
-        topics = rd_kafka_CreatePartitions_result_topics(event, &cnt)
-        return _outcomes(topics, cnt)
+        return _outcomes(event, rd_kafka_CreatePartitions_result_topics)
 
 
 cdef class DescribeTopics(Request):
@@ -237,10 +230,12 @@ cdef class DescribeTopics(Request):
         return outcomes
 
 
-cdef dict _outcomes(const rd_kafka_topic_result_t **topics, size_t cnt):
+cdef dict _outcomes(const rd_kafka_event_t *event, topics_of_t topics_of):
     """By the topic's name: None, or a KafkaError."""
+    cdef size_t cnt = 0
     cdef size_t i
     cdef rd_kafka_resp_err_t err
+    cdef const rd_kafka_topic_result_t **topics = topics_of(event, &cnt)
     outcomes = {}
     for i in range(cnt):
         err = rd_kafka_topic_result_error(topics[i])
