@@ -11,7 +11,7 @@ from cykafka._core.admin.cluster import (
     DescribeCluster,
     DescribeUserScramCredentials,
 )
-from cykafka._core.model.check import expect_bool, expect_int, expect_list, expect_names
+from cykafka._core.model.check import expect_int, expect_list, expect_names
 from cykafka._core.model.scram import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -45,9 +45,7 @@ def describe_cluster(
     return self._ask(
         DescribeCluster(),
         None,
-        include_authorized_operations=expect_bool(
-            include_authorized_operations, "include_authorized_operations"
-        ),
+        include_authorized_operations=include_authorized_operations,
         request_timeout=request_timeout,
     )
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from cykafka._core.admin.client import Admin
 from cykafka._core.admin.configs import AlterConfigs, DescribeConfigs, IncrementalAlterConfigs
-from cykafka._core.model.check import expect_bool, expect_list
+from cykafka._core.model.check import expect_list
 from cykafka._core.model.config import ConfigEntry, ConfigResource
 
 
@@ -77,7 +77,7 @@ def alter_configs(
         AlterConfigs(wanted),
         wanted,
         request_timeout=request_timeout,
-        validate_only=expect_bool(validate_only, "validate_only"),
+        validate_only=validate_only,
         broker=broker,
     )
 
@@ -111,6 +111,6 @@ def incremental_alter_configs(
         IncrementalAlterConfigs(wanted),
         wanted,
         request_timeout=request_timeout,
-        validate_only=expect_bool(validate_only, "validate_only"),
+        validate_only=validate_only,
         broker=broker,
     )

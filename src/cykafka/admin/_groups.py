@@ -22,7 +22,7 @@ from cykafka._core.model import (
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
 )
-from cykafka._core.model.check import expect_bool, expect_list, expect_names
+from cykafka._core.model.check import check_partition, expect_list, expect_names
 from cykafka._core.model.group import ConsumerGroupDescription, ListConsumerGroupsResult
 
 
@@ -84,9 +84,7 @@ def describe_consumer_groups(
     return self._ask(
         DescribeConsumerGroups(names),
         names,
-        include_authorized_operations=expect_bool(
-            include_authorized_operations, "include_authorized_operations"
-        ),
+        include_authorized_operations=include_authorized_operations,
         request_timeout=request_timeout,
     )
 
@@ -144,7 +142,7 @@ def list_consumer_group_offsets(
     return self._ask(
         ListConsumerGroupOffsets(group, partitions),
         [group],
-        require_stable=expect_bool(require_stable, "require_stable"),
+        require_stable=require_stable,
         request_timeout=request_timeout,
     )
 
@@ -255,10 +253,7 @@ def _one_group(
             f"topic_partitions: expected a list of TopicPartition, got {type(partitions).__name__}"
         )
     for partition in expect_list(partitions, TopicPartition, "topic_partitions"):
-        if not partition.topic:
-            raise ValueError(f"topic_partitions: {partition} has no topic")
-        if partition.partition < 0:
-            raise ValueError(f"topic_partitions: {partition} has a negative partition")
+        check_partition(partition, "topic_partitions")
         problem = objection(partition)
         if problem:
             raise ValueError(f"topic_partitions: {partition} has {problem}")

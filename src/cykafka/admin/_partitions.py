@@ -9,6 +9,7 @@ from cykafka._core.admin.partitions import DeleteRecords, ElectLeaders, ListOffs
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.partition import TopicPartition
 from cykafka._core.model import ElectionType, IsolationLevel
+from cykafka._core.model.check import check_partition
 from cykafka._core.model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 
 
@@ -40,7 +41,12 @@ def list_offsets(
         )
     wanted = []
     for partition, spec in topic_partition_offsets.items():
-        _check_partition(partition, "topic_partition_offsets")
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(
+                "topic_partition_offsets: expected a TopicPartition, "
+                f"got {type(partition).__name__}"
+            )
+        check_partition(partition, "topic_partition_offsets")
         if not isinstance(spec, OffsetSpec):
             raise TypeError(
                 f"topic_partition_offsets: expected an OffsetSpec for {partition}, "
@@ -140,14 +146,5 @@ def _checked_partitions(partitions: object, argument: str, items: str) -> list[T
                 f"Element of the {items} must be of type 'TopicPartition' "
                 f"got '{type(partition).__name__}'"
             )
-        _check_partition(partition, items)
+        check_partition(partition, items)
     return list(partitions)
-
-
-def _check_partition(partition: object, argument: str) -> None:
-    if not isinstance(partition, TopicPartition):
-        raise TypeError(f"{argument}: expected a TopicPartition, got {type(partition).__name__}")
-    if not partition.topic:
-        raise ValueError(f"{argument}: {partition} has no topic")
-    if partition.partition < 0:
-        raise ValueError(f"{argument}: {partition} has a negative partition")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from cykafka._core.admin.client import Admin
 from cykafka._core.admin.topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeTopics
 from cykafka._core.model import TopicCollection
-from cykafka._core.model.check import expect_bool, expect_list, expect_names
+from cykafka._core.model.check import expect_list, expect_names
 from cykafka._core.model.topic import NewPartitions, NewTopic, TopicDescription
 
 
@@ -41,7 +40,7 @@ def create_topics(
         _names(wanted, "new_topics"),
         operation_timeout=operation_timeout,
         request_timeout=request_timeout,
-        validate_only=expect_bool(validate_only, "validate_only"),
+        validate_only=validate_only,
     )
 
 
@@ -102,7 +101,7 @@ def create_partitions(
         _names(wanted, "new_partitions"),
         operation_timeout=operation_timeout,
         request_timeout=request_timeout,
-        validate_only=expect_bool(validate_only, "validate_only"),
+        validate_only=validate_only,
     )
 
 
@@ -131,12 +130,12 @@ def describe_topics(
     if not isinstance(topics, TopicCollection):
         raise TypeError(f"topics: expected a TopicCollection, got {type(topics).__name__}")
     names = expect_names(topics.topic_names, "topics", empty=True)
-    options: dict[str, Any] = {
-        "include_authorized_operations": expect_bool(
-            include_authorized_operations, "include_authorized_operations"
-        )
-    }
-    return self._ask(DescribeTopics(names), names, request_timeout=request_timeout, **options)
+    return self._ask(
+        DescribeTopics(names),
+        names,
+        request_timeout=request_timeout,
+        include_authorized_operations=include_authorized_operations,
+    )
 
 
 def _names(plans: Sequence[NewTopic | NewPartitions], argument: str) -> list[str]:

@@ -64,8 +64,8 @@ cdef class Admin(Handle):
         keys : iterable or None
             The items of the answer; each gets a future. None for a single future.
         **options
-            ``request_timeout`` and ``operation_timeout`` in seconds; flags, numbers, lists of
-            numbers. None leaves librdkafka's default.
+            ``request_timeout`` and ``operation_timeout`` in seconds; flags (bool), numbers, lists
+            of numbers. None, except as a flag, leaves librdkafka's default.
 
         Returns
         -------

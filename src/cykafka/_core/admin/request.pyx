@@ -121,10 +121,10 @@ cdef int choose_options(options_t *chosen, dict options) except -1:
     """Check the options and store them, so that new_options() needs no Python."""
     chosen.request_timeout = _milliseconds(options, "request_timeout", 0)
     chosen.operation_timeout = _milliseconds(options, "operation_timeout", -1)
-    chosen.validate_only = _number(options, "validate_only")
+    chosen.validate_only = _flag(options, "validate_only")
     chosen.broker = _number(options, "broker")
-    chosen.require_stable = _number(options, "require_stable")
-    chosen.include_authorized_operations = _number(options, "include_authorized_operations")
+    chosen.require_stable = _flag(options, "require_stable")
+    chosen.include_authorized_operations = _flag(options, "include_authorized_operations")
     chosen.isolation_level = _number(options, "isolation_level")
     chosen.state_cnt = _numbers(chosen.states, options, "states")
     chosen.type_cnt = _numbers(chosen.types, options, "types")
@@ -143,6 +143,15 @@ cdef int _milliseconds(dict options, str name, int least) except? -2:
         raise ValueError(f"{name}: expected 0 to {MAX_REQUEST_MS // 1000} seconds, "
                          f"got {seconds!r}")
     return <int>ms
+
+
+cdef int _flag(dict options, str name) except? -2:
+    if name not in options:
+        return UNSET
+    flag = options.pop(name)
+    if not isinstance(flag, bool):
+        raise TypeError(f"{name}: expected a bool, got {type(flag).__name__}")
+    return flag
 
 
 cdef int _number(dict options, str name) except? -2:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, TypeVar
 
+from cykafka._core.common.partition import TopicPartition
+
 _E = TypeVar("_E", bound=Enum)
 _T = TypeVar("_T")
 
@@ -23,21 +25,12 @@ def expect(value: Any, kind: type[_T], argument: str) -> _T:
     return value
 
 
-def expect_int(
-    value: Any, argument: str, low: int = INT32_MIN, high: int = INT32_MAX, why: str = ""
-) -> int:
+def expect_int(value: Any, argument: str, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
     """Return the value; raise if it is not an integer within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__}")
     if not low <= value <= high:
-        raise ValueError(f"{argument}: expected {low} to {high}{why}, got {value}")
-    return value
-
-
-def expect_bool(value: Any, argument: str) -> bool:
-    """Return the value; raise if it is not True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{argument}: expected a bool, got {type(value).__name__}")
+        raise ValueError(f"{argument}: expected {low} to {high}, got {value}")
     return value
 
 
@@ -65,6 +58,14 @@ def expect_names(values: Any, argument: str, *, empty: bool = False) -> list[str
         if not name:
             raise ValueError(f"{argument}: the list has an empty name")
     return names
+
+
+def check_partition(partition: TopicPartition, argument: str) -> None:
+    """Raise if it has no topic, or a negative partition."""
+    if not partition.topic:
+        raise ValueError(f"{argument}: {partition} has no topic")
+    if partition.partition < 0:
+        raise ValueError(f"{argument}: {partition} has a negative partition")
 
 
 def refuse_duplicates(values: list[Any], argument: str) -> None:
