@@ -1,7 +1,6 @@
 from collections.abc import Iterable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from typing_extensions import disjoint_base
 
@@ -25,12 +24,5 @@ class Admin(Handle):
         self, group: str | None = None, timeout: float | None = -1
     ) -> list[GroupMetadata]: ...
     def close(self, timeout: float | None = None) -> bool: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...

@@ -176,12 +176,6 @@ cdef class Admin(Handle):
             self.destroy(0, NULL, deadline, True)
         return self._answered
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, exc_type, exc_value, exc_traceback):
-        self.close()
-
     def __len__(self):
         if self._ptr is NULL or self._generation != ck_runtime_generation:
             return 0

@@ -97,6 +97,7 @@ cdef class Handle:
     cdef int free(self, int flags, rd_kafka_queue_t *closing, int64_t deadline, bint signals,
                   bint *done) except -1
 
+    cdef int check_open(self) except -1
     cdef int check_handle(self) except -1
     cdef str property(self, str key)
     cdef char *await_cluster_id(self, int64_t deadline) except? NULL

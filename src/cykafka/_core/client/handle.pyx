@@ -120,12 +120,12 @@ from cykafka._core.common.arguments cimport (
     hidden_utf8,
     int_ms,
     plain_str,
+    slice_left,
     timeout_ms,
 )
 from cykafka._core.common.config cimport (
     conf_from,
     is_secret,
-    property_names,
     property_of,
     take_callable,
 )
@@ -140,6 +140,7 @@ from cykafka._core.common.message cimport in_flight_destroy, in_flight_t
 from cykafka._core.common.metadata cimport metadata_from
 from cykafka._core.common.partition cimport c_name
 
+from cykafka._core.common.config import known_properties
 from cykafka._core.common.errors import (
     ClosedError,
     ForkedError,
@@ -253,8 +254,7 @@ cdef class Role:
             else:
                 handle.close(self.close_timeout)
         handle.dispatch(NOW)
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
+        handle.check_open()
         return 0
 
 
@@ -298,6 +298,12 @@ cdef class Handle:
                 # The collector may run in any thread, which must not wait for long.
                 self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
                              ck_runtime_now_ms() + EXIT_WAIT_MS)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        self.close()
 
     def __repr__(self):
         state = {NEW: "not initialized", OPEN: "open", CLOSING: "closing", CLOSED: "closed"}
@@ -426,8 +432,7 @@ cdef class Handle:
         `before` is the role's closes_later as it was when the wait began.
         """
         PyErr_CheckSignals()
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        self.check_open()
         if self._role.closes_later and not before:
             raise ClosedError(f"{_name(self)} is being closed by a signal handler")
         return 0
@@ -492,8 +497,7 @@ cdef class Handle:
             if deadline == NOW:
                 taken = self._dispatching.acquire(False)
             else:
-                wait = SLICE if deadline < 0 else max(
-                    0, min(SLICE, deadline - ck_runtime_now_ms()))
+                wait = slice_left(deadline)
                 taken = self._dispatching.acquire(True, wait / 1e3)
                 if self._generation != ck_runtime_generation:
                     self.refuse()  # a signal handler has forked: the parent owns the lock
@@ -603,7 +607,7 @@ cdef class Handle:
                 # This is a callback of that close(), or a callback for which it waits.
                 return False
             # In slices, because the event may stay unset if a signal handler raises in its set().
-            wait = SLICE if deadline < 0 else max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            wait = slice_left(deadline)
             if not self._closed.wait(wait / 1e3) and wait < SLICE:
                 raise _not_closed(self, "another thread is still closing it")
 
@@ -745,6 +749,12 @@ cdef class Handle:
 
     # -- requests to the brokers
 
+    cdef int check_open(self) except -1:
+        """Raise if the handle is closed. Calls for each record have this line themselves."""
+        if self._open_in != ck_runtime_generation:
+            self.refuse()
+        return 0
+
     cdef int check_handle(self) except -1:
         """Raise if the handle is closed, with confluent_kafka's text for methods of any handle."""
         if self._open_in != ck_runtime_generation:
@@ -784,9 +794,7 @@ cdef class Handle:
             # The call returns early without an id only if the answering broker has no cluster id.
             if c_id is not NULL or (ms == SLICE and ck_runtime_now_ms() < started + SLICE // 2):
                 return c_id
-            ms = SLICE
-            if deadline >= 0:
-                ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            ms = slice_left(deadline)
             if ms == 0:
                 return NULL
             self.give_way(closing)
@@ -902,10 +910,8 @@ cdef class Handle:
         """
         # Python code (a signal handler, a finalizer) may close the client. So run none of it in a
         # counted call, for which the close would wait.
-        values = {}
-        for key in property_names():
-            values[key] = "[redacted]" if is_secret(key) else self.property(key)
-        return values
+        return {key: "[redacted]" if is_secret(key) else self.property(key)
+                for key in sorted(known_properties())}
 
     cdef str property(self, str key):
         rk = self.enter()
@@ -930,24 +936,14 @@ cdef class Handle:
             The message does not contain the credentials.
         """
         self.check_handle()
-        cdef const char *c_username
-        cdef const char *c_password
-        for argument, text in (("username", username), ("password", password)):
-            if not isinstance(text, str):
-                raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
-        encoded = (hidden_utf8(plain_str(username), "username"),
-                   hidden_utf8(plain_str(password), "password"))
-        for argument, text in (("username", encoded[0]), ("password", encoded[1])):
-            if b"\0" in text:
-                raise ValueError(f"{argument}: it has a NUL character in it")
-        c_username = encoded[0]
-        c_password = encoded[1]
+        cdef bytes name = _credential(username, "username")
+        cdef bytes secret = _credential(password, "password")
+        cdef const char *c_username = name
+        cdef const char *c_password = secret
         rk = self.enter()
-        try:
-            with nogil:
-                error = rd_kafka_sasl_set_credentials(rk, c_username, c_password)
-        finally:
-            self.leave()
+        with nogil:
+            error = rd_kafka_sasl_set_credentials(rk, c_username, c_password)
+        self.leave()
         check_error(error)
 
 
@@ -965,6 +961,16 @@ cdef char *copied(const char *text) except NULL:
     if copy is NULL:
         raise MemoryError
     return copy
+
+
+cdef bytes _credential(object text, str argument):
+    """The UTF-8 form of a credential; errors do not show it."""
+    if not isinstance(text, str):
+        raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
+    encoded = hidden_utf8(plain_str(text), argument)
+    if b"\0" in encoded:
+        raise ValueError(f"{argument}: it has a NUL character in it")
+    return encoded
 
 
 cdef object _text(ck_notice_t *notice):

@@ -11,6 +11,7 @@ cdef enum:
 cdef int64_t timeout_ms(object timeout, str argument) except? -2
 cdef int64_t deadline_after(int64_t ms) noexcept
 cdef int64_t slice_end(int64_t deadline) noexcept
+cdef int slice_left(int64_t deadline) noexcept
 cdef int int_ms(int64_t ms) noexcept
 cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL
 cdef bytes hidden_utf8(str text, str argument)

@@ -38,6 +38,13 @@ cdef int64_t slice_end(int64_t deadline) noexcept:
     return end if deadline < 0 else min(deadline, end)
 
 
+cdef int slice_left(int64_t deadline) noexcept:
+    """The time until the deadline, ms (-1: no deadline): at most a slice, at least 0."""
+    if deadline < 0:
+        return SLICE
+    return <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+
+
 cdef int int_ms(int64_t ms) noexcept:
     """ms as an int, for librdkafka's calls that wait without slices."""
     return <int>min(ms, INT_MAX)

@@ -8,5 +8,4 @@ cdef bint take_bool(dict config, str key, bint default) except? -1
 cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1
 cdef int int_conf(rd_kafka_conf_t *conf, str key, int default)
 cdef str property_of(rd_kafka_t *rk, str key)
-cdef list property_names()
 cdef bint is_secret(str key) except -1

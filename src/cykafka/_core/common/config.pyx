@@ -210,11 +210,6 @@ cdef str property_of(rd_kafka_t *rk, str key):
         rd_kafka_topic_conf_destroy(topic_conf)
 
 
-cdef list property_names():
-    """The names of all properties, in order."""
-    return sorted(known_properties())
-
-
 cdef bint is_secret(str key) except -1:
     """Whether the value of a property must not be shown. Nor may it be read:
     set_sasl_credentials() may be changing it."""

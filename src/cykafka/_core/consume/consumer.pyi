@@ -1,5 +1,4 @@
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, final, overload
 
 from typing_extensions import disjoint_base
@@ -93,13 +92,6 @@ class Consumer(Handle):
     def close(self, timeout: None = None) -> None: ...
     @overload
     def close(self, timeout: float) -> bool | None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None: ...
 
 @final
 class BatchIterator:

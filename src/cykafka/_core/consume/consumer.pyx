@@ -84,6 +84,7 @@ from cykafka._core.consume.offsets cimport (
     positions,
     seek,
     store_offsets,
+    taken,
     watermark_offsets,
 )
 from cykafka._core.consume.progress cimport Progress
@@ -162,7 +163,7 @@ cdef class Consumer(Handle):
                 close = near_miss("group.id", config)
                 hint = f'; "{close}" may be a misspelling of it' if close else ""
                 raise ValueError(f"Failed to create consumer: group.id must be set{hint}")
-            self._membership.listen("on_commit", take_callable(config, "on_commit"))
+            self._membership.listeners["on_commit"] = take_callable(config, "on_commit")
             # Old configurations may have it here, because it was a topic property in librdkafka.
             topic_config = config.get("default.topic.config")
             stores = take_bool(config, "enable.auto.offset.store", True)
@@ -227,24 +228,19 @@ cdef class Consumer(Handle):
                                             f"Failed to set subscription: {fault}")) from None
         finally:
             rd_kafka_topic_partition_list_destroy(c_topics)
-        self._membership.listen("on_assign", on_assign)
-        self._membership.listen("on_revoke", on_revoke)
-        self._membership.listen("on_lost", on_lost)
+        self._membership.listeners.update(on_assign=on_assign, on_revoke=on_revoke,
+                                          on_lost=on_lost)
 
     def subscription(self):
         """Return the subscription: a list of str, names and regular expressions."""
         cdef rd_kafka_topic_partition_list_t *c_topics = NULL
         cdef rd_kafka_resp_err_t err
-        cdef int i
         rk = self.enter()
         with nogil:
             err = rd_kafka_subscription(rk, &c_topics)
         self.leave()
         check_doing(err, "Failed to get subscription")
-        try:
-            return [c_topics.elems[i].topic.decode() for i in range(c_topics.cnt)]
-        finally:
-            rd_kafka_topic_partition_list_destroy(c_topics)
+        return [each.topic for each in taken(c_topics)]
 
     def unsubscribe(self):
         """End the subscription; the group revokes the partitions."""
@@ -404,8 +400,7 @@ cdef class Consumer(Handle):
             raise TypeError(
                 f"partition: expected a TopicPartition, got {type(partition).__name__}")
         check_seekable(partition.offset)
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        self.check_open()
         self._progress.give_up(self, [partition], RD_KAFKA_RESP_ERR__STATE,
                                "seek() has moved the position")
         self._progress.begin_reading(self, [partition])
@@ -487,8 +482,7 @@ cdef class Consumer(Handle):
 
     def __iter__(self):
         """Iterate over the messages; see :meth:`__next__`."""
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        self.check_open()
         return self
 
     def __next__(self):
@@ -548,8 +542,7 @@ cdef class Consumer(Handle):
         cdef int64_t want = int_argument(num_messages, "num_messages", 0, MAX_MESSAGES)
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if want == 0:
-            if self._open_in != ck_runtime_generation:
-                self.refuse()
+            self.check_open()
             return []
         return self._fetcher.messages(self, want, deadline)
 
@@ -617,8 +610,7 @@ cdef class Consumer(Handle):
         iterator._want = int_argument(max_messages, "max_messages", 1, MAX_MESSAGES)
         iterator._timeout = timeout_ms(timeout, "timeout")
         iterator._consumer = self
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        self.check_open()
         return iterator
 
     # -- offsets
@@ -779,8 +771,7 @@ cdef class Consumer(Handle):
         KafkaException
             ``_TIMED_OUT``, or the reason why no broker could be reached.
         """
-        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        return watermarks(self, partitions, deadline)
+        return watermarks(self, partitions, deadline_after(timeout_ms(timeout, "timeout")))
 
     def lag(self, partitions=None, timeout=None):
         """Return the number of offsets between the next offset to read and the end.
@@ -811,8 +802,8 @@ cdef class Consumer(Handle):
         -----
         Offsets are counted, not records: transaction markers and compacted records count as well.
         """
-        cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        return lag(self, self._backlog, partitions, deadline)
+        return lag(self, self._backlog, partitions,
+                   deadline_after(timeout_ms(timeout, "timeout")))
 
     # -- the group
 
@@ -919,12 +910,6 @@ cdef class Consumer(Handle):
         if raised is not None:
             raise raised
         return 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, exc_type, exc_value, exc_traceback):
-        self.close()
 
 
 @cython.final

@@ -104,8 +104,7 @@ cdef class Fetcher:
         """A batch for `want` messages, beginning with those left over from an earlier call; see
         end()."""
         cdef ck_batch_t *batch
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
+        handle.check_open()
         self._membership.refuse_inside(call)
         batch = self._backlog.new_batch(min(want, <int64_t>STEP))
         if self._backlog.has_kept() and ck_batch_move(self._backlog.carry, batch):

@@ -207,8 +207,7 @@ cdef int _await_offsets(Handle handle, rd_kafka_queue_t *replies,
             PyErr_CheckSignals()
             if handle._role.closes_later and not closing:
                 return 0  # closed by a signal handler: after_call() closes, and raises
-            if handle._open_in != ck_runtime_generation:
-                handle.refuse()  # another thread closes: it must not wait for the broker
+            handle.check_open()  # another thread closes: it must not wait for the broker
             if event is NULL:
                 continue
             which = <size_t>rd_kafka_event_opaque(event)

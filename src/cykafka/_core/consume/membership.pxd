@@ -14,7 +14,7 @@ cdef class Membership(Role):
     cdef Backlog _backlog
     cdef Progress _progress
     # on_assign, on_revoke, on_lost and on_commit, each a callable or None.
-    cdef dict _listeners
+    cdef dict listeners
     # Whether close() ran out of time before the consumer had left the group.
     cdef bint overdue
     # Whether the rebalance callback has called assign() or a similar method.
@@ -22,7 +22,6 @@ cdef class Membership(Role):
     cdef bint unassigned
 
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1
-    cdef int listen(self, str event, object callback) except -1
     cdef bint listens(self) noexcept
     cdef int refuse_inside(self, str call) except -1
     cdef int rebalance(self, Handle handle, rd_kafka_resp_err_t err,

@@ -19,7 +19,6 @@ from cykafka._core.clib.csrc cimport (
     ck_queue_attached,
     ck_queue_t,
     ck_runtime_generation,
-    ck_runtime_now_ms,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
@@ -53,7 +52,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_t,
 )
 from cykafka._core.client.handle cimport Handle, Role
-from cykafka._core.common.arguments cimport NOW, SLICE
+from cykafka._core.common.arguments cimport NOW, slice_left
 from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from
 from cykafka._core.common.partition cimport partitions_from
 from cykafka._core.consume.backlog cimport Backlog
@@ -73,7 +72,7 @@ cdef class Membership(Role):
     def __cinit__(self, Backlog backlog not None, Progress progress not None):
         self._backlog = backlog
         self._progress = progress
-        self._listeners = {}
+        self.listeners = {}
 
     # -- the role
 
@@ -81,7 +80,7 @@ cdef class Membership(Role):
         """Register a consumer's callbacks, before Handle.start()."""
         ck_queue_attach(handle._events, CK_SLOT_CLIENT, <void *>handle)
         rd_kafka_conf_set_rebalance_cb(conf, _on_rebalance)
-        if self._listeners.get("on_commit") is not None:
+        if self.listeners.get("on_commit") is not None:
             rd_kafka_conf_set_offset_commit_cb(conf, ck_callback_commit)
         return 0
 
@@ -93,7 +92,7 @@ cdef class Membership(Role):
     cdef int serve(self, Handle handle, ck_event_t *event) except -1:
         cdef ck_notice_t *notice = <ck_notice_t *>event
         try:
-            on_commit = self._listeners.get("on_commit")
+            on_commit = self.listeners.get("on_commit")
             if event.kind == CK_EVENT_COMMIT and on_commit is not None:
                 error = (error_from(<rd_kafka_resp_err_t>event.code, NULL)
                          if event.code else None)
@@ -107,17 +106,9 @@ cdef class Membership(Role):
         self._backlog.release()
         return 0
 
-    cdef int listen(self, str event, object callback) except -1:
-        """Set the callback for on_assign, on_revoke, on_lost or on_commit, or remove it."""
-        self._listeners[event] = callback
-        return 0
-
     cdef bint listens(self) noexcept:
         """Whether there is any callback."""
-        for callback in self._listeners.values():
-            if callback is not None:
-                return True
-        return False
+        return any(callback is not None for callback in self.listeners.values())
 
     cdef int refuse_inside(self, str call) except -1:
         """Raise for a call that would wait for itself."""
@@ -149,10 +140,10 @@ cdef class Membership(Role):
             self._backlog.drop(partitions)
         callback = None
         if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
-            callback = self._listeners.get("on_assign")
+            callback = self.listeners.get("on_assign")
         elif err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
-            callback = self._listeners.get("on_revoke")
-            on_lost = self._listeners.get("on_lost")
+            callback = self.listeners.get("on_revoke")
+            on_lost = self.listeners.get("on_lost")
             if on_lost is not None and rd_kafka_assignment_lost(handle._ptr):
                 callback = on_lost
         self.assigned = self.unassigned = False
@@ -211,7 +202,7 @@ cdef class Membership(Role):
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_queue_t *queue
         cdef rd_kafka_error_t *error
-        cdef int ms = SLICE
+        cdef int ms
         closing[0] = NULL
         with nogil:
             queue = rd_kafka_queue_new(rk)
@@ -230,10 +221,9 @@ cdef class Membership(Role):
             return raised
         try:
             while not rd_kafka_consumer_closed(rk):
-                if deadline >= 0:
-                    ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
-                    if ms == 0:
-                        break
+                ms = slice_left(deadline)
+                if ms == 0:
+                    break
                 with nogil:
                     ck_batch_skip(queue, ms)
                 PyErr_CheckSignals()

@@ -27,6 +27,7 @@ cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, obj
 cdef list committed(Handle handle, object partitions, object timeout)
 cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached)
 cdef list seek(Handle handle, Backlog backlog, list partitions)
+cdef list taken(rd_kafka_topic_partition_list_t *c_partitions)
 
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1
 cdef object commit(Handle handle, object message, object offsets,

@@ -14,7 +14,6 @@ from cykafka._core.clib.csrc cimport (
     ck_call_t,
     ck_callback_answer,
     ck_runtime_generation,
-    ck_runtime_now_ms,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
@@ -37,7 +36,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
 )
 from cykafka._core.client.handle cimport Handle, copied, new_call
-from cykafka._core.common.arguments cimport SLICE, timeout_ms
+from cykafka._core.common.arguments cimport slice_left, timeout_ms
 from cykafka._core.common.errors cimport check_doing, check_error
 from cykafka._core.common.message cimport Message
 from cykafka._core.common.partition cimport (
@@ -234,8 +233,7 @@ cdef object commit(Handle handle, object message, object offsets,
         c_offsets = offsets_to(message, offsets, False)
     try:
         if isinstance(message, MessageBatch) and c_offsets.cnt == 0:
-            handle.enter()  # raises if the handle is closed
-            handle.leave()
+            handle.check_open()
             return None if asynchronous else []
         if not asynchronous:
             return commit_and_wait(handle, c_offsets, -1)
@@ -255,7 +253,7 @@ cdef list commit_and_wait(Handle handle,
     cdef rd_kafka_queue_t *replies
     cdef rd_kafka_resp_err_t err
     cdef ck_answer_t answer
-    cdef int ms = SLICE
+    cdef int ms
     cdef bint closing = handle._role.closes_later
     answer.given = False
     answer.err = <rd_kafka_resp_err_t>0
@@ -270,15 +268,13 @@ cdef list commit_and_wait(Handle handle,
         try:
             check_doing(err, "Commit failed")
             while not answer.given:
-                if deadline >= 0:
-                    ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+                ms = slice_left(deadline)
                 with nogil:
                     rd_kafka_queue_poll_callback(replies, ms)
                 PyErr_CheckSignals()
                 # A close() in another thread, or in the signal handler, must not wait for the
                 # broker.
-                if handle._open_in != ck_runtime_generation:
-                    handle.refuse()
+                handle.check_open()
                 if not answer.given and handle.is_closing() and rd_kafka_consumer_closed(rk):
                     # This is a callback of close(). A group that has ended never answers.
                     raise ClosedError(f"{handle._closed_words}: its group has ended, so it cannot "

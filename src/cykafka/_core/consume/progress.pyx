@@ -7,7 +7,6 @@ block fails, and the consumer seeks back.
 """
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_RESP_ERR__RETRY,
@@ -116,8 +115,7 @@ cdef class Progress:
 
     cdef int check_suitable(self, Handle handle) except -1:
         """Raise unless a transaction may commit this consumer's offsets."""
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
+        handle.check_open()
         for name, value, why in (
                 ("enable.auto.commit", "false",
                  "only the transaction may commit offsets"),

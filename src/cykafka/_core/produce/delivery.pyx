@@ -35,7 +35,6 @@ from cykafka._core.clib.csrc cimport (
     ck_outcome_t,
     ck_queue_untold,
     ck_runtime_generation,
-    ck_runtime_now_ms,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_OFFSET_INVALID,
@@ -45,7 +44,7 @@ from cykafka._core.clib.librdkafka cimport (
 )
 from cykafka._core.client.event_loop cimport watch_of
 from cykafka._core.client.handle cimport Handle, exiting
-from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, timeout_ms, utf8
+from cykafka._core.common.arguments cimport NOW, deadline_after, slice_left, timeout_ms, utf8
 from cykafka._core.common.errors cimport error_from
 
 from cykafka._core.common.errors import KafkaException
@@ -301,9 +300,7 @@ cdef class Delivery:
         cdef rd_kafka_t *rk
         cdef int ms
         while True:
-            ms = SLICE
-            if deadline >= 0:
-                ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            ms = slice_left(deadline)
             if (handle._generation == ck_runtime_generation != handle._open_in
                     and (handle._closer != me or handle._closed.is_set())
                     and handle._events is not NULL and not exiting()):
@@ -431,18 +428,17 @@ async def _awaited(Delivery delivery not None):
     delivery.check()
 
 
-cdef int _untold(Delivery delivery, int64_t first, int64_t failed) noexcept:
+cdef void _untold(Delivery delivery, int64_t first, int64_t failed) noexcept:
     cdef Py_ssize_t size
     cdef const char *topic
     if first < 0:
-        return 0
+        return
     name = delivery._topic
     if not isinstance(name, str):
         name = delivery._topic[first]
     topic = utf8(name, &size, "topic")
     ck_queue_untold(delivery._handle._events, topic, <rd_kafka_resp_err_t>
                     ck_delivery_slots(delivery._ledger._ptr)[first].u.outcome.err, failed)
-    return 0
 
 
 cdef Delivery delivery_of(Handle handle, Ledger ledger):
@@ -488,13 +484,12 @@ cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
     return 0
 
 
-cdef int _take_back(Ledger ledger, ck_event_t *event) noexcept:
+cdef void _take_back(Ledger ledger, ck_event_t *event) noexcept:
     ledger._told = True
     ledger._callbacks = None
     ledger._front = None
     ck_delivery_of_event(event, True)
     Py_DECREF(ledger)
-    return 0
 
 
 public("cykafka")(Delivery)

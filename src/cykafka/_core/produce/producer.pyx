@@ -66,6 +66,7 @@ from cykafka._core.common.arguments cimport (
     deadline_after,
     int_argument,
     slice_end,
+    slice_left,
     timeout_ms,
     utf8,
 )
@@ -266,18 +267,15 @@ cdef class Producer(Handle):
             if again:
                 ms = SLICE if ms < 0 else min(ms, <int>SLICE)
                 rk = self.enter()
-                try:
-                    with nogil:
-                        ck_callback_serve(rk, self._events, NULL, ms, &ended)
-                finally:
-                    self.leave()
+                with nogil:
+                    ck_callback_serve(rk, self._events, NULL, ms, &ended)
+                self.leave()
                 self.dispatch(NOW)
                 PyErr_CheckSignals()
             again = True
             rkt = self._publisher.topic_of(self, topic)
             # A callback, or another thread, may have closed the producer, and with it the topic.
-            if self._open_in != ck_runtime_generation:
-                self.refuse()
+            self.check_open()
             # Read this before trying the queue: later another thread may make room and leave no
             # event.
             ended = ck_turn_ended(ck_queue_turn(self._events))
@@ -322,12 +320,10 @@ cdef class Producer(Handle):
             if not isinstance(message, dict):
                 raise TypeError(f"Message at index {number} must be a dict, "
                                 f"got {type(message).__name__}")
-            if not is_data(message.get("value")):
-                raise TypeError(f"Message value at index {number} must be bytes or str, a buffer "
-                                f"or None, got {type(message['value']).__name__}")
-            if not is_data(message.get("key")):
-                raise TypeError(f"Message key at index {number} must be bytes or str, a buffer or "
-                                f"None, got {type(message['key']).__name__}")
+            for field in ("value", "key"):
+                if not is_data(message.get(field)):
+                    raise TypeError(f"Message {field} at index {number} must be bytes or str, a "
+                                    f"buffer or None, got {type(message[field]).__name__}")
             own = message.get("partition")
             if own is not None and not hasattr(own, "__index__"):
                 raise TypeError(f"Message partition at index {number} must be int, "
@@ -415,8 +411,7 @@ cdef class Producer(Handle):
         cdef Columns columns
         cdef tuple kept
         cdef int64_t ms
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        self.check_open()
         ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
         columns = Columns.__new__(Columns)
         memset(&publish, 0, sizeof(publish))
@@ -477,8 +472,7 @@ cdef class Producer(Handle):
         cdef Columns columns
         cdef object names
         cdef int64_t ms
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
+        self.check_open()
         ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
         if value is None and key is None:
             raise TypeError("value: expected the name of a column, got None, and no key either")
@@ -540,13 +534,9 @@ cdef class Producer(Handle):
             rk = self.enter()
             # Do not release the GIL for an empty queue.
             if ms or rd_kafka_queue_length(self._wait_queue):
-                try:
-                    with nogil:
-                        served += ck_callback_serve(rk, self._events, NULL, ms, NULL)
-                finally:
-                    self.leave()
-            else:
-                self.leave()
+                with nogil:
+                    served += ck_callback_serve(rk, self._events, NULL, ms, NULL)
+            self.leave()
             self.dispatch(NOW)
             if served or ms == 0:
                 return served
@@ -574,9 +564,7 @@ cdef class Producer(Handle):
         cdef int64_t left
         cdef int ms
         while True:
-            ms = SLICE
-            if deadline >= 0:
-                ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            ms = slice_left(deadline)
             rk = self.enter()
             with nogil:
                 # If another thread is inside, it also serves for this one.
@@ -620,11 +608,9 @@ cdef class Producer(Handle):
         if not blocking:
             flags |= RD_KAFKA_PURGE_F_NON_BLOCKING
         rk = self.enter()
-        try:
-            with nogil:
-                err = rd_kafka_purge(rk, flags)
-        finally:
-            self.leave()
+        with nogil:
+            err = rd_kafka_purge(rk, flags)
+        self.leave()
         check_doing(err, "Failed to purge")
 
     # -- transactions
@@ -721,12 +707,10 @@ cdef class Producer(Handle):
             The consumer's configuration is unsuitable.
         """
         cdef int64_t ms = timeout_ms(timeout, "timeout")
-        if self._open_in != ck_runtime_generation:
-            self.refuse()
-        if consumer is not None:
-            if not isinstance(consumer, Consumer):
-                raise TypeError("consumer: expected a Consumer or None, "
-                                f"got {type(consumer).__name__}")
+        self.check_open()
+        if consumer is not None and not isinstance(consumer, Consumer):
+            raise TypeError("consumer: expected a Consumer or None, "
+                            f"got {type(consumer).__name__}")
         return Transaction(self, self._transactions, consumer, None if ms < 0 else ms / 1e3)
 
     def begin_transaction(self):
@@ -935,12 +919,6 @@ cdef class Producer(Handle):
                          self._publisher.unreported)
         return 0
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, exc_type, exc_value, exc_traceback):
-        self.close()
-
     def __len__(self):
         if self._ptr is NULL or self._generation != ck_runtime_generation:
             return 0
@@ -973,9 +951,8 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
         size[0] = buffer.len
         return 1
     else:
-        if not is_data(data):
-            raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
-                            f"got {type(data).__name__}")
+        raise TypeError(f"{argument}: expected bytes, str, a buffer or None, "
+                        f"got {type(data).__name__}")
     return 0
 
 

@@ -324,8 +324,7 @@ cdef class Publisher(Role):
         if publish.cnt > FEW:
             self.serve_reports(handle)
         # Each column may have run foreign code, which may have closed the producer.
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
+        handle.check_open()
         publish.room = self._room
         publish.borrow = kept is not None
         delivery = delivery_new(handle, publish.cnt, topic)

@@ -45,6 +45,7 @@ from cykafka._core.common.arguments cimport (
     deadline_after,
     plain_str,
     slice_end,
+    slice_left,
 )
 from cykafka._core.common.config cimport int_conf
 from cykafka._core.common.errors cimport chain, check_error, take_error
@@ -96,11 +97,9 @@ cdef class Transactions:
         cdef rd_kafka_error_t *error
         self.check_outside()
         rk = handle.enter()
-        try:
-            with nogil:
-                error = rd_kafka_begin_transaction(rk)
-        finally:
-            handle.leave()
+        with nogil:
+            error = rd_kafka_begin_transaction(rk)
+        handle.leave()
         if error is not NULL:
             failure = take_error(error)
             if failure == <int>RD_KAFKA_RESP_ERR__STATE:
@@ -130,8 +129,7 @@ cdef class Transactions:
             if not name or "\0" in name:
                 raise ValueError(f"group_metadata: expected the name of a group, got {name!r}")
             group = c_name(name)
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
+        handle.check_open()
         self.check_outside()
         sending = Sending.__new__(Sending)
         call = sending._ptr = new_call(CK_CALL_SEND_OFFSETS)
@@ -172,8 +170,7 @@ cdef class Transactions:
         """
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef int64_t deadline = deadline_after(self.timeout_ms if ms < 0 else ms)
-        if handle._open_in != ck_runtime_generation:
-            handle.refuse()
+        handle.check_open()
         # A callback may close the producer, which ends the transaction.
         nested = me in self._resuming
         self._resuming.add(me)
@@ -204,14 +201,12 @@ cdef class Transactions:
             started = ck_runtime_now_ms()
             slice = <int>max(0, min(SLICE, deadline - started))
             rk = handle.enter()
-            try:
-                with nogil:
-                    called = ck_turn_enter(ck_queue_turn(handle._events), handle._wait_queue, -1)
-                    if called:
-                        error = make(call, rk, slice)
-                        ck_turn_leave(ck_queue_turn(handle._events))
-            finally:
-                handle.leave()
+            with nogil:
+                called = ck_turn_enter(ck_queue_turn(handle._events), handle._wait_queue, -1)
+                if called:
+                    error = make(call, rk, slice)
+                    ck_turn_leave(ck_queue_turn(handle._events))
+            handle.leave()
             if not called:
                 continue  # another thread closes the producer, or has tried to close it
             # Update the state before any callback, which may raise.
@@ -246,11 +241,9 @@ cdef class Transactions:
             # If the slice ended early, the error is temporary: serve for the rest of the slice.
             rk = handle.enter()
             slice = <int>max(0, min(started + SLICE, deadline) - ck_runtime_now_ms())
-            try:
-                with nogil:
-                    ck_callback_serve(rk, handle._events, NULL, slice, NULL)
-            finally:
-                handle.leave()
+            with nogil:
+                ck_callback_serve(rk, handle._events, NULL, slice, NULL)
+            handle.leave()
             PyErr_CheckSignals()
 
     cdef object settle(self, Handle handle, int64_t deadline):
@@ -266,9 +259,7 @@ cdef class Transactions:
         cdef bint done
         cdef int ms
         while self._sending:
-            ms = SLICE
-            if deadline >= 0:
-                ms = <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
+            ms = slice_left(deadline)
             sending = self._sending[0]
             with nogil:
                 done = ck_call_wait(sending._ptr, ms)
