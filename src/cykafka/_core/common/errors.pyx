@@ -1,4 +1,6 @@
 """KafkaError, the exceptions, and functions that make and chain them."""
+from functools import total_ordering
+
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
 from cykafka._core.clib.librdkafka cimport (
@@ -56,6 +58,7 @@ class KafkaException(Exception):
 
 
 @public("cykafka")
+@total_ordering
 class KafkaError(KafkaException):
     """An error, or an event, with its code.
 
@@ -157,25 +160,9 @@ class KafkaError(KafkaException):
         code = self._other_code(other)
         return NotImplemented if code is None else self._code == code
 
-    def __ne__(self, other):
-        code = self._other_code(other)
-        return NotImplemented if code is None else self._code != code
-
     def __lt__(self, other):
         code = self._other_code(other)
         return NotImplemented if code is None else self._code < code
-
-    def __le__(self, other):
-        code = self._other_code(other)
-        return NotImplemented if code is None else self._code <= code
-
-    def __gt__(self, other):
-        code = self._other_code(other)
-        return NotImplemented if code is None else self._code > code
-
-    def __ge__(self, other):
-        code = self._other_code(other)
-        return NotImplemented if code is None else self._code >= code
 
     def __reduce__(self):
         return (type(self), (self._code, self._reason, self._fatal, self._retriable,
@@ -231,12 +218,6 @@ cdef object error_from(rd_kafka_resp_err_t err, const char *words):
                       err == RD_KAFKA_RESP_ERR__FATAL)
 
 
-cdef int raise_err(rd_kafka_resp_err_t err, str doing) except -1:
-    error = KafkaError(<int>err)
-    raise KafkaException(KafkaError(<int>err, f"{doing}: {error.str()}",
-                                    err == RD_KAFKA_RESP_ERR__FATAL))
-
-
 cdef int check_err(rd_kafka_resp_err_t err) except -1:
     """Raise a KafkaException unless err is NO_ERROR."""
     if err:
@@ -247,7 +228,8 @@ cdef int check_err(rd_kafka_resp_err_t err) except -1:
 cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1:
     """As check_err; the text begins with `doing`, the action that failed."""
     if err:
-        raise_err(err, doing)
+        raise KafkaException(KafkaError(<int>err, f"{doing}: {KafkaError(<int>err).str()}",
+                                        err == RD_KAFKA_RESP_ERR__FATAL))
     return 0
 
 

@@ -37,7 +37,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_timestamp_type_t,
 )
 from cykafka._core.common.arguments cimport utf8
-from cykafka._core.common.errors cimport error_from, raise_err
+from cykafka._core.common.errors cimport check_doing, error_from
 
 from cykafka._core.common.naming import public
 
@@ -481,7 +481,7 @@ cdef int _add_header(rd_kafka_headers_t *c_headers, object name, object value) e
         size = PyBytes_GET_SIZE(value)
     err = rd_kafka_header_add(c_headers, c_name, name_size, c_value, size)
     if err:
-        raise_err(err, f"headers: cannot add {name!r}")
+        check_doing(err, f"headers: cannot add {name!r}")
     return 0
 
 

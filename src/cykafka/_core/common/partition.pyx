@@ -1,4 +1,5 @@
 """TopicPartition, and conversions of lists of them to librdkafka's and back."""
+cimport cython
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
@@ -25,6 +26,7 @@ OFFSET_STORED = <int64_t>RD_KAFKA_OFFSET_STORED
 OFFSET_INVALID = <int64_t>RD_KAFKA_OFFSET_INVALID
 
 
+@cython.total_ordering
 cdef class TopicPartition:
     """A topic's partition, and an offset in it.
 
@@ -92,22 +94,8 @@ cdef class TopicPartition:
     def __lt__(self, other):
         if not isinstance(other, TopicPartition):
             return NotImplemented
-        return _key(self) < _key(other)
-
-    def __le__(self, other):
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return _key(self) <= _key(other)
-
-    def __gt__(self, other):
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return _key(self) > _key(other)
-
-    def __ge__(self, other):
-        if not isinstance(other, TopicPartition):
-            return NotImplemented
-        return _key(self) >= _key(other)
+        return ((self.topic, self.partition)
+                < ((<TopicPartition>other).topic, (<TopicPartition>other).partition))
 
     def __reduce__(self):
         return (_rebuild, (type(self), self.topic, self.partition, self.offset, self._metadata,
@@ -118,10 +106,6 @@ def _rebuild(cls, topic, partition, offset, metadata, leader_epoch, error):
     tp = cls(topic, partition, offset, metadata, leader_epoch)
     (<TopicPartition?>tp).error = error
     return tp
-
-
-cdef tuple _key(TopicPartition tp):
-    return (tp.topic, tp.partition)
 
 
 cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):

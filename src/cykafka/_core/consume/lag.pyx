@@ -52,7 +52,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
 from cykafka._core.client.handle cimport Handle, copied, new_call
 from cykafka._core.common.arguments cimport MAX_REQUEST_MS, SLICE
 from cykafka._core.common.config cimport property_of
-from cykafka._core.common.errors cimport check_doing, check_error, error_from, raise_err
+from cykafka._core.common.errors cimport check_doing, check_error, error_from
 from cykafka._core.common.partition cimport TopicPartition, c_name, partitions_to
 from cykafka._core.consume.backlog cimport Backlog
 from cykafka._core.consume.offsets cimport assignment, committed, positions
@@ -217,7 +217,7 @@ cdef int _await_offsets(Handle handle, rd_kafka_queue_t *replies,
                 continue
             if err:
                 words = (<bytes>rd_kafka_event_error_string(event)).decode("utf-8", "replace")
-                raise_err(err, f"Failed to get watermarks: {words}")
+                check_doing(err, f"Failed to get watermarks: {words}")
             infos = rd_kafka_ListOffsets_result_infos(event, &cnt)
             offsets = {}
             for i in range(cnt):
