@@ -52,7 +52,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     struct rd_kafka_err_desc:
         rd_kafka_resp_err_t code
         const char *name
-        const char *desc
 
     void rd_kafka_get_err_descs(const rd_kafka_err_desc **errdescs, size_t *cntp)
     const char *rd_kafka_err2str(rd_kafka_resp_err_t err)
@@ -72,12 +71,10 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         int64_t offset
         void *metadata
         size_t metadata_size
-        void *opaque
         rd_kafka_resp_err_t err
 
     ctypedef struct rd_kafka_topic_partition_list_t:
         int cnt
-        int size
         rd_kafka_topic_partition_t *elems
 
     int32_t RD_KAFKA_PARTITION_UA
@@ -122,7 +119,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         void *key
         size_t key_len
         int64_t offset
-        void *_private
 
     void rd_kafka_message_destroy(rd_kafka_message_t *rkmessage)
     const char *rd_kafka_message_errstr(const rd_kafka_message_t *rkmessage)
