@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from cykafka._core.batch import MessageBatch
@@ -154,11 +153,3 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
         left = super().close(timeout)
         self._serdes.close()
         return left
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        self.close()

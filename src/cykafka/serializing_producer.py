@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
 from cykafka._core.produce.producer import Producer
@@ -132,11 +131,3 @@ class SerializingProducer(Producer, Generic[K, V]):
         self._closed = True
         self._serdes.close()
         return closed
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        self.close()

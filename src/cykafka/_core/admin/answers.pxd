@@ -16,5 +16,4 @@ cdef class Answers(Role):
     cdef int serve_results(self, Handle handle) except -1
     cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1
     cdef int refresh_metadata(self, Handle handle, bint topics) except -1
-    cdef int give_up(self, Handle handle) except -1
     cdef int look_again(self, Handle handle) except -1

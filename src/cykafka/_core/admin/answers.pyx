@@ -70,7 +70,13 @@ cdef class Answers(Role):
         return 0
 
     cdef int ended(self, Handle handle) except -1:
-        return self.give_up(handle)
+        """Fail the remaining futures."""
+        while self.pending:
+            _, request = self.pending.popitem()
+            (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
+                                                 f"{type(handle).__name__} was closed before the "
+                                                 "answer arrived"))
+        return 0
 
     # -- requests
 
@@ -96,21 +102,19 @@ cdef class Answers(Role):
         try:
             self.ensure_thread(handle)
             rk = handle.enter()
+            with nogil:
+                c_options = new_options(rk, request._op, &chosen, <void *>number, errstr,
+                                        sizeof(errstr))
+                if c_options is not NULL:
+                    request.submit(rk, c_options, self._results)
+                    rd_kafka_AdminOptions_destroy(c_options)
+            handle.leave()
+            if c_options is NULL:
+                raise ValueError(errstr.decode("utf-8", "replace"))
         except:
             self.pending.pop(number, None)
             self.look_again(handle)
             raise
-        with nogil:
-            c_options = new_options(rk, request._op, &chosen, <void *>number, errstr,
-                                    sizeof(errstr))
-            if c_options is not NULL:
-                request.submit(rk, c_options, self._results)
-                rd_kafka_AdminOptions_destroy(c_options)
-        handle.leave()
-        if c_options is NULL:
-            self.pending.pop(number, None)
-            self.look_again(handle)
-            raise ValueError(errstr.decode("utf-8", "replace"))
         return futures
 
     cdef int ensure_thread(self, Handle handle) except -1:
@@ -200,15 +204,6 @@ cdef class Answers(Role):
             if metadata is not NULL:
                 rd_kafka_metadata_destroy(metadata)
         handle.leave()
-        return 0
-
-    cdef int give_up(self, Handle handle) except -1:
-        """Fail the remaining futures."""
-        while self.pending:
-            _, request = self.pending.popitem()
-            (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
-                                                 f"{type(handle).__name__} was closed before the "
-                                                 "answer arrived"))
         return 0
 
 

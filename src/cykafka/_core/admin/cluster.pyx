@@ -160,22 +160,18 @@ cdef object _description_from(const rd_kafka_UserScramCredentialsDescription_t *
 
 
 cdef rd_kafka_UserScramCredentialAlteration_t *_upsertion_to(upsertion) except NULL:
+    cdef bytes password = upsertion.password
+    cdef bytes salt = upsertion.salt
+    cdef const unsigned char *c_password = password
     cdef const unsigned char *c_salt = NULL
-    cdef const unsigned char *c_password
-    cdef const char *c_user
-    user, password, salt = upsertion.user, upsertion.password, upsertion.salt
-    info = upsertion.scram_credential_info
+    user, info = upsertion.user, upsertion.scram_credential_info
     cdef int mechanism = info.mechanism.value
     cdef int iterations = <int>int_argument(info.iterations, "iterations", 1, INT32_MAX)
-    if not isinstance(password, bytes) or not (salt is None or isinstance(salt, bytes)):
-        raise TypeError("alterations: expected bytes as password and salt")
-    c_user = c_text(user, "user")
-    c_password = password
     if salt is not None:
         c_salt = salt
     return rd_kafka_UserScramCredentialUpsertion_new(
-        c_user, <rd_kafka_ScramMechanism_t>mechanism, iterations, c_password, len(password),
-        c_salt, 0 if salt is None else len(salt))
+        c_text(user, "user"), <rd_kafka_ScramMechanism_t>mechanism, iterations, c_password,
+        len(password), c_salt, 0 if salt is None else len(salt))
 
 
 cdef rd_kafka_UserScramCredentialAlteration_t *_deletion_to(deletion) except NULL:

@@ -126,6 +126,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
 
     cdef int fill(self, rd_kafka_ConfigResource_t *c_resource, resource) except -1:
         cdef rd_kafka_error_t *error
+        cdef const char *c_value
         cdef int operation
         entries = resource.incremental_configs
         if not isinstance(entries, (list, tuple)):
@@ -144,19 +145,16 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
                                 f"AlterConfigOpType, got {type(wanted).__name__}")
             name, value = entry.name, entry.value
             operation = wanted.value
-            if wanted is AlterConfigOpType.DELETE:
-                error = rd_kafka_ConfigResource_add_incremental_config(
-                    c_resource, c_text(name, "incremental_configs: name"),
-                    <rd_kafka_AlterConfigOpType_t>operation, NULL)
-            elif value is None:
-                raise TypeError(
-                    f"incremental_configs: expected a value of {entry.name!r}, got None")
-            else:
+            c_value = NULL
+            if wanted is not AlterConfigOpType.DELETE:
+                if value is None:
+                    raise TypeError(
+                        f"incremental_configs: expected a value of {entry.name!r}, got None")
                 value = str(value)
-                error = rd_kafka_ConfigResource_add_incremental_config(
-                    c_resource, c_text(name, "incremental_configs: name"),
-                    <rd_kafka_AlterConfigOpType_t>operation,
-                    c_text(value, f"incremental_configs: {name}"))
+                c_value = c_text(value, f"incremental_configs: {name}")
+            error = rd_kafka_ConfigResource_add_incremental_config(
+                c_resource, c_text(name, "incremental_configs: name"),
+                <rd_kafka_AlterConfigOpType_t>operation, c_value)
             if error is not NULL:
                 raise ValueError(f"incremental_configs: {name!r}: {take_error(error).str()}")
         return 0

@@ -21,6 +21,7 @@ import weakref
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF, Py_XDECREF
 cimport cython
+from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t
 from libc.string cimport strdup
 
@@ -118,9 +119,9 @@ from cykafka._core.common.arguments cimport (
     SLICE,
     deadline_after,
     hidden_utf8,
-    int_ms,
     plain_str,
     slice_left,
+    str_argument,
     timeout_ms,
 )
 from cykafka._core.common.config cimport (
@@ -470,7 +471,7 @@ cdef class Handle:
         # Only the main thread runs signal handlers, so only it needs slices.
         if PyThread_get_thread_ident() == _main_thread and (left < 0 or left > SLICE):
             return SLICE
-        return int_ms(left)
+        return <int>min(left, INT_MAX)
 
     # -- callbacks
 
@@ -965,9 +966,7 @@ cdef char *copied(const char *text) except NULL:
 
 cdef bytes _credential(object text, str argument):
     """The UTF-8 form of a credential; errors do not show it."""
-    if not isinstance(text, str):
-        raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
-    encoded = hidden_utf8(plain_str(text), argument)
+    encoded = hidden_utf8(str_argument(text, argument), argument)
     if b"\0" in encoded:
         raise ValueError(f"{argument}: it has a NUL character in it")
     return encoded

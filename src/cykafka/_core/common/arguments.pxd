@@ -12,8 +12,8 @@ cdef int64_t timeout_ms(object timeout, str argument) except? -2
 cdef int64_t deadline_after(int64_t ms) noexcept
 cdef int64_t slice_end(int64_t deadline) noexcept
 cdef int slice_left(int64_t deadline) noexcept
-cdef int int_ms(int64_t ms) noexcept
 cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL
 cdef bytes hidden_utf8(str text, str argument)
 cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2
+cdef str str_argument(object text, str argument)
 cdef str plain_str(object text)

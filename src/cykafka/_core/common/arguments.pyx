@@ -2,7 +2,6 @@
 from cpython.long cimport PyLong_Check
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
-from libc.limits cimport INT_MAX
 from libc.math cimport ceil
 
 from cykafka._core.clib.csrc cimport ck_runtime_now_ms
@@ -45,11 +44,6 @@ cdef int slice_left(int64_t deadline) noexcept:
     return <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
 
 
-cdef int int_ms(int64_t ms) noexcept:
-    """ms as an int, for librdkafka's calls that wait without slices."""
-    return <int>min(ms, INT_MAX)
-
-
 cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
     """The UTF-8 form of a str, which lives as long as the str; the error names the argument."""
     try:
@@ -86,6 +80,13 @@ cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high)
     if not low <= number <= high:
         raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
     return number
+
+
+cdef str str_argument(object text, str argument):
+    """A str, as plain_str(); the error names the argument."""
+    if not isinstance(text, str):
+        raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
+    return plain_str(text)
 
 
 cdef str plain_str(object text):

@@ -15,7 +15,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_new,
     rd_kafka_topic_partition_set_leader_epoch,
 )
-from cykafka._core.common.arguments cimport plain_str, utf8
+from cykafka._core.common.arguments cimport plain_str, str_argument, utf8
 from cykafka._core.common.errors cimport error_from
 
 from cykafka._core.common.naming import public
@@ -56,11 +56,10 @@ cdef class TopicPartition:
 
     def __init__(self, topic=None, partition=RD_KAFKA_PARTITION_UA,
                  offset=RD_KAFKA_OFFSET_INVALID, metadata=None, leader_epoch=None):
-        if not isinstance(topic, str):
-            raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
+        name = str_argument(topic, "topic")
         if metadata is not None and not isinstance(metadata, str):
             raise TypeError(f"metadata: expected a str or None, got {type(metadata).__name__}")
-        self.topic = plain_str(topic)
+        self.topic = name
         self.partition = partition
         self.offset = offset
         self._metadata = None if metadata is None else plain_str(metadata)
@@ -177,14 +176,10 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
     cdef rd_kafka_topic_partition_list_t *rktparlist
     if not isinstance(topics, (list, tuple)):
         raise TypeError(f"topics: expected a list of str, got {type(topics).__name__}")
-    topics = list(topics)  # as above
-    for number, topic in enumerate(topics):
-        if not isinstance(topic, str):
-            raise TypeError(f"topics[{number}]: expected a str, got {type(topic).__name__}")
-    rktparlist = rd_kafka_topic_partition_list_new(<int>len(topics))
+    names = [str_argument(topic, f"topics[{number}]") for number, topic in enumerate(topics)]
+    rktparlist = rd_kafka_topic_partition_list_new(<int>len(names))
     try:
-        for topic in topics:
-            name = plain_str(topic)
+        for name in names:
             rd_kafka_topic_partition_list_add(rktparlist, c_name(name), RD_KAFKA_PARTITION_UA)
     except:
         rd_kafka_topic_partition_list_destroy(rktparlist)

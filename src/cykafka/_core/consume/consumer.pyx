@@ -78,13 +78,13 @@ from cykafka._core.consume.offsets cimport (
     commit,
     commit_and_wait,
     committed,
+    get_list,
     list_call_t,
     on_list,
     on_list_error,
     positions,
     seek,
     store_offsets,
-    taken,
     watermark_offsets,
 )
 from cykafka._core.consume.progress cimport Progress
@@ -233,14 +233,8 @@ cdef class Consumer(Handle):
 
     def subscription(self):
         """Return the subscription: a list of str, names and regular expressions."""
-        cdef rd_kafka_topic_partition_list_t *c_topics = NULL
-        cdef rd_kafka_resp_err_t err
-        rk = self.enter()
-        with nogil:
-            err = rd_kafka_subscription(rk, &c_topics)
-        self.leave()
-        check_doing(err, "Failed to get subscription")
-        return [each.topic for each in taken(c_topics)]
+        return [each.topic for each in get_list(self, rd_kafka_subscription,
+                                                "Failed to get subscription")]
 
     def unsubscribe(self):
         """End the subscription; the group revokes the partitions."""

@@ -15,11 +15,14 @@ ctypedef rd_kafka_resp_err_t (*list_call_t)(
     rd_kafka_t *, rd_kafka_topic_partition_list_t *) noexcept nogil
 ctypedef rd_kafka_error_t *(*list_error_call_t)(
     rd_kafka_t *, const rd_kafka_topic_partition_list_t *) noexcept nogil
+ctypedef rd_kafka_resp_err_t (*get_list_t)(
+    rd_kafka_t *, rd_kafka_topic_partition_list_t **) noexcept nogil
 
 cdef int on_list(Handle handle, list_call_t call, rd_kafka_topic_partition_list_t *rktparlist,
                  str doing) except -1
 cdef int on_list_error(Handle handle, list_error_call_t call,
                        const rd_kafka_topic_partition_list_t *rktparlist) except -1
+cdef list get_list(Handle handle, get_list_t call, str doing)
 cdef list assignment(Handle handle)
 cdef list positions(Handle handle, Backlog backlog, object partitions)
 cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
@@ -27,7 +30,6 @@ cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, obj
 cdef list committed(Handle handle, object partitions, object timeout)
 cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached)
 cdef list seek(Handle handle, Backlog backlog, list partitions)
-cdef list taken(rd_kafka_topic_partition_list_t *c_partitions)
 
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1
 cdef object commit(Handle handle, object message, object offsets,

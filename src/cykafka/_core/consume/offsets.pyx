@@ -80,16 +80,25 @@ cdef int on_list_error(Handle handle, list_error_call_t call,
     return 0
 
 
-cdef list assignment(Handle handle):
-    """The assigned partitions."""
-    cdef rd_kafka_topic_partition_list_t *c_partitions = NULL
+cdef list get_list(Handle handle, get_list_t call, str doing):
+    """A copy of the list that a librdkafka function returns. An exception begins with the text
+    `doing`."""
+    cdef rd_kafka_topic_partition_list_t *rktparlist = NULL
     cdef rd_kafka_resp_err_t err
     rk = handle.enter()
     with nogil:
-        err = rd_kafka_assignment(rk, &c_partitions)
+        err = call(rk, &rktparlist)
     handle.leave()
-    check_doing(err, "Failed to get assignment")
-    return taken(c_partitions)
+    check_doing(err, doing)
+    try:
+        return partitions_from(rktparlist)
+    finally:
+        rd_kafka_topic_partition_list_destroy(rktparlist)
+
+
+cdef list assignment(Handle handle):
+    """The assigned partitions."""
+    return get_list(handle, rd_kafka_assignment, "Failed to get assignment")
 
 
 cdef list positions(Handle handle, Backlog backlog, object partitions):
@@ -192,14 +201,6 @@ cdef list seek(Handle handle, Backlog backlog, list partitions):
         if aside is not NULL:
             backlog.end_batch(handle, aside)
         ck_call_leave(call)
-
-
-cdef list taken(rd_kafka_topic_partition_list_t *c_partitions):
-    """Copy and destroy librdkafka's list."""
-    try:
-        return partitions_from(c_partitions)
-    finally:
-        rd_kafka_topic_partition_list_destroy(c_partitions)
 
 
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1:

@@ -14,7 +14,7 @@ from cykafka._core.clib.csrc cimport (
     ck_ranges_sort,
     ck_ranges_t,
 )
-from cykafka._core.common.arguments cimport int_argument, plain_str
+from cykafka._core.common.arguments cimport int_argument, plain_str, str_argument
 from cykafka._core.common.partition cimport c_name
 
 
@@ -142,9 +142,7 @@ cdef class Ranges:
         cdef int64_t number = int_argument(partition, "partition", 0, INT32_MAX)
         cdef ck_range_t *found
         cdef const char *name
-        if not isinstance(topic, str):
-            raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
-        topic = plain_str(topic)
+        topic = str_argument(topic, "topic")
         name = c_name(topic)
         self.take()
         try:

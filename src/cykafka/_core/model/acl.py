@@ -90,7 +90,6 @@ class AclBinding(Keyed):
         An argument is of the wrong type.
     """
 
-    _texts: ClassVar[tuple[str, ...]] = ("name", "principal", "host")
     _text_required: ClassVar[bool] = True
     _refused: ClassVar[tuple[Enum, ...]] = (
         ResourceType.ANY,
@@ -127,7 +126,7 @@ class AclBinding(Keyed):
         self.permission_type_int = self.permission_type.value
 
     def _check_texts(self) -> None:
-        for argument in self._texts:
+        for argument in ("name", "principal", "host"):
             value = getattr(self, argument)
             if value is None and self._text_required:
                 raise ValueError(f"{argument}: expected a str, got None")

@@ -67,6 +67,7 @@ from cykafka._core.common.arguments cimport (
     int_argument,
     slice_end,
     slice_left,
+    str_argument,
     timeout_ms,
     utf8,
 )
@@ -309,8 +310,7 @@ cdef class Producer(Handle):
         """
         if not isinstance(messages, list):
             raise TypeError(f"messages must be a list, got {type(messages).__name__}")
-        if not isinstance(topic, str):
-            raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
+        str_argument(topic, "topic")
         if on_delivery is None:
             on_delivery = callback
         queued = 0
@@ -410,9 +410,8 @@ cdef class Producer(Handle):
         cdef ck_publish_t publish
         cdef Columns columns
         cdef tuple kept
-        cdef int64_t ms
         self.check_open()
-        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
         columns = Columns.__new__(Columns)
         memset(&publish, 0, sizeof(publish))
         kept = columns.bytes_column(values, "values", &publish.values)
@@ -471,9 +470,8 @@ cdef class Producer(Handle):
         cdef ArrowData arrow
         cdef Columns columns
         cdef object names
-        cdef int64_t ms
         self.check_open()
-        ms = -1 if timeout is None else timeout_ms(timeout, "timeout")
+        cdef int64_t ms = timeout_ms(timeout, "timeout")
         if value is None and key is None:
             raise TypeError("value: expected the name of a column, got None, and no key either")
         arrow = arrow_data(data, "data")

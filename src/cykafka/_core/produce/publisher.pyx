@@ -51,7 +51,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_t,
 )
 from cykafka._core.client.handle cimport Handle, Role
-from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, plain_str
+from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, plain_str, str_argument
 from cykafka._core.common.config cimport int_conf
 from cykafka._core.common.errors cimport check_doing
 from cykafka._core.common.message cimport (
@@ -237,9 +237,7 @@ cdef class Publisher(Role):
         cdef rd_kafka_resp_err_t err
         cdef rd_kafka_topic_t *rkt
         cdef const char *text
-        if not isinstance(name, str):
-            raise TypeError(f"topic: expected a str, got {type(name).__name__}")
-        key = plain_str(name)  # a subclass's __hash__ may close the producer
+        key = str_argument(name, "topic")  # a subclass's __hash__ may close the producer
         topic = self._topics.get(key)
         if topic is None:
             text = c_name(key)
