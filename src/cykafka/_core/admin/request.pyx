@@ -243,8 +243,7 @@ cdef object outcome_of(const rd_kafka_error_t *error, object result):
         return result
     # The text of some errors has a byte too many from librdkafka's buffer.
     words = rd_kafka_error_string(error).decode("utf-8", "replace").rstrip("\x00\x01")
-    return KafkaError(<int>rd_kafka_error_code(error), words,
-                      rd_kafka_error_is_fatal(error) != 0)
+    return KafkaError(<int>rd_kafka_error_code(error), words, rd_kafka_error_is_fatal(error) != 0)
 
 
 cdef object node_from(const rd_kafka_Node_t *node):

@@ -71,8 +71,7 @@ cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high)
         try:
             value = PyNumber_Index(value)
         except TypeError:
-            raise TypeError(
-                f"{argument}: expected an int, got {type(value).__name__}") from None
+            raise TypeError(f"{argument}: expected an int, got {type(value).__name__}") from None
     try:
         number = value
     except OverflowError:

@@ -85,8 +85,7 @@ class KafkaError(KafkaException):
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
 
-    def __init__(self, error, reason=None, fatal=False, retriable=False,
-                 txn_requires_abort=False):
+    def __init__(self, error, reason=None, fatal=False, retriable=False, txn_requires_abort=False):
         if not isinstance(error, int):
             raise TypeError(f"error: expected an int, got {type(error).__name__}")
         if not -(2**31) <= error < 2**31:

@@ -152,8 +152,7 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(partitions))
     try:
         for tp in partitions:
-            rktpar = rd_kafka_topic_partition_list_add(rktparlist, c_name(tp.topic),
-                                                       tp.partition)
+            rktpar = rd_kafka_topic_partition_list_add(rktparlist, c_name(tp.topic), tp.partition)
             rktpar.offset = tp.offset
             rd_kafka_topic_partition_set_leader_epoch(rktpar, tp._leader_epoch)
             if tp._metadata is not None:

@@ -796,8 +796,7 @@ cdef class Consumer(Handle):
         -----
         Offsets are counted, not records: transaction markers and compacted records count as well.
         """
-        return lag(self, self._backlog, partitions,
-                   deadline_after(timeout_ms(timeout, "timeout")))
+        return lag(self, self._backlog, partitions, deadline_after(timeout_ms(timeout, "timeout")))
 
     # -- the group
 
@@ -1016,8 +1015,8 @@ cdef int check_seekable(int64_t offset) except -1:
             or offset < RD_KAFKA_OFFSET_TAIL_BASE):
         return 0
     raise ValueError(f"partition: cannot seek to offset {offset}; expected 0 or more, "
-                     "OFFSET_BEGINNING "
-                     "(-2), OFFSET_END (-1), or -2000 - n for the last n records")
+                     "OFFSET_BEGINNING (-2), OFFSET_END (-1), or -2000 - n for the last n "
+                     "records")
 
 
 public("cykafka")(Consumer)

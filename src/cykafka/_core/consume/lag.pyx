@@ -81,8 +81,7 @@ cdef dict watermarks(Handle handle, object partitions, int64_t deadline):
         partitions = assignment(handle)
     # Check the partitions, and take each once.
     rd_kafka_topic_partition_list_destroy(partitions_to(partitions, "partitions"))
-    keys = [TopicPartition(each.topic, each.partition)
-            for each in dict.fromkeys(partitions)]
+    keys = [TopicPartition(each.topic, each.partition) for each in dict.fromkeys(partitions)]
     if not keys:
         return {}
     found = _ask_watermarks(handle, keys, deadline)
@@ -133,8 +132,7 @@ cdef dict _ask_watermarks(Handle handle, list keys, int64_t deadline):
     return ends
 
 
-cdef list _list_offsets(Handle handle, list partitions,
-                        int64_t deadline):
+cdef list _list_offsets(Handle handle, list partitions, int64_t deadline):
     """Two dicts by partition: of (first offset, error), and of (last offset, error)."""
     cdef rd_kafka_topic_partition_list_t *c_partitions
     cdef rd_kafka_AdminOptions_t *options
@@ -163,8 +161,7 @@ cdef list _list_offsets(Handle handle, list partitions,
                 options = rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_LISTOFFSETS)
                 try:
                     rd_kafka_AdminOptions_set_opaque(options, <void *><size_t>which)
-                    rd_kafka_AdminOptions_set_request_timeout(options, ms, errstr,
-                                                              sizeof(errstr))
+                    rd_kafka_AdminOptions_set_request_timeout(options, ms, errstr, sizeof(errstr))
                     if property_of(rk, "isolation.level") == "read_committed":
                         check_error(rd_kafka_AdminOptions_set_isolation_level(
                             options, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED))
@@ -231,8 +228,7 @@ cdef int _await_offsets(Handle handle, rd_kafka_queue_t *replies,
     return 0
 
 
-cdef dict lag(Handle handle, Backlog backlog, object partitions,
-              int64_t deadline):
+cdef dict lag(Handle handle, Backlog backlog, object partitions, int64_t deadline):
     """The number of offsets between the next offset to read and the end, by partition."""
     cdef TopicPartition key, tp
     cdef dict ends = watermarks(handle, partitions, deadline)

@@ -94,8 +94,7 @@ cdef class Membership(Role):
         try:
             on_commit = self.listeners.get("on_commit")
             if event.kind == CK_EVENT_COMMIT and on_commit is not None:
-                error = (error_from(<rd_kafka_resp_err_t>event.code, NULL)
-                         if event.code else None)
+                error = error_from(<rd_kafka_resp_err_t>event.code, NULL) if event.code else None
                 on_commit(error, partitions_from(notice.partitions))
         finally:
             ck_event_destroy(event)

@@ -32,7 +32,6 @@ cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bi
 cdef list seek(Handle handle, Backlog backlog, list partitions)
 
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1
-cdef object commit(Handle handle, object message, object offsets,
-                   bint asynchronous)
+cdef object commit(Handle handle, object message, object offsets, bint asynchronous)
 cdef list commit_and_wait(Handle handle,
                           rd_kafka_topic_partition_list_t *c_offsets, int64_t deadline)

@@ -144,8 +144,7 @@ cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bi
     cdef ck_call_t *call
     cdef int64_t ms = timeout_ms(timeout, "timeout")
     if not isinstance(partition, TopicPartition):
-        raise TypeError(
-            f"partition: expected a TopicPartition, got {type(partition).__name__}")
+        raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
     name = (<TopicPartition>partition).topic  # keep it: without the GIL the attribute may change
     topic = c_name(name)
     number = (<TopicPartition>partition).partition
@@ -224,8 +223,7 @@ cdef int store_offsets(Handle handle, Backlog backlog, object message, object of
     return 0
 
 
-cdef object commit(Handle handle, object message, object offsets,
-                   bint asynchronous):
+cdef object commit(Handle handle, object message, object offsets, bint asynchronous):
     """Commit these offsets, or the stored ones. Returns the committed offsets unless
     asynchronous."""
     cdef rd_kafka_topic_partition_list_t *c_offsets = NULL

@@ -347,8 +347,7 @@ cdef class Producer(Handle):
             except KafkaException as exception:
                 message["_error"] = exception.args[0]
             except (TypeError, ValueError) as exception:
-                message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG,
-                                               str(exception))
+                message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__INVALID_ARG, str(exception))
         return queued
 
     # -- batches
