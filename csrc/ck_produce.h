@@ -1,7 +1,8 @@
 /*
  * ck_produce: hands one record to librdkafka, by a cached topic handle.
  *
- * Ownership: key and value are copied before the call returns. On success librdkafka owns
+ * Ownership: key and value are copied before the call returns, unless ck_produce_any() is
+ * called without RD_KAFKA_MSG_F_COPY. On success librdkafka owns
  * the headers, on failure the caller still does. Threads: any. The call never waits (a
  * full queue is an error) and runs no callback.
  */
@@ -27,5 +28,11 @@ typedef struct ck_record_s {
 /* Queues the record. NULL, or the error, which the caller destroys. */
 CK_EXPORT rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                                        const ck_record_t *record);
+
+/* As ck_produce(), in one call that takes headers and a timestamp, with these flags
+ * (RD_KAFKA_MSG_F_...) and this opaque. Ignores record->report. */
+CK_EXPORT rd_kafka_error_t *ck_produce_any(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
+                                           const ck_record_t *record, int msgflags,
+                                           void *opaque);
 
 #endif
