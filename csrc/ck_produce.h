@@ -3,8 +3,8 @@
  *
  * Ownership: key and value are copied before the call returns, unless ck_produce_any() is
  * called without RD_KAFKA_MSG_F_COPY. On success librdkafka owns the headers, on failure
- * the caller still does. Threads: any. The call never waits (a full queue is an error) and
- * runs no callback.
+ * the caller still does. Threads: any. The call never waits (a full queue is an error)
+ * and runs no callback.
  */
 #ifndef CK_PRODUCE_H
 #define CK_PRODUCE_H
