@@ -407,10 +407,6 @@ cdef bint is_arrow(object data) except -1:
     return hasattr(cls, "__arrow_c_stream__") or hasattr(cls, "__arrow_c_array__")
 
 
-cdef ArrowData arrow_data(object data, str argument):
-    return ArrowData(data, argument)
-
-
 cdef void *_pointer(object capsule, const char *name, str argument) except NULL:
     # A capsule's destructor releases its contents unless they were moved out.
     if not PyCapsule_IsValid(capsule, name):
