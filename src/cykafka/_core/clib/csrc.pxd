@@ -274,7 +274,6 @@ cdef extern from "ck_column.h" nogil:
 
     ctypedef struct ck_column_t:
         ck_column_kind_t kind
-        const uint8_t *validity
         int64_t first
         ck_column_u u
 
@@ -282,24 +281,18 @@ cdef extern from "ck_column.h" nogil:
         int width
         const char *base
         ptrdiff_t stride
-        const uint8_t *validity
         int64_t first
         int64_t missing
-        int64_t divide
-        int64_t multiply
 
     ctypedef struct ck_headers_t:
         size_t named_cnt
         const ck_bytes_t *names
         const ck_column_t *named
-        const int32_t *starts32
         const int64_t *starts64
-        const uint8_t *validity
         int64_t first
         ck_column_t keys
         ck_column_t values
 
-    bint ck_column_valid(const uint8_t *validity, int64_t i)
     ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
     void ck_headers_pairs(const ck_headers_t *headers, size_t i, int64_t *begin, int64_t *end)
     int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
@@ -512,7 +505,6 @@ cdef extern from "ck_arrow.h" nogil:
         void (*release)(ArrowArrayStream *) noexcept nogil
 
     ctypedef enum ck_arrow_result_t:
-        CK_ARROW_OK
         CK_ARROW_TYPE
         CK_ARROW_BROKEN
         CK_ARROW_WIDEN
