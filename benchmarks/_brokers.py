@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Self
 from _floor import BenchmarkError
 from cykafka import Consumer, TopicPartition
 from cykafka.admin import AdminClient, NewTopic
+from cykafka.testing import KafkaCluster
 
 TIMEOUT = 30.0
 """The time limit of a request to the broker, s."""
@@ -21,6 +22,11 @@ LEADERS_PAUSE = 0.02
 """The pause before the next request for the leaders of a new topic, s."""
 RETENTION = {"retention.bytes": str(256 * 2**20), "segment.bytes": str(64 * 2**20)}
 """The disk limit of a partition that a process publishes to."""
+KAFKA_SETTINGS = {
+    # Free the disk of deleted topics, and of old records of live ones, soon.
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.check.interval.ms": "5000",
+}
 
 
 class Broker:
@@ -169,3 +175,19 @@ class RealBroker(Broker):
         finally:
             self._admin.close()
             super().close()
+
+
+@contextmanager
+def real_broker(running: str | None) -> Iterator[RealBroker]:
+    """A running cluster at these addresses, or a node of Apache Kafka that is started for it."""
+    with ExitStack() as stack:
+        if running:
+            broker = RealBroker(running, running)
+        else:
+            # More memory than in tests, so that garbage collection does not slow clients.
+            cluster = KafkaCluster(
+                java_options=["-Xmx1g", "-XX:TieredStopAtLevel=4"], properties=KAFKA_SETTINGS
+            )
+            stack.enter_context(cluster)
+            broker = RealBroker(cluster.bootstrap_servers, "Apache Kafka, one node")
+        yield stack.enter_context(broker)

@@ -17,15 +17,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import platform
 import sys
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from _brokers import Broker, MockBroker, RealBroker
+from _brokers import Broker, MockBroker, real_broker
 from _charts import draw_headlines, draw_run
 from _floor import BenchmarkError, Library, build, environment_with, find_headers
+from _machine import describe_machine, load_before, show_progress
 from _model import (
     BEFORE,
     BROKERS,
@@ -44,14 +44,8 @@ from _model import (
 from _report import Run, run_lines
 from _runner import Amounts, Client, find_clients, preload, preloaded, run_rounds
 from _suite import CONSUMED, KINDS, MANY
-from cykafka.testing import KafkaCluster
 
 RESULTS = Path(__file__).parent / "results"
-KAFKA_SETTINGS = {
-    # Free the disk of deleted topics, and of old records of live ones, soon.
-    "log.segment.delete.delay.ms": "1000",
-    "log.retention.check.interval.ms": "5000",
-}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -252,18 +246,7 @@ def before_client(folder: Path, subject: Client) -> Client:
 
 
 def describe(clients: dict[str, Client], broker: Broker, load: float) -> dict[str, str]:
-    cpu = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.split(":", 1)[1].strip()
-            break
-    about = {
-        "broker": broker.description,
-        "CPU": f"{cpu}, {os.cpu_count()} cores",
-        "kernel": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
-        "load before": f"{load:.1f}",
-    }
+    about = {"broker": broker.description, **describe_machine(load)}
     for name, client in clients.items():
         if name != SAME:
             about[name] = client.missing or client.version
@@ -273,21 +256,11 @@ def describe(clients: dict[str, Client], broker: Broker, load: float) -> dict[st
     return about
 
 
-def show_progress(text: str) -> None:
-    """Print progress. On a terminal each line overwrites the last, unless that ended with \\n."""
-    if sys.stderr.isatty():
-        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
-    else:
-        print(text.rstrip("\n"), file=sys.stderr, flush=True)
-
-
 def measure(
     args: argparse.Namespace, cases: list[Case], clients: dict[str, Client], broker: Broker
 ) -> Run:
     """Run all rounds on one broker."""
-    load = os.getloadavg()[0]
-    if load > 1:
-        print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
+    load = load_before()
     programs = clients[C].programs
     assert programs is not None
     amounts = Amounts(
@@ -345,23 +318,16 @@ def measure_all(args: argparse.Namespace) -> list[Run]:
     runs = []
     wanted = BROKERS if args.broker == "both" else (args.broker,)
     for name in wanted:
-        with ExitStack() as stack:
-            broker: Broker
-            if name == "mock":
-                programs = clients[C].programs
-                assert programs is not None
-                broker = MockBroker(programs / "mock_broker")
-            elif args.bootstrap_servers:
-                broker = RealBroker(args.bootstrap_servers, args.bootstrap_servers)
-            else:
-                # More memory than in tests, so that garbage collection does not slow clients.
-                cluster = KafkaCluster(
-                    java_options=["-Xmx1g", "-XX:TieredStopAtLevel=4"], properties=KAFKA_SETTINGS
-                )
-                stack.enter_context(cluster)
-                broker = RealBroker(cluster.bootstrap_servers, "Apache Kafka, one node")
-            run = measure(args, cases, clients, stack.enter_context(broker))
-            runs.append(run)
+        opened: AbstractContextManager[Broker]
+        if name == "mock":
+            programs = clients[C].programs
+            assert programs is not None
+            opened = MockBroker(programs / "mock_broker")
+        else:
+            opened = real_broker(args.bootstrap_servers)
+        with opened as broker:
+            run = measure(args, cases, clients, broker)
+        runs.append(run)
         save(run, args.output)
     return runs
 

@@ -14,24 +14,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from _brokers import RealBroker
+from _brokers import RealBroker, real_broker
 from _floor import BenchmarkError
+from _machine import describe_machine, load_before, show_progress
 from _spark_report import SparkRun, run_lines
 from _spark_runner import Measured, Sessions, fill, run_rounds
 from _spark_suite import CASES, STREAM_BATCHES, Place, partitions_of
-from cykafka.testing import KafkaCluster, NoBrokerError
+from cykafka.testing import NoBrokerError
 
 RESULTS = Path(__file__).parent / "results"
-KAFKA_SETTINGS = {
-    # Free the disk of deleted topics soon.
-    "log.segment.delete.delay.ms": "1000",
-    "log.retention.check.interval.ms": "5000",
-}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -80,46 +75,21 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def describe(broker: RealBroker, versions: dict[str, str], rows: int) -> dict[str, str]:
-    cpu = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.split(":", 1)[1].strip()
-            break
+    machine = describe_machine(os.getloadavg()[0])
     return {
         "broker": broker.description,
-        "CPU": f"{cpu}, {os.cpu_count()} cores, shared with the broker",
-        "kernel": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
-        "load before": f"{os.getloadavg()[0]:.1f}",
+        **machine,
+        "CPU": f"{machine['CPU']}, shared with the broker",
         "rows": f"{rows:,}, keys of 8 and values of 100 bytes",
         **versions,
     }
 
 
-def show_progress(text: str) -> None:
-    """Print progress. On a terminal each line overwrites the last."""
-    if sys.stderr.isatty():
-        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
-    else:
-        print(text.rstrip("\n"), file=sys.stderr, flush=True)
-
-
 def measure(args: argparse.Namespace) -> SparkRun:
     cases = [case for case in CASES if case.name in args.cases]
-    load = os.getloadavg()[0]
-    if load > 1:
-        print(f"warning: the machine is busy (load {load:.1f}): expect noise", file=sys.stderr)
+    load_before()
     with ExitStack() as stack:
-        if args.bootstrap_servers:
-            servers = description = args.bootstrap_servers
-        else:
-            cluster = stack.enter_context(
-                KafkaCluster(
-                    java_options=["-Xmx1g", "-XX:TieredStopAtLevel=4"], properties=KAFKA_SETTINGS
-                )
-            )
-            servers, description = cluster.bootstrap_servers, "Apache Kafka, one node"
-        broker = stack.enter_context(RealBroker(servers, description))
+        broker = stack.enter_context(real_broker(args.bootstrap_servers))
         show_progress("starting Spark")
         names = {contender.session for case in cases for contender in case.contenders}
         sessions = stack.enter_context(Sessions(names))
@@ -128,7 +98,7 @@ def measure(args: argparse.Namespace) -> SparkRun:
         prefix = f"bench-spark-{os.getpid()}"
         counts = partitions_of(cases)
         place = Place(
-            servers,
+            broker.bootstrap_servers,
             {count: f"{prefix}-{count}" for count in counts},
             f"{prefix}-stream",
             args.rows,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ck_arrow.h"
+#include "ck_utf8.h"
 
 enum {
         CK_ARROW_BLOCK = 128, /* rows */
@@ -144,43 +145,16 @@ static bool ck_arrow_fit(const ck_arrow_totals_t *totals, unsigned wanted, size_
                totals->header_values <= most;
 }
 
-/* Header names should be UTF-8, but librdkafka does not check them. Invalid bytes are
- * replaced as Python's decoder does with "replace". Returns the length of a valid
- * character at p, or minus the length of the bytes to replace. */
-static int ck_arrow_utf8_step(const uint8_t *p, const uint8_t *end) {
-        uint8_t low = 0x80, high = 0xbf;
-        int length, i;
-
-        if (p[0] < 0x80)
-                return 1;
-        if (p[0] < 0xc2 || p[0] > 0xf4)
-                return -1;
-        length = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-        if (p[0] == 0xe0)
-                low = 0xa0;
-        else if (p[0] == 0xed)
-                high = 0x9f; /* no surrogates */
-        else if (p[0] == 0xf0)
-                low = 0x90;
-        else if (p[0] == 0xf4)
-                high = 0x8f;
-        for (i = 1; i < length; i++) {
-                if (p + i == end || p[i] < low || p[i] > high)
-                        return -i;
-                low = 0x80;
-                high = 0xbf;
-        }
-        return length;
-}
-
-/* Writes a name as UTF-8 if `into` is not NULL. Returns its length as such. */
+/* Writes a name as UTF-8 if `into` is not NULL. Returns its length as such. Header names
+ * should be UTF-8, but librdkafka does not check them. Invalid bytes are replaced as
+ * Python's decoder does with "replace". */
 static size_t ck_arrow_utf8(const char *name, char *into) {
         const uint8_t *p = (const uint8_t *)name;
         const uint8_t *end = p + strlen(name);
         size_t length = 0;
 
         while (p < end) {
-                int step = ck_arrow_utf8_step(p, end);
+                int step = ck_utf8_step(p, end);
                 const void *from = step > 0 ? (const void *)p : "\xef\xbf\xbd";
                 size_t size = step > 0 ? (size_t)step : 3;
 

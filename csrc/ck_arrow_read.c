@@ -274,39 +274,15 @@ ck_arrow_result_t ck_arrow_column(const ck_arrow_view_t *view, ck_column_t *colu
         return CK_ARROW_OK;
 }
 
-/* An unsigned number of 1, 2, 4 or 8 bytes in native byte order, as in Arrow. */
-static uint64_t ck_arrow_unsigned(const char *base, int width, int64_t at) {
-        const char *place = base + at * width;
-        uint16_t two;
-        uint32_t four;
-        uint64_t eight;
-
-        switch (width) {
-        case 1:
-                return *(const uint8_t *)place;
-        case 2:
-                memcpy(&two, place, sizeof(two));
-                return two;
-        case 4:
-                memcpy(&four, place, sizeof(four));
-                return four;
-        default:
-                memcpy(&eight, place, sizeof(eight));
-                return eight;
-        }
-}
-
 /* The first valid row whose number would be negative if it were read as signed, or -1. */
 static int64_t ck_arrow_first_beyond(const ck_numbers_t *numbers, int64_t length) {
-        uint64_t sign = (uint64_t)1 << (numbers->width * 8 - 1);
+        ck_numbers_t valid = *numbers;
         int64_t i;
 
-        for (i = 0; i < length; i++) {
-                int64_t at = numbers->first + i;
-                if (ck_column_valid(numbers->validity, at) &&
-                    (ck_arrow_unsigned(numbers->base, numbers->width, at) & sign))
+        valid.missing = 0;
+        for (i = 0; i < length; i++)
+                if (ck_numbers_get(&valid, (size_t)i) < 0)
                         return i;
-        }
         return -1;
 }
 
@@ -370,12 +346,16 @@ ck_arrow_result_t ck_arrow_numbers(const ck_arrow_view_t *view, bool times,
 void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into) {
         int width = ck_arrow_width(view->schema->format, false);
         const uint8_t *validity = ck_arrow_validity(view);
+        ck_numbers_t numbers = {.width = width,
+                                .base = view->array->buffers[1],
+                                .stride = width,
+                                .first = view->first};
+        int64_t mask = ((int64_t)1 << width * 8) - 1;
         int64_t i;
 
         for (i = 0; i < view->length; i++)
                 into[i] = ck_column_valid(validity, view->first + i)
-                              ? (int64_t)ck_arrow_unsigned(view->array->buffers[1], width,
-                                                           view->first + i)
+                              ? ck_numbers_get(&numbers, (size_t)i) & mask
                               : missing;
 }
 

@@ -77,10 +77,9 @@ static int ck_batch_is_of(const rd_kafka_message_t *rkmessage,
                           const rd_kafka_topic_partition_list_t *partitions) {
         if (!rkmessage->rkt)
                 return 0; /* an error of the consumer as a whole */
-        return !partitions ||
-               rd_kafka_topic_partition_list_find(
-                   (rd_kafka_topic_partition_list_t *)partitions,
-                   rd_kafka_topic_name(rkmessage->rkt), rkmessage->partition) != NULL;
+        return !partitions || rd_kafka_topic_partition_list_find(
+                                  partitions, rd_kafka_topic_name(rkmessage->rkt),
+                                  rkmessage->partition) != NULL;
 }
 
 size_t ck_batch_drop(ck_batch_t *batch,
@@ -109,8 +108,7 @@ static bool ck_batch_is_held(const rd_kafka_message_t *rkmessage,
         if (!rkmessage || !rkmessage->rkt)
                 return false;
         rktpar = rd_kafka_topic_partition_list_find(
-            (rd_kafka_topic_partition_list_t *)partitions,
-            rd_kafka_topic_name(rkmessage->rkt), rkmessage->partition);
+            partitions, rd_kafka_topic_name(rkmessage->rkt), rkmessage->partition);
         return rktpar && !rktpar->err;
 }
 
@@ -228,9 +226,8 @@ void ck_batch_store_positions(rd_kafka_t *rk,
                         rd_kafka_topic_partition_t *from = &assigned->elems[i];
                         rd_kafka_topic_partition_t *to;
                         if (from->err || from->offset < 0 ||
-                            (but && rd_kafka_topic_partition_list_find(
-                                        (rd_kafka_topic_partition_list_t *)but,
-                                        from->topic, from->partition)))
+                            (but && rd_kafka_topic_partition_list_find(but, from->topic,
+                                                                       from->partition)))
                                 continue;
                         to = rd_kafka_topic_partition_list_add(known, from->topic,
                                                                from->partition);

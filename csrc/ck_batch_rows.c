@@ -202,40 +202,28 @@ void ck_batch_parse_headers(const ck_batch_t *batch, size_t start, ptrdiff_t ste
                 ck_batch_headers(batch, ck_batch_at(start, step, i));
 }
 
+/* Reads one number only: each number of a message lies in other memory, or is a call. */
 static int64_t ck_batch_number(const ck_batch_t *batch, size_t i, ck_number_t number) {
-        const rd_kafka_message_t *rkmessage;
+        const ck_row_t *row = batch->rows ? &batch->rows[i] : NULL;
+        const rd_kafka_message_t *rkmessage =
+            row ? NULL : batch->rkmessages[batch->head + i];
         rd_kafka_timestamp_type_t type;
-        int64_t timestamp;
-        ck_row_t row;
 
-        if (batch->rows) {
-                row = batch->rows[i];
-        } else {
-                rkmessage = batch->rkmessages[batch->head + i];
-                /* Read one number only: each lies in other memory, or is a call. */
-                switch (number) {
-                case CK_NUMBER_OFFSET:
-                        return rkmessage->offset;
-                case CK_NUMBER_PARTITION:
-                        return rkmessage->partition;
-                case CK_NUMBER_LEADER_EPOCH:
-                        return rd_kafka_message_leader_epoch(rkmessage);
-                default:
-                        timestamp = rd_kafka_message_timestamp(rkmessage, &type);
-                        return number == CK_NUMBER_TIMESTAMP ? timestamp : (int64_t)type;
-                }
-        }
         switch (number) {
         case CK_NUMBER_OFFSET:
-                return row.offset;
-        case CK_NUMBER_TIMESTAMP:
-                return row.timestamp;
-        case CK_NUMBER_TIMESTAMP_TYPE:
-                return row.timestamp_type;
+                return row ? row->offset : rkmessage->offset;
         case CK_NUMBER_PARTITION:
-                return row.partition;
+                return row ? row->partition : rkmessage->partition;
+        case CK_NUMBER_LEADER_EPOCH:
+                return row ? row->leader_epoch : rd_kafka_message_leader_epoch(rkmessage);
+        case CK_NUMBER_TIMESTAMP:
+                return row ? row->timestamp
+                           : rd_kafka_message_timestamp(rkmessage, &type);
         default:
-                return row.leader_epoch;
+                if (row)
+                        return row->timestamp_type;
+                rd_kafka_message_timestamp(rkmessage, &type);
+                return type;
         }
 }
 

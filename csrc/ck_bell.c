@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct ck_bell_s {
         pthread_mutex_t lock;
@@ -13,15 +12,11 @@ struct ck_bell_s {
 
 ck_bell_t *ck_bell_new(void) {
         ck_bell_t *bell = calloc(1, sizeof(*bell));
-        pthread_condattr_t attr;
 
         if (!bell)
                 return NULL;
         pthread_mutex_init(&bell->lock, NULL);
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&bell->rung_cond, &attr);
-        pthread_condattr_destroy(&attr);
+        ck_runtime_cond_init(&bell->rung_cond);
         return bell;
 }
 
@@ -41,15 +36,8 @@ void ck_bell_ring(ck_bell_t *bell) {
 }
 
 void ck_bell_wait(ck_bell_t *bell, int timeout_ms) {
-        struct timespec until;
+        struct timespec until = ck_runtime_after(timeout_ms);
 
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += timeout_ms / 1000;
-        until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-                until.tv_sec++;
-                until.tv_nsec -= 1000000000;
-        }
         pthread_mutex_lock(&bell->lock);
         while (!bell->rung &&
                pthread_cond_timedwait(&bell->rung_cond, &bell->lock, &until) == 0)

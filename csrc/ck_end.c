@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "ck_batch.h"
 
@@ -27,13 +26,8 @@ static int ck_end_running;
 /* Also in the child of a fork, where the threads do not exist and the lock may be held.
  */
 static void ck_end_reset(void) {
-        pthread_condattr_t attr;
-
         pthread_mutex_init(&ck_end_lock, NULL);
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&ck_end_changed, &attr);
-        pthread_condattr_destroy(&attr);
+        ck_runtime_cond_init(&ck_end_changed);
         ck_end_running = 0;
 }
 
@@ -102,20 +96,13 @@ ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
         return NULL;
 }
 
-/* Waits for a change until until_ms, with the lock. Returns whether the time is over. */
-static bool ck_end_sleep(int64_t until_ms) {
-        struct timespec until = {.tv_sec = until_ms / 1000,
-                                 .tv_nsec = (long)(until_ms % 1000) * 1000000};
-
-        return pthread_cond_timedwait(&ck_end_changed, &ck_end_lock, &until) != 0;
-}
-
 bool ck_end_wait(ck_end_t *end, int timeout_ms) {
-        int64_t until = ck_runtime_now_ms() + timeout_ms;
+        struct timespec until = ck_runtime_after(timeout_ms);
         bool done;
 
         pthread_mutex_lock(&ck_end_lock);
-        while (!end->done && !ck_end_sleep(until))
+        while (!end->done &&
+               pthread_cond_timedwait(&ck_end_changed, &ck_end_lock, &until) == 0)
                 ;
         done = end->done;
         pthread_mutex_unlock(&ck_end_lock);
@@ -135,11 +122,12 @@ bool ck_end_leave(ck_end_t *end) {
 }
 
 bool ck_end_all(int timeout_ms) {
-        int64_t until = ck_runtime_now_ms() + timeout_ms;
+        struct timespec until = ck_runtime_after(timeout_ms);
         bool none;
 
         pthread_mutex_lock(&ck_end_lock);
-        while (ck_end_running && !ck_end_sleep(until))
+        while (ck_end_running &&
+               pthread_cond_timedwait(&ck_end_changed, &ck_end_lock, &until) == 0)
                 ;
         none = !ck_end_running;
         pthread_mutex_unlock(&ck_end_lock);

@@ -351,8 +351,8 @@ static bool ck_envelope_body(ck_json_t *json, ck_bytes_t *body) {
 /* Reads the value of a member. */
 static bool ck_envelope_value(ck_json_t *json, ck_member_t member,
                               ck_envelope_t *envelope, ck_bytes_t *correlation_id) {
+        ck_bytes_t text = {NULL, 0};
         const char *start;
-        ck_bytes_t text;
         bool is_string;
 
         if (member == CK_MEMBER__CNT)
@@ -362,14 +362,11 @@ static bool ck_envelope_value(ck_json_t *json, ck_member_t member,
         if (!is_string && !ck_json_null(json))
                 return ck_envelope_fail(json, start, "expected a string or null");
         if (member == CK_MEMBER_BODY) {
-                memset(&envelope->body, 0, sizeof(envelope->body));
+                envelope->body = text;
                 return !is_string || ck_envelope_body(json, &envelope->body);
         }
-        if (!is_string) {
-                memset(&text, 0, sizeof(text));
-        } else if (!ck_json_string(json, &text)) {
+        if (is_string && !ck_json_string(json, &text))
                 return false;
-        }
         switch (member) {
         case CK_MEMBER_ID:
                 envelope->message_id = text;
@@ -408,10 +405,9 @@ static bool ck_envelope_object(ck_json_t *json, ck_envelope_t *envelope) {
                         ck_member_t member;
                         ck_bytes_t name;
 
-                        if (ck_json_peek(json) != '"') {
-                                json->problem = "expected the name of a member";
-                                return false;
-                        }
+                        if (ck_json_peek(json) != '"')
+                                return ck_envelope_fail(json, json->at,
+                                                        "expected the name of a member");
                         if (!ck_json_string(json, &name))
                                 return false;
                         member = ck_envelope_member(name);
@@ -429,10 +425,8 @@ static bool ck_envelope_object(ck_json_t *json, ck_envelope_t *envelope) {
         }
         if (!ck_json_take(json, '}', "expected a comma or } after the value"))
                 return false;
-        if (ck_json_peek(json) >= 0) {
-                json->problem = "data after the object";
-                return false;
-        }
+        if (ck_json_peek(json) >= 0)
+                return ck_envelope_fail(json, json->at, "data after the object");
         if (correlation_id.ptr && !traced)
                 envelope->trace_id = correlation_id;
         return true;

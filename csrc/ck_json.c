@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "ck_utf8.h"
+
 static bool ck_json_fail(ck_json_t *json, const char *problem) {
         json->problem = problem;
         return false;
@@ -39,36 +41,15 @@ static const char *ck_json_plain(const char *at, const char *end) {
         return at;
 }
 
-/* The length of the non-ASCII character at `at`, 0 if it is invalid. */
-static size_t ck_json_character(const char *at, const char *end) {
-        const uint8_t *byte = (const uint8_t *)at;
-        size_t len, i;
-        uint32_t low;
-
-        if (byte[0] < 0xc2 || byte[0] > 0xf4)
-                return 0;
-        len = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
-        if ((size_t)(end - at) < len)
-                return 0;
-        for (i = 1; i < len; i++)
-                if ((byte[i] & 0xc0) != 0x80)
-                        return 0;
-        low = byte[1];
-        if ((byte[0] == 0xe0 && low < 0xa0) || (byte[0] == 0xed && low > 0x9f) ||
-            (byte[0] == 0xf0 && low < 0x90) || (byte[0] == 0xf4 && low > 0x8f))
-                return 0; /* overlong, a surrogate, or beyond Unicode */
-        return len;
-}
-
 bool ck_json_is_utf8(ck_bytes_t string) {
-        const char *at = string.ptr, *end = at + string.len;
+        const uint8_t *at = string.ptr, *end = at + string.len;
 
         while (at < end) {
-                size_t len = (uint8_t)*at < 0x80 ? 1 : ck_json_character(at, end);
+                int step = ck_utf8_step(at, end);
 
-                if (!len)
+                if (step < 0)
                         return false;
-                at += len;
+                at += step;
         }
         return true;
 }
@@ -149,6 +130,7 @@ bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
         const char *copied_to = ++json->at; /* room, if set, has all before it */
         char *room = NULL;
         size_t len;
+        int step;
 
         string->ptr = json->at;
         for (;;) {
@@ -159,9 +141,11 @@ bool ck_json_string(ck_json_t *json, ck_bytes_t *string) {
                         if ((uint8_t)*json->at < 0x20)
                                 return ck_json_fail(json,
                                                     "a control character in a string");
-                        if (!(len = ck_json_character(json->at, json->end)))
+                        step = ck_utf8_step((const uint8_t *)json->at,
+                                            (const uint8_t *)json->end);
+                        if (step < 0)
                                 return ck_json_fail(json, "invalid UTF-8");
-                        json->at += len;
+                        json->at += step;
                         continue;
                 }
                 if (*json->at == '\\' || room) {

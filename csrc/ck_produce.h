@@ -1,9 +1,10 @@
 /*
  * ck_produce: hands one record to librdkafka, by a cached topic handle.
  *
- * Ownership: key and value are copied before the call returns. On success librdkafka owns
- * the headers, on failure the caller still does. Threads: any. The call never waits (a
- * full queue is an error) and runs no callback.
+ * Ownership: key and value are copied before the call returns, unless ck_produce_any() is
+ * called without RD_KAFKA_MSG_F_COPY. On success librdkafka owns the headers, on failure
+ * the caller still does. Threads: any. The call never waits (a full queue is an error)
+ * and runs no callback.
  */
 #ifndef CK_PRODUCE_H
 #define CK_PRODUCE_H
@@ -27,5 +28,39 @@ typedef struct ck_record_s {
 /* Queues the record. NULL, or the error, which the caller destroys. */
 CK_EXPORT rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                                        const ck_record_t *record);
+
+/* As ck_produce(), in one call that takes headers and a timestamp, with these flags
+ * (RD_KAFKA_MSG_F_...) and this opaque. Ignores record->report. Inline, because it runs
+ * for every record of a batch with headers. */
+static inline rd_kafka_error_t *ck_produce_any(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
+                                               const ck_record_t *record, int msgflags,
+                                               void *opaque) {
+        rd_kafka_vu_t vus[8];
+        size_t cnt = 0;
+
+        vus[cnt].vtype = RD_KAFKA_VTYPE_RKT;
+        vus[cnt++].u.rkt = rkt;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_PARTITION;
+        vus[cnt++].u.i32 = record->partition;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
+        vus[cnt++].u.i = msgflags;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_VALUE;
+        vus[cnt].u.mem.ptr = (void *)record->value;
+        vus[cnt++].u.mem.size = record->value_len;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_KEY;
+        vus[cnt].u.mem.ptr = (void *)record->key;
+        vus[cnt++].u.mem.size = record->key_len;
+        vus[cnt].vtype = RD_KAFKA_VTYPE_OPAQUE;
+        vus[cnt++].u.ptr = opaque;
+        if (record->timestamp) {
+                vus[cnt].vtype = RD_KAFKA_VTYPE_TIMESTAMP;
+                vus[cnt++].u.i64 = record->timestamp;
+        }
+        if (record->headers) {
+                vus[cnt].vtype = RD_KAFKA_VTYPE_HEADERS;
+                vus[cnt++].u.headers = record->headers;
+        }
+        return rd_kafka_produceva(rk, vus, cnt);
+}
 
 #endif

@@ -1,5 +1,7 @@
 #include "ck_publish.h"
 
+#include "ck_produce.h"
+
 /* Records for one rd_kafka_produce_batch(). The array fits on a small stack and into the
  * first-level cache, and the cost of each call is negligible. */
 #define CK_PUBLISH_RUN 256
@@ -43,45 +45,27 @@ static rd_kafka_headers_t *ck_publish_headers(const ck_headers_t *headers, size_
         return hdrs;
 }
 
-/* Produces one record by rd_kafka_produceva(). */
+/* Produces one record, which may have headers and a timestamp. */
 static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *publish,
                                           size_t i, rd_kafka_headers_t *hdrs,
                                           int64_t timestamp, ck_outcome_t *slot) {
         ck_bytes_t value = ck_column_get(&publish->values, i);
         ck_bytes_t key = ck_column_get(&publish->keys, i);
-        rd_kafka_vu_t vus[8];
-        rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
-        rd_kafka_error_t *error;
-        size_t cnt = 0;
+        ck_record_t record = {.value = value.ptr,
+                              .value_len = value.len,
+                              .key = key.ptr,
+                              .key_len = key.len,
+                              .headers = hdrs,
+                              .timestamp = timestamp,
+                              .partition = ck_publish_partition(publish, i)};
+        rd_kafka_error_t *error = ck_produce_any(
+            rk, ck_publish_rkt(publish, i), &record,
+            publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY, ck_delivery_opaque(slot));
+        rd_kafka_resp_err_t err = rd_kafka_error_code(error);
 
-        vus[cnt].vtype = RD_KAFKA_VTYPE_RKT;
-        vus[cnt++].u.rkt = ck_publish_rkt(publish, i);
-        vus[cnt].vtype = RD_KAFKA_VTYPE_PARTITION;
-        vus[cnt++].u.i32 = ck_publish_partition(publish, i);
-        vus[cnt].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
-        vus[cnt++].u.i = publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY;
-        vus[cnt].vtype = RD_KAFKA_VTYPE_VALUE;
-        vus[cnt].u.mem.ptr = (void *)value.ptr;
-        vus[cnt++].u.mem.size = value.len;
-        vus[cnt].vtype = RD_KAFKA_VTYPE_KEY;
-        vus[cnt].u.mem.ptr = (void *)key.ptr;
-        vus[cnt++].u.mem.size = key.len;
-        vus[cnt].vtype = RD_KAFKA_VTYPE_OPAQUE;
-        vus[cnt++].u.ptr = ck_delivery_opaque(slot);
-        if (timestamp) {
-                vus[cnt].vtype = RD_KAFKA_VTYPE_TIMESTAMP;
-                vus[cnt++].u.i64 = timestamp;
-        }
-        if (hdrs) {
-                vus[cnt].vtype = RD_KAFKA_VTYPE_HEADERS;
-                vus[cnt++].u.headers = hdrs;
-        }
-        if ((error = rd_kafka_produceva(rk, vus, cnt))) {
-                err = rd_kafka_error_code(error);
-                rd_kafka_error_destroy(error);
-                if (hdrs)
-                        rd_kafka_headers_destroy(hdrs);
-        }
+        if (error && hdrs)
+                rd_kafka_headers_destroy(hdrs);
+        rd_kafka_error_destroy(error);
         return err;
 }
 

@@ -8,8 +8,10 @@
 #ifndef CK_RUNTIME_H
 #define CK_RUNTIME_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #define CK_EXPORT __attribute__((visibility("default")))
 
@@ -61,5 +63,11 @@ CK_EXPORT int ck_runtime_is_patched(void);
 
 /* Milliseconds of a clock that never goes back. */
 CK_EXPORT int64_t ck_runtime_now_ms(void);
+
+/* The time of that clock in ms from now. */
+CK_EXPORT struct timespec ck_runtime_after(int64_t ms);
+
+/* Makes a condition whose timed waits end at a time of that clock. */
+CK_EXPORT void ck_runtime_cond_init(pthread_cond_t *cond);
 
 #endif

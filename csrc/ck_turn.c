@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* The longest sleep, ms. It limits the effect of a missed wake-up, and lets the caller
  * check for signals. */
@@ -31,16 +30,12 @@ struct ck_turn_s {
 
 ck_turn_t *ck_turn_new(void) {
         ck_turn_t *turn = calloc(1, sizeof(*turn));
-        pthread_condattr_t attr;
 
         if (!turn)
                 return NULL;
         turn->list.next = turn->list.before = &turn->list;
         pthread_mutex_init(&turn->lock, NULL);
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&turn->changed, &attr);
-        pthread_condattr_destroy(&attr);
+        ck_runtime_cond_init(&turn->changed);
         return turn;
 }
 
@@ -54,16 +49,9 @@ void ck_turn_destroy(ck_turn_t *turn) {
 
 /* Sleeps; the caller holds the lock. */
 static void ck_turn_wait(ck_turn_t *turn, int64_t ms) {
-        struct timespec until;
+        struct timespec until =
+            ck_runtime_after(ms < CK_TURN_SLEEP_MS ? ms : CK_TURN_SLEEP_MS);
 
-        if (ms > CK_TURN_SLEEP_MS)
-                ms = CK_TURN_SLEEP_MS;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += (long)ms * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-                until.tv_sec++;
-                until.tv_nsec -= 1000000000;
-        }
         turn->sleepers++;
         pthread_cond_timedwait(&turn->changed, &turn->lock, &until);
         turn->sleepers--;

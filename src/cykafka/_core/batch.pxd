@@ -18,21 +18,6 @@ cdef class Storage:
     cdef bint detach(self) noexcept
     cdef void release(self) noexcept
 
-cdef class Payloads:
-    cdef ck_batch_t *_pinned
-    # The bytes of the next view; NULL when all views are made.
-    cdef const void *_bytes
-    cdef Py_ssize_t _size
-
-    cdef void pin(self, ck_batch_t *batch) noexcept
-
-cdef class Column:
-    cdef void *_numbers
-    cdef Py_ssize_t _cnt
-    cdef Py_ssize_t _width
-
-    cdef int allocate(self, Py_ssize_t cnt, Py_ssize_t width) except -1
-
 cdef class MessageBatch(ArrowExport):
     cdef object __weakref__
     cdef Storage _storage

@@ -135,6 +135,11 @@ cdef class Payloads:
     """Keeps the records of a batch alive for the memoryviews of its values, without the
     consumer."""
 
+    cdef ck_batch_t *_pinned
+    # The bytes of the next view; NULL when all views are made.
+    cdef const void *_bytes
+    cdef Py_ssize_t _size
+
     def __dealloc__(self):
         if self._pinned is not NULL:
             with nogil:
@@ -153,6 +158,10 @@ cdef class Payloads:
 @cython.final
 cdef class Column:
     """Numbers, one for each row, in their own memory."""
+
+    cdef void *_numbers
+    cdef Py_ssize_t _cnt
+    cdef Py_ssize_t _width
 
     def __dealloc__(self):
         free(self._numbers)

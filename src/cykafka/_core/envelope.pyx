@@ -7,7 +7,12 @@ from datetime import datetime
 from os import urandom
 
 from cpython.buffer cimport PyObject_CheckBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_Check,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cpython.datetime cimport (
     PyDateTime_Check,
     PyDateTime_DATE_GET_FOLD,
@@ -66,6 +71,7 @@ from cykafka._core.clib.csrc cimport (
     ck_envelope_headers,
     ck_envelope_t,
     ck_envelope_traceparents,
+    ck_envelopes_t,
     ck_headers_t,
     ck_publish_t,
     ck_row_t,
@@ -74,6 +80,7 @@ from cykafka._core.clib.csrc cimport (
     ck_time_local,
     ck_time_of_wall,
     ck_time_wall,
+    ck_zone_t,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
@@ -86,7 +93,17 @@ from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport is_large
 
 
+__all__ = ["EnvelopeCodec", "EnvelopeError"]
+
 import_datetime()
+
+cdef enum:
+    # The attributes read, in this order.
+    MESSAGE_ID = 0
+    TRACE_ID
+    MESSAGE_TYPE
+    BODY
+    SENT_TIME
 
 cdef tuple FIELDS = ("message_id", "trace_id", "message_type", "message", "sent_time")
 
@@ -112,6 +129,10 @@ class EnvelopeError(ValueError):
 cdef class Kept:
     """Objects that a call or records in flight point to."""
 
+    cdef PyObject **_items
+    cdef size_t _cnt
+    cdef char *_arena
+
     def __dealloc__(self):
         cdef size_t i
         for i in range(self._cnt):
@@ -134,6 +155,18 @@ cdef class Kept:
 @cython.final
 cdef class Gathered:
     """The columns of envelopes that are sent."""
+
+    cdef ck_envelopes_t _envelopes
+    cdef ck_bytes_t *_texts[3]
+    cdef ck_bytes_t *_bodies
+    # NULL: the sent times are not needed.
+    cdef ck_sent_t *_sent
+    cdef Columns _columns
+    cdef Kept _texts_kept
+    cdef Kept _bodies_kept
+    # The attribute being read, for errors; -1: the error already names it.
+    cdef int _field
+    cdef Py_ssize_t _i
 
     cdef int allocate(self, Py_ssize_t cnt, bint with_times) except -1:
         cdef int field
@@ -162,36 +195,25 @@ cdef class Gathered:
         if PyUnicode_Check(value):
             into.ptr = PyUnicode_AsUTF8AndSize(value, &size)
             into.len = size
-            self._texts_kept.keep(value)
-        elif value is None:
-            into.ptr = NULL
-            into.len = 0
-        elif PyBytes_Check(value) and self._sent is NULL:
-            into.ptr = PyBytes_AS_STRING(value)
-            into.len = PyBytes_GET_SIZE(value)
-            self._texts_kept.keep(value)
+        elif value is None or (PyBytes_Check(value) and self._sent is NULL):
+            into[0] = _span(value)
         else:
             self._refuse(value, "a str or None")
+        self._texts_kept.keep(value)
         return 0
 
     cdef int _body(self, object value, Py_ssize_t i) except -1:
         cdef ck_bytes_t *into = &self._bodies[i]
         cdef Py_ssize_t size
-        if not PyBytes_Check(value):
-            if value is None:
-                into.ptr = NULL
-                into.len = 0
-                return 0
-            if PyUnicode_Check(value):
-                into.ptr = PyUnicode_AsUTF8AndSize(value, &size)
-                into.len = size
-                self._bodies_kept.keep(value)
-                return 0
-            if not PyObject_CheckBuffer(value):
-                self._refuse(value, "bytes, str, a buffer or None")
-            value = bytes(memoryview(value))  # a copy: the buffer may change
-        into.ptr = PyBytes_AS_STRING(value)
-        into.len = PyBytes_GET_SIZE(value)
+        if PyUnicode_Check(value):
+            into.ptr = PyUnicode_AsUTF8AndSize(value, &size)
+            into.len = size
+        else:
+            if value is not None and not PyBytes_Check(value):
+                if not PyObject_CheckBuffer(value):
+                    self._refuse(value, "bytes, str, a buffer or None")
+                value = bytes(memoryview(value))  # a copy: the buffer may change
+            into[0] = _span(value)
         self._bodies_kept.keep(value)
         return 0
 
@@ -304,8 +326,6 @@ cdef int64_t now_us() noexcept:
     return now.tv_sec * 1000000 + now.tv_nsec // 1000
 
 
-import_datetime()
-
 cdef enum:
     # Up to this many small records are decoded with the GIL: releasing it would cost as much.
     FEW = 4
@@ -314,9 +334,26 @@ cdef enum:
     LONGEST_KNOWN = 128
 
 
+cdef class EnvelopeCodec
+
+
 @cython.final
 cdef class EnvelopeRows:
     """Records that are converted to envelopes."""
+
+    cdef EnvelopeCodec _codec
+    # The fields of each row as C reads them, and the memory that they point to.
+    cdef size_t _cnt
+    cdef ck_envelope_t *_read
+    cdef uint32_t *_at
+    cdef char **_blocks
+    cdef size_t _block_cnt
+    cdef ck_bytes_t *_values
+    cdef char *_arena
+    cdef list _kept
+    cdef ck_zone_t _zone
+    cdef int64_t _last_us
+    cdef object _last_time  # of _last_us
 
     def __dealloc__(self):
         cdef size_t i
@@ -362,7 +399,7 @@ cdef class EnvelopeRows:
         if err:
             raise MemoryError
         self._make_messages(batch, result)
-        if self._json:
+        if self._codec._json:
             self._read_values(result)
         # The garbage collector is off: it would run for every few hundred new objects. A run after
         # the loop finds most of the temporary ones freed already.
@@ -392,13 +429,13 @@ cdef class EnvelopeRows:
                 name = _span(pair[0])
                 value = _span(pair[1])
                 if name.ptr is not NULL:
-                    ck_envelope_header(self._read, &rank, self._traceparent, name, value)
+                    ck_envelope_header(self._read, &rank, self._codec._traceparent, name,
+                                       value)
         except (TypeError, LookupError, UnicodeEncodeError) as error:
             raise EnvelopeError(f"{_place(message)}: not an envelope: {error}", message) from None
-        if self._json:
+        if self._codec._json:
             self._values[0] = _span(body)
-            if self._decode_values(self._values[0].len):
-                raise MemoryError
+            self._decode_values(self._values[0].len)
         if self._read.problem is not NULL:
             raise _malformed(message, self._read)
         return self._envelope(message, key, body, self._read)
@@ -409,8 +446,8 @@ cdef class EnvelopeRows:
         cdef size_t i = 0, cnt
         while i < self._cnt:
             cnt = min(self._cnt - i, <size_t>CK_PACK_MESSAGES)
-            if ck_envelope_headers(batch, start + i * step, step, cnt, self._traceparent,
-                                   &self._read[i], &self._at[i],
+            if ck_envelope_headers(batch, start + i * step, step, cnt,
+                                   self._codec._traceparent, &self._read[i], &self._at[i],
                                    &self._blocks[i // CK_PACK_MESSAGES]):
                 return -1
             i += cnt
@@ -453,18 +490,20 @@ cdef class EnvelopeRows:
             message = messages[i]
             self._values[i] = _span(message._value)
             size += self._values[i].len
-        if self._decode_values(size):
-            raise MemoryError
+        self._decode_values(size)
         return 0
 
-    cdef int _decode_values(self, size_t size) noexcept:
-        """Read the JSON, of `size` bytes in total. Not 0: memory is short."""
+    cdef int _decode_values(self, size_t size) except -1:
+        """Read the JSON, of `size` bytes in total."""
         cdef int err
         if self._cnt <= FEW and size <= FEW_BYTES:
-            return ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
-        with nogil:
             err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
-        return err
+        else:
+            with nogil:
+                err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
+        if err:
+            raise MemoryError
+        return 0
 
     cdef int _make_envelopes(self, list result) except -1:
         """Replace Messages by envelopes."""
@@ -492,6 +531,7 @@ cdef class EnvelopeRows:
         """An envelope of a record's fields. Foreign code runs only after all objects are made."""
         cdef object sent_time = None, message_type = None, trace_id = None, body = value
         cdef ck_civil_t civil
+        cdef PyTypeObject *envelope_type
         if read.problem is not NULL:
             return _malformed(message, read)
         if read.is_sent and read.is_local:
@@ -513,9 +553,10 @@ cdef class EnvelopeRows:
             trace_id = text_of(read.trace_id)
         if read.message_type.ptr is not NULL:
             message_type = self._known_type(read.message_type)
-        if self._json:
+        if self._codec._json:
             body = bytes_of(read.body)
-        envelope = (<PyTypeObject *>self._type).tp_new(<PyTypeObject *>self._type, (), NULL)
+        envelope_type = <PyTypeObject *>self._codec._type
+        envelope = envelope_type.tp_new(envelope_type, (), NULL)
         # In the order of MessageEnvelope's __init__, so that all instances share their keys.
         PyObject_SetAttr(envelope, "_MessageEnvelope__reference", message)
         PyObject_SetAttr(envelope, "trace_id", trace_id)
@@ -538,6 +579,7 @@ cdef class EnvelopeRows:
 
     cdef object _known_type(self, ck_bytes_t text):
         """The str of a message type; equal recent types share one str."""
+        cdef list recent = self._codec._known
         cdef const char *known
         cdef const unsigned char *bytes = <const unsigned char *>text.ptr
         cdef Py_ssize_t size = 0
@@ -547,19 +589,31 @@ cdef class EnvelopeRows:
             return text_of(text)
         for i in range(text.len):
             slot = (slot ^ bytes[i]) * <uint32_t>16777619
-        slot = (slot ^ (slot >> 16)) & <uint32_t>(len(self._known) - 1)
-        message_type = self._known[slot]
+        slot = (slot ^ (slot >> 16)) & <uint32_t>(len(recent) - 1)
+        message_type = recent[slot]
         if message_type is not None:
             known = PyUnicode_AsUTF8AndSize(message_type, &size)
             if <size_t>size == text.len and memcmp(known, text.ptr, text.len) == 0:
                 return message_type
-        message_type = self._known[slot] = text_of(text)
+        message_type = recent[slot] = text_of(text)
         return message_type
 
 
 cdef inline object _datetime(const ck_civil_t *civil):
     return datetime_new(civil.year, civil.month, civil.day, civil.hour, civil.minute, civil.second,
                         civil.microsecond, None, civil.fold)
+
+
+cdef inline object text_of(ck_bytes_t text):
+    if text.ptr is NULL:
+        return None
+    return PyUnicode_DecodeUTF8(<const char *>text.ptr, text.len, "replace")
+
+
+cdef inline object bytes_of(ck_bytes_t data):
+    if data.ptr is NULL:
+        return None
+    return PyBytes_FromStringAndSize(<const char *>data.ptr, data.len)
 
 
 cdef inline ck_bytes_t _span(object data):
@@ -595,8 +649,6 @@ cdef object _malformed(Message message, const ck_envelope_t *read):
     return EnvelopeError(
         f"{_place(message)}: not an envelope: {problem} (byte {read.at} of the value)", message)
 
-
-__all__ = ["EnvelopeCodec", "EnvelopeError"]
 
 # Message types that a codec remembers; a power of two.
 cdef enum:
@@ -825,10 +877,7 @@ cdef class EnvelopeCodec:
 
     cdef EnvelopeRows _rows(self):
         cdef EnvelopeRows rows = EnvelopeRows.__new__(EnvelopeRows)
-        rows._type = self._type
-        rows._json = self._json
-        rows._traceparent = self._traceparent
-        rows._known = self._known
+        rows._codec = self
         return rows
 
     cdef int _opened(self) except -1:

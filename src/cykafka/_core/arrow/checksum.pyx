@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from cykafka._core.arrow.read cimport ArrowData, arrow_data
+from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport ck_checksum, ck_checksum_t, ck_headers_t
 
 
@@ -32,7 +32,7 @@ def checksum(data, *, value="value", key=None, topic=None, partition=None, heade
     cdef ck_checksum_t records
     cdef ck_headers_t c_headers
     cdef uint64_t total, size
-    cdef ArrowData arrow = arrow_data(data, "data")
+    cdef ArrowData arrow = ArrowData(data)
     memset(&records, 0, sizeof(records))
     records.partitions.missing = -1
     records.cnt = arrow.length

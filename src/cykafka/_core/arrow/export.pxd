@@ -1,13 +1,8 @@
 from libc.stddef cimport ptrdiff_t
 
-from cykafka._core.clib.csrc cimport CK_ARROW_NAME__CNT, ck_arrow_name_t, ck_batch_t
+from cykafka._core.clib.csrc cimport ck_batch_t
 
 cdef class ArrowExport:
     # The current rows: cnt messages of the batch from start on, step apart. Valid until the GIL is
     # released or foreign code runs. Raises if the batch was released.
     cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL
-
-cdef class ArrowColumns:
-    cdef ArrowExport _batch
-    cdef ck_arrow_name_t _names[CK_ARROW_NAME__CNT]
-    cdef size_t _cnt

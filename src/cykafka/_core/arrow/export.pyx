@@ -5,9 +5,15 @@ The columns are those of Spark's Kafka source, so that Spark uses an array uncha
 copied, without the GIL, into memory that C frees. The copy therefore needs neither the batch, nor
 the consumer, nor a thread with the GIL.
 """
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+from cpython.pycapsule cimport (
+    PyCapsule_Destructor,
+    PyCapsule_GetPointer,
+    PyCapsule_IsValid,
+    PyCapsule_New,
+)
 cimport cython
 from libc.errno cimport EOVERFLOW
+from libc.stddef cimport ptrdiff_t
 from libc.stdlib cimport calloc, free
 
 from cykafka._core.clib.csrc cimport (
@@ -16,11 +22,14 @@ from cykafka._core.clib.csrc cimport (
     ArrowSchema,
     CK_ARROW_HEADERS,
     CK_ARROW_MAX_BYTES,
+    CK_ARROW_NAME__CNT,
     ck_arrow_build,
     ck_arrow_name,
+    ck_arrow_name_t,
     ck_arrow_schema,
     ck_arrow_stream,
     ck_batch_ref,
+    ck_batch_t,
     ck_batch_unref,
 )
 from cykafka._core.common.arguments cimport plain_str
@@ -147,6 +156,10 @@ cdef class ArrowColumns:
     It keeps the batch, and copies the columns only when they are read.
     """
 
+    cdef ArrowExport _batch
+    cdef ck_arrow_name_t _names[CK_ARROW_NAME__CNT]
+    cdef size_t _cnt
+
     def __init__(self):
         raise TypeError("ArrowColumns come from MessageBatch.select()")
 
@@ -178,23 +191,31 @@ def set_max_bytes(size_t size=CK_ARROW_MAX_BYTES):
     _max_bytes = min(size, CK_ARROW_MAX_BYTES)
 
 
-cdef int _check_request(object schema) except -1:
+cdef int _check(ArrowExport batch, object schema) except -1:
+    if batch is None:
+        raise TypeError("there are no records in this object")
     if schema is not None and not PyCapsule_IsValid(schema, "arrow_schema"):
         raise TypeError("requested_schema: expected a capsule named arrow_schema or None, "
                         f"got {type(schema).__name__}")
     return 0
 
 
-cdef object _schema(const ck_arrow_name_t *names, size_t cnt):
-    cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
-    if schema is NULL:
+cdef object _capsule(size_t size, const char *name, PyCapsule_Destructor destroy):
+    """A capsule of a struct of zeros."""
+    cdef void *data = calloc(1, size)
+    if data is NULL:
         raise MemoryError
     try:
-        capsule = PyCapsule_New(schema, "arrow_schema", _destroy_schema)
+        return PyCapsule_New(data, name, destroy)
     except:
-        free(schema)
+        free(data)
         raise
-    if ck_arrow_schema(names, cnt, schema):
+
+
+cdef object _schema(const ck_arrow_name_t *names, size_t cnt):
+    capsule = _capsule(sizeof(ArrowSchema), "arrow_schema", _destroy_schema)
+    if ck_arrow_schema(names, cnt,
+                       <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")):
         raise MemoryError
     return capsule
 
@@ -208,18 +229,10 @@ cdef tuple _array(ArrowExport batch, const ck_arrow_name_t *names, size_t names_
     cdef size_t most = _max_bytes
     cdef ptrdiff_t step
     cdef int error
-    if batch is None:
-        raise TypeError("there are no records in this object")
-    _check_request(requested_schema)
+    _check(batch, requested_schema)
     schema = _schema(names, names_cnt)
-    array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
-    if array is NULL:
-        raise MemoryError
-    try:
-        capsule = PyCapsule_New(array, "arrow_array", _destroy_array)
-    except:
-        free(array)
-        raise
+    capsule = _capsule(sizeof(ArrowArray), "arrow_array", _destroy_array)
+    array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
     # Last, because everything before may run foreign code, which may release the batch.
     rows = batch.arrow_rows(&start, &step, &cnt)
     ck_batch_ref(rows)
@@ -243,17 +256,9 @@ cdef object _stream(ArrowExport batch, const ck_arrow_name_t *names, size_t name
     cdef size_t most = _max_bytes
     cdef ptrdiff_t step
     cdef int error
-    if batch is None:
-        raise TypeError("there are no records in this object")
-    _check_request(requested_schema)
-    stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
-    if stream is NULL:
-        raise MemoryError
-    try:
-        capsule = PyCapsule_New(stream, "arrow_array_stream", _destroy_stream)
-    except:
-        free(stream)
-        raise
+    _check(batch, requested_schema)
+    capsule = _capsule(sizeof(ArrowArrayStream), "arrow_array_stream", _destroy_stream)
+    stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
     rows = batch.arrow_rows(&start, &step, &cnt)
     ck_batch_ref(rows)
     with nogil:

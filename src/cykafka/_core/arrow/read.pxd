@@ -40,4 +40,3 @@ cdef class ArrowData:
     cdef int whole_headers(self, object name, str argument, ck_headers_t *headers) except -1
 
 cdef bint is_arrow(object data) except -1
-cdef ArrowData arrow_data(object data, str argument)

@@ -185,10 +185,9 @@ cdef class ArrowData:
         cdef Py_ssize_t size
         cdef const char *c_name
         cdef int64_t i
+        memset(view, 0, sizeof(ck_arrow_view_t))
         if name is None:
             view.schema = &self._schema
-            view.array = NULL
-            view.first = view.length = 0
             if self.cnt:
                 ck_arrow_root(&self._schema, &self._chunks[chunk], view, &problem)
             return 0
@@ -209,8 +208,6 @@ cdef class ArrowData:
             view.schema = self._schema.children[i]
             if view.schema.format is NULL:
                 raise ValueError(f"{argument}: the column {name!r} has no type")
-            view.array = NULL
-            view.first = view.length = 0
             return 0
         ck_arrow_root(&self._schema, &self._chunks[chunk], &whole, &problem)
         result = ck_arrow_field(&whole, i, view, &problem)
@@ -405,10 +402,6 @@ cdef bint is_arrow(object data) except -1:
     """Whether the class of an object has Arrow's PyCapsule interface."""
     cdef object cls = type(data)
     return hasattr(cls, "__arrow_c_stream__") or hasattr(cls, "__arrow_c_array__")
-
-
-cdef ArrowData arrow_data(object data, str argument):
-    return ArrowData(data, argument)
 
 
 cdef void *_pointer(object capsule, const char *name, str argument) except NULL:

@@ -20,7 +20,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memset
 
-from cykafka._core.arrow.read cimport ArrowData, arrow_data, is_arrow
+from cykafka._core.arrow.read cimport ArrowData, is_arrow
 from cykafka._core.clib.csrc cimport (
     CK_COLUMN_CONSTANT,
     CK_COLUMN_FIXED,
@@ -122,7 +122,7 @@ cdef class Columns:
 
     cdef ArrowData _arrow(self, object data, str name):
         """Arrow data with one item for each record; the columns keep it."""
-        cdef ArrowData arrow = arrow_data(data, name)
+        cdef ArrowData arrow = ArrowData(data, name)
         self._objects.append(arrow)
         self.count(name, arrow.length)
         return arrow

@@ -17,7 +17,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.string cimport memset
 
-from cykafka._core.arrow.read cimport ArrowData, arrow_data
+from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport (
     PyThread_get_thread_ident,
     ck_callback_flush,
@@ -473,7 +473,7 @@ cdef class Producer(Handle):
         cdef int64_t ms = timeout_ms(timeout, "timeout")
         if value is None and key is None:
             raise TypeError("value: expected the name of a column, got None, and no key either")
-        arrow = arrow_data(data, "data")
+        arrow = ArrowData(data)
         columns = Columns.__new__(Columns)
         memset(&publish, 0, sizeof(publish))
         publish.timestamps.missing = 0
