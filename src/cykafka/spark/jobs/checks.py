@@ -167,8 +167,7 @@ def _mistakes(
     """The mistakes in the properties of a client, and the first one in the other options."""
     while True:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the clients of the job will warn
+            with warnings.catch_warnings(action="ignore"):  # the clients of the job will warn
                 _check_options(role, options, is_stream=isinstance(config, StreamConfig))
             return
         except ValueError as error:

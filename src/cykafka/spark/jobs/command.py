@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -69,10 +70,6 @@ python -m cykafka.spark profile --bootstrap-servers localhost:9092 \\
 python -m cykafka.spark profile --config profile.toml --output orders.html
 """,
 }
-
-
-def _indented(text: str) -> str:
-    return "".join(f"  {line}\n" for line in text.rstrip("\n").splitlines())
 
 
 def _help(job: type[JobConfig]) -> str:
@@ -300,5 +297,5 @@ for _name, _job in JOBS.items():
         _command(_name, _job),
         name=_name,
         help=_help(_job),
-        help_epilogue=f"examples:\n{_indented(EXAMPLES[_name])}\n{_EPILOGUE}",
+        help_epilogue=f"examples:\n{textwrap.indent(EXAMPLES[_name], '  ')}\n{_EPILOGUE}",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import explained
@@ -69,10 +69,8 @@ class Folder:
     def names(self, name: str = "") -> Iterator[str]:
         """The names of the folder's entries, in no order; empty if the folder does not exist."""
         if self._local is not None:
-            try:
+            with suppress(FileNotFoundError):
                 yield from os.listdir(os.path.join(self._local, name))
-            except FileNotFoundError:
-                return
             return
         path = self._path(name)
         if self._fs.exists(path):
@@ -153,11 +151,8 @@ class Folder:
 
     def read(self, name: str) -> str:
         """The text of a file."""
-        stream = self._fs.open(self._path(name))
-        try:
+        with closing(self._fs.open(self._path(name))) as stream:
             return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
 
     def write(self, name: str, words: str) -> None:
         """Write a file atomically: readers see the whole file or none."""
@@ -169,9 +164,6 @@ class Folder:
                 os.fsync(file.fileno())
             self.take(self, beside, name)
             return
-        stream = self._fs.create(self._path(beside), True)
-        try:
+        with closing(self._fs.create(self._path(beside), True)) as stream:
             stream.write(bytearray(words.encode()))
-        finally:
-            stream.close()
         self.take(self, beside, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +97,10 @@ def _there(run: Run[Profile]) -> list[tuple[str, int]]:
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source gives the same warnings
-        planner = Planner(ReadOptions.of(run.config.source_options(), "batch"))
-    try:
+    with warnings.catch_warnings(action="ignore"):  # the source gives the same warnings
+        options = ReadOptions.of(run.config.source_options(), "batch")
+    with closing(Planner(options)) as planner:
         return planner.partitions()
-    finally:
-        planner.close()
 
 
 def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> list[dict[str, Any]]:

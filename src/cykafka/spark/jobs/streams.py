@@ -7,7 +7,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.checkpoint_claim import claim_checkpoint
@@ -250,13 +250,11 @@ def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
 
-    with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source gives the same warnings
-        planner = Planner(ReadOptions.of(run.config.source_options(), "stream"))
-        try:
+    # The source gives the same warnings.
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
+        options = ReadOptions.of(run.config.source_options(), "stream")
+        with closing(Planner(options)) as planner:
             return planner.ends(partitions).earliest
-        finally:
-            planner.close()
     return {}
 
 
