@@ -22,13 +22,13 @@ from cykafka.spark.offsets import (
     parse_partitions,
 )
 
-__all__ = ["Bound", "ReadOptions", "Topics"]
+__all__ = ["READ_OPTIONS", "Bound", "ReadOptions", "Topics"]
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
 
 # In the spelling of the documentation; Spark passes the names in lower case.
-_READ = (
+READ_OPTIONS = (
     "assign",
     "subscribe",
     "subscribePattern",
@@ -53,7 +53,7 @@ _READ = (
     "commitGroup",
     "pushdown",
 )
-_BY_LOWER = {name.lower(): name for name in _READ}
+_BY_LOWER = {name.lower(): name for name in READ_OPTIONS}
 
 # Options of Spark and of other sources that look like a misspelled option of ours.
 _SPARKS = frozenset(("path", "paths", "checkpointlocation", "topic", "queryname", "outputmode"))
