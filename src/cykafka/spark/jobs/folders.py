@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import wrong_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +22,7 @@ def naming(key: str, address: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"cannot read or create it: {error}"
-        raise ConfigError([f'key "{key}" = {address!r}: {told}']) from error
+        raise wrong_value(key, address, f"cannot read or create it: {error}") from error
 
 
 class Folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.errors import told_by_spark
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import wrong_value
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     DEAD_LETTER_TIME,
@@ -104,7 +104,7 @@ def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
         condition = F.expr(where)
         rows.where(condition)
     except (AnalysisException, ParseException) as error:
-        raise ConfigError([f'key "where" = {where!r}: {told_by_spark(error)}']) from None
+        raise wrong_value("where", where, told_by_spark(error)) from None
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
 
 

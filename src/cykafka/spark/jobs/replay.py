@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import Folder, naming
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of
@@ -100,8 +100,7 @@ def _selected(run: Run[Replay]) -> DataFrame:
         try:
             records = records.where(config.where)
         except (AnalysisException, ParseException) as error:
-            words = told_by_spark(error)
-            raise ConfigError([f'key "where" = {config.where!r}: {words}']) from None
+            raise wrong_value("where", config.where, told_by_spark(error)) from None
     return records
 
 
@@ -112,21 +111,20 @@ def _archive(run: Run[Replay]) -> DataFrame:
     with naming("path", path):
         there = Folder(run.spark, path).exists()
     if not there:
-        raise ConfigError([f'key "path" = {path!r}: the folder does not exist'])
+        raise wrong_value("path", path, "the folder does not exist")
     try:
         found = run.watched("listing the archive", lambda: run.spark.read.parquet(path))
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
-        raise ConfigError([f'key "path" = {path!r}: the folder has no Parquet files']) from None
+        raise wrong_value("path", path, "the folder has no Parquet files") from None
     missing = [name for name in _NEEDED if name not in found.columns]
     if missing:
-        raise ConfigError(
-            [
-                f'key "path" = {path!r}: expected an archive with the columns '
-                f"{', '.join(_NEEDED)}; missing: {', '.join(missing)} (was it written with "
-                "keep_raw = false?)"
-            ]
+        raise wrong_value(
+            "path",
+            path,
+            f"expected an archive with the columns {', '.join(_NEEDED)}; missing: "
+            f"{', '.join(missing)} (was it written with keep_raw = false?)",
         )
     # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
     schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
