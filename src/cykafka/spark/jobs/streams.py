@@ -77,13 +77,10 @@ def counted(records: DataFrame, **counts: Column) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    def length(name: str) -> Column:
-        return F.coalesce(F.length(name), F.lit(0))
-
     return records.observe(
         _METRICS,
         F.count(F.lit(1)).alias("records"),
-        F.sum((length("key") + length("value")).cast("bigint")).alias("bytes"),
+        total_bytes().alias("bytes"),
         *counts_of(counts),
     )
 
@@ -98,6 +95,14 @@ def counts_of(counts: Mapping[str, Column]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.count_if(condition).alias(name) for name, condition in counts.items()]
+
+
+def total_bytes() -> Column:
+    """An aggregation: the bytes of the columns key and value."""
+    from pyspark.sql import functions as F
+
+    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
+    return F.sum(size.cast("bigint"))
 
 
 def start(
