@@ -23,7 +23,7 @@ from cykafka.spark.jobs.streams import (
     finish,
     observed,
     records_stream,
-    rehearse,
+    send,
     start,
 )
 from cykafka.spark.jobs.values import decoded
@@ -75,11 +75,7 @@ def run(run: Run[Mirror]) -> Summary:
         records = _transformed(run.spark, config.transform, records)
     out = observed(_targets(run, records), **_counts())
     out = _written(run, out)
-    if config.dry_run:
-        rehearse(run, out, ["topic"])
-    else:
-        options = _options(run)
-        finish(run, start(run, out, lambda writer: writer.format("cykafka").options(**options)))
+    send(run, out, _options(run))
     return run.summary
 
 

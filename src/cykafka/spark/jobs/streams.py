@@ -19,11 +19,13 @@ from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from cykafka.spark.jobs.config import StreamConfig
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "rehearse", "start"]
+__all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "send", "start",
+           "total_bytes"]  # fmt: skip
 
 _POLL_S = 0.25
 _METRICS = "cykafka"
@@ -338,11 +340,18 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
         raise Stopped("stopped before all records were read: a restart continues from there")
 
 
-def rehearse(run: Run[StreamConfig], out: DataFrame, by: list[str]) -> None:
-    """Run a query with a copy of the checkpoint; count the records it would send, send none."""
-    from pyspark.sql import functions as F
+def send(run: Run[StreamConfig], out: DataFrame, options: Mapping[str, str]) -> None:
+    """Run the query that sends records, with these options of the sink.
+
+    A dry run has a copy of the checkpoint, and counts the records instead.
+    """
 
     def tell(batch: DataFrame, _number: int) -> None:
-        run.tell_targets(batch.groupBy(*by).agg(F.count(F.lit(1)).alias("count")).collect())
+        run.tell_targets(batch.groupBy("topic").count().collect())
 
-    finish(run, start(run, out, lambda writer: writer.foreachBatch(tell)))
+    def prepare(writer: DataStreamWriter) -> DataStreamWriter:
+        if run.config.is_dry_run:
+            return writer.foreachBatch(tell)
+        return writer.format("cykafka").options(**options)
+
+    finish(run, start(run, out, prepare))
