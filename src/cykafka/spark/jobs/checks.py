@@ -279,7 +279,7 @@ def _archive(config: Archive) -> Iterator[Problem]:
                 folder = getattr(config, key)
                 if folder and _is_inside(config.staging, folder):
                     yield _wrong(config, "staging", f'it must not be inside "{key}"')
-    if not config.keep_raw and config.decode == "none" and config.value_schema is None:
+    if not config.keep_raw and not config.reads_values:
         yield _wrong(
             config, "keep_raw", 'without "decode" or "schema" the files would hold little'
         )
@@ -318,8 +318,7 @@ def _mirror(config: Mirror) -> Iterator[Problem]:
     if not config.to and not config.transform:
         words = 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
         yield Problem(("to", "transform"), words)
-    is_decoded = config.value_schema is not None or config.decode != "none"
-    if _is_transactional(config) and config.transform and is_decoded:
+    if _is_transactional(config) and config.transform and config.reads_values:
         words = 'with "transform" and "schema" or "decode" the job sends batches, which have no '
         yield _wrong(config, "sink.transactional", f"{words}transactions")
     if _is_same_cluster(config):

@@ -81,6 +81,11 @@ class DecodeKeys(BaseModel):
     """the schema of JSON values: DDL, JSON Schema, or a file with either; values that do not match
     are bad records"""
 
+    @property
+    def reads_values(self) -> bool:
+        """Whether a record can be bad, because the job reads its value."""
+        return self.decode != "none" or self.value_schema is not None
+
 
 class SendKeys(BaseModel):
     """The keys of jobs that send records."""

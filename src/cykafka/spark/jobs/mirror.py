@@ -58,13 +58,9 @@ def run(run: Run[Mirror]) -> Summary:
     from pyspark.sql import functions as F
 
     config = run.config
-    try:
-        records = decoded(records_stream(run), config.decode, config.value_schema)
-    except ValueError as error:
-        raise ConfigError([f'key "schema": {error}']) from None
+    records = decoded(records_stream(run), config.decode, config.value_schema)
     records = counted(records).withColumn("source", F.struct(*_ORIGIN))
-    may_be_bad = config.decode != "none" or config.value_schema is not None
-    if config.transform and may_be_bad:
+    if config.transform and config.reads_values:
         # The transform must neither see nor drop unreadable records. So good and bad records take
         # two paths. Each micro-batch is persisted, so that both paths need only one read.
         _transformed(run.spark, config.transform, records)  # reports mistakes in it now
