@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from contextlib import closing
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cykafka.spark.jobs import chart
 from cykafka.spark.jobs.guess import guess
 from cykafka.spark.jobs.report import human_bytes, table
+from cykafka.spark.offsets import format_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,10 +52,9 @@ def run(run: Run[Profile]) -> Summary:
     return summary
 
 
-def _records(run: Run[Profile], columns: str, **options: str) -> DataFrame:
+def _read(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     """A batch of records with only these columns; the source does not build the others."""
-    given = {**run.config.source_options(), **options}
-    return run.spark.read.format("cykafka").schema(columns).options(**given).load()
+    return run.spark.read.format("cykafka").schema(columns).options(**options).load()
 
 
 def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
@@ -69,7 +70,7 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
         return F.coalesce(F.sum(size.cast("bigint")), F.lit(0))
 
     measured = (
-        _records(run, columns)
+        _read(run, columns, run.config.source_options())
         .groupBy("topic", "partition")
         .agg(
             F.count(F.lit(1)).alias("records"),
@@ -187,13 +188,10 @@ def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
 
 def _bounds(rows: Any, start: Any) -> dict[str, str]:
     """Options that read each partition from `start` to the last offset of the first pass."""
-    import json
-
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for row in rows:
-        starts.setdefault(row["topic"], {})[str(row["partition"])] = start(row)
-        ends.setdefault(row["topic"], {})[str(row["partition"])] = row["last_offset"] + 1
+    starts = format_offsets({(row["topic"], row["partition"]): start(row) for row in rows})
+    ends = format_offsets(
+        {(row["topic"], row["partition"]): row["last_offset"] + 1 for row in rows}
+    )
     assigned = {topic: [int(each) for each in of] for topic, of in starts.items()}
     return {
         "assign": json.dumps(assigned),
@@ -204,28 +202,17 @@ def _bounds(rows: Any, start: Any) -> dict[str, str]:
     }
 
 
-_WHERE_TO_READ = (
-    "subscribe",
-    "subscribepattern",
-    "assign",
-    "startingoffsets",
-    "startingtimestamp",
-    "startingoffsetsbytimestamp",
-    "startingoffsetsbytimestampstrategy",
-    "endingoffsets",
-    "endingtimestamp",
-    "endingoffsetsbytimestamp",
-    "failondataloss",
-)
+# The names of the options that say what to read begin with one of these.
+_WHERE_TO_READ = ("assign", "subscribe", "starting", "ending", "failondataloss")
 
 
 def _read_assigned(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     given = {
         name: value
         for name, value in run.config.source_options().items()
-        if name.lower() not in _WHERE_TO_READ
+        if not name.lower().startswith(_WHERE_TO_READ)
     }
-    return run.spark.read.format("cykafka").schema(columns).options(**{**given, **options}).load()
+    return _read(run, columns, {**given, **options})
 
 
 def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str, dict[str, Any]]:
