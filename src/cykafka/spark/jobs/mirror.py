@@ -13,7 +13,6 @@ from cykafka.spark.jobs.records import (
     HEADERS,
     dead_letter_headers,
     header,
-    milliseconds,
     with_headers,
     without,
 )
@@ -176,19 +175,19 @@ def _targets(run: Run[Mirror], rows: DataFrame) -> DataFrame:
         partition = F.col("source.partition")
     elif not is_plain:
         partition = or_null("partition")
-    trace = [
-        header("source_topic", F.col("source.topic")),
-        header("source_partition", F.col("source.partition")),
-        header("source_offset", F.col("source.offset")),
-        header("source_timestamp", milliseconds(F.col("source.timestamp"))),
-    ]
-    names = ("source_topic", "source_partition", "source_offset", "source_timestamp")
     sent = given("headers")
     if config.source_headers:
-        sent = with_headers(without(sent, names), trace)
+        trace = {
+            "source_topic": F.col("source.topic"),
+            "source_partition": F.col("source.partition"),
+            "source_offset": F.col("source.offset"),
+            "source_timestamp": F.unix_millis("source.timestamp"),
+        }
+        added = [header(name, value) for name, value in trace.items()]
+        sent = with_headers(without(sent, tuple(trace)), added)
     dead = with_headers(
         without(F.col("source.headers"), (*DEAD_LETTER, DEAD_LETTER_TIME)),
-        dead_letter_headers("source", error),
+        dead_letter_headers(error),
     )
     stamp = given("timestamp") if config.keep_timestamps else F.current_timestamp()
 
