@@ -105,7 +105,7 @@ def _options(run: Run[Mirror]) -> dict[str, str]:
 
 def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFrame:
     """The query's result for the records, with the column `source`."""
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException
 
     records.createOrReplaceTempView(_VIEW)
     # Add the column source to a plain SELECT.
@@ -115,7 +115,7 @@ def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFra
     for attempt in attempts:
         try:
             out = spark.sql(attempt)
-        except (AnalysisException, ParseException) as error:
+        except AnalysisException as error:  # ParseException, too
             failure = error
             continue
         if out.columns.count("source") > 1:

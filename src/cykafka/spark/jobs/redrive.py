@@ -80,7 +80,7 @@ def _with_targets(run: Run[Redrive], rows: DataFrame) -> DataFrame:
 
 
 def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
     config = run.config
@@ -95,7 +95,7 @@ def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
     try:
         condition = F.expr(where)
         rows.where(condition)
-    except (AnalysisException, ParseException) as error:
+    except AnalysisException as error:  # ParseException, too
         raise wrong_value("where", where, told_by_spark(error)) from None
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
 

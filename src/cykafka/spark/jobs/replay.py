@@ -82,7 +82,7 @@ def run(run: Run[Replay]) -> Summary:
 
 def _selected(run: Run[Replay]) -> DataFrame:
     """The archive's records that the configuration selects."""
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
     config = run.config
@@ -100,7 +100,7 @@ def _selected(run: Run[Replay]) -> DataFrame:
     if config.where:
         try:
             records = records.where(config.where)
-        except (AnalysisException, ParseException) as error:
+        except AnalysisException as error:  # ParseException, too
             raise wrong_value("where", config.where, told_by_spark(error)) from None
     return records
 
