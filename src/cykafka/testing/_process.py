@@ -66,7 +66,7 @@ class ProcessGroup:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
-                env={**os.environ, **(environment or {})},
+                env=environment,
                 process_group=self.number,
             )
 
