@@ -6,6 +6,7 @@ import json
 import time
 import warnings
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ __all__ = ["run"]
 
 _GAPS_SHOWN = 5
 _ROWS_SHOWN = 100
+# The numbers that a topic has in total.
+_SUMMED = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "missing", "gaps")
 # The driver guesses from sampled values: the most bytes of one value, and of all together.
 _LARGEST = 64 * 1024
 _ROOM = 64 * 1024 * 1024
@@ -89,8 +92,7 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
         )
         .withColumn("keys", F.hll_sketch_estimate("key_sketch"))
     )
-    rows = run.watched("reading", measured.collect)
-    return sorted((row.asDict() for row in rows), key=lambda r: (r["topic"], r["partition"]))
+    return [row.asDict() for row in run.watched("reading", measured.collect)]
 
 
 def _there(run: Run[Profile]) -> list[tuple[str, int]]:
@@ -216,21 +218,12 @@ def _read_assigned(run: Run[Profile], columns: str, options: dict[str, str]) -> 
 
 
 def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str, dict[str, Any]]:
-    """The totals of each topic."""
+    """The totals of each topic. `partitions` are sorted by topic."""
     topics: dict[str, dict[str, Any]] = {}
-    for row in partitions:
-        topic = topics.setdefault(
-            row["topic"],
-            {
-                "partitions": 0, "records": 0, "key_bytes": 0, "value_bytes": 0, "null_keys": 0,
-                "null_values": 0, "missing": 0, "gaps": 0,
-            },
-        )  # fmt: skip
-        topic["partitions"] += 1
-        for name in topic:
-            topic[name] += row.get(name, 0) if name != "partitions" else 0
-    for name, topic in topics.items():
-        rows = [row for row in partitions if row["topic"] == name]
+    for name, group in groupby(partitions, lambda row: row["topic"]):
+        rows = list(group)
+        topic: dict[str, Any] = {"partitions": len(rows)}
+        topic |= {each: sum(row[each] for row in rows) for each in _SUMMED}
         topic["keys"] = keys.get(name, 0)
         times = [row for row in rows if row["records"]]
         topic["first_ms"] = min((row["first_ms"] for row in times), default=None)
@@ -238,6 +231,7 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
         # The fullest partition relative to the mean; 1: all have equally many records.
         most, mean = max(row["records"] for row in rows), topic["records"] / len(rows)
         topic["skew"] = round(most / mean, 2) if mean else None
+        topics[name] = topic
     return topics
 
 
