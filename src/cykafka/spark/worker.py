@@ -218,11 +218,8 @@ class _Task:
             self.last_error = error
 
     def _range_of(self, message: Message) -> Range | None:
-        topic, partition = message.topic(), message.partition()
-        for at in self.wanted.left():
-            if (at.topic, at.partition) == (topic, partition):
-                return at
-        return None
+        place = (message.topic(), message.partition())
+        return next((at for at in self.wanted.left() if (at.topic, at.partition) == place), None)
 
     def _out_of_range(self, at: Range) -> None:
         low, high = self._ends([at])[at.topic, at.partition]
