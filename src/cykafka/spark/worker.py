@@ -186,13 +186,9 @@ class _Task:
         if 0 < len(self.wanted) < self.running:
             self.running = len(self.wanted)
             left = {(at.topic, at.partition) for at in self.wanted.left()}
-            self.consumer.pause(
-                [
-                    each
-                    for each in self.consumer.assignment()
-                    if (each.topic, each.partition) not in left
-                ]
-            )
+            assigned = self.consumer.assignment()
+            done = [each for each in assigned if (each.topic, each.partition) not in left]
+            self.consumer.pause(done)
 
     # -- errors
 
