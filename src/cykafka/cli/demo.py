@@ -196,12 +196,9 @@ def _job(options: Options, stack: ExitStack) -> worker.Job:
 
     from cykafka.testing import KafkaCluster, KafkaClusterError, MockCluster
 
-    cluster: KafkaCluster | MockCluster
     try:
-        if options.broker:
-            cluster = stack.enter_context(KafkaCluster())
-        else:
-            cluster = stack.enter_context(MockCluster())
+        cluster: KafkaCluster | MockCluster = KafkaCluster() if options.broker else MockCluster()
+        stack.enter_context(cluster)
         cluster.create_topic(topic, partitions=options.partitions)
     except (KafkaClusterError, ValueError) as error:
         raise DemoError(str(error)) from error

@@ -240,13 +240,9 @@ def _csv_rows(source: Source) -> Iterator[tuple[bytes | None, bytes]]:
         except UnicodeDecodeError:
             # Many lines are decoded at once: only one by one do they tell which it is.
             file.seek(0)
-            _check_utf8(source, file)
+            for number, line in enumerate(file, 1):
+                _utf8(source, line, number)
             raise
-
-
-def _check_utf8(source: Source, lines: Iterable[bytes]) -> None:
-    for number, line in enumerate(lines, 1):
-        _utf8(source, line, number)
 
 
 def _utf8(source: Source, line: bytes, number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal
 
 from cykafka.internal import did_you_mean, known_properties
@@ -263,19 +264,14 @@ def _may_be_idempotent(given: Mapping[str, str]) -> bool:
     )
 
 
-_known: frozenset[str] = frozenset()
-
-
+@cache
 def _properties() -> frozenset[str]:
     """librdkafka's properties that have text values."""
-    global _known
-    if not _known:
-        _known = frozenset(
-            name
-            for name in known_properties()
-            if not name.endswith(("_cb", "_callback_data")) and name not in _NO_TEXT
-        )
-    return _known
+    return frozenset(
+        name
+        for name in known_properties()
+        if not name.endswith(("_cb", "_callback_data")) and name not in _NO_TEXT
+    )
 
 
 # Properties that have no text value, or that this package sets itself.

@@ -63,12 +63,12 @@ def find_java() -> Path:
     seen: dict[Path, str] = {}
     too_new = None
     for name, home in _nearest():
-        version = None if home is None else java_version(home)
-        if home is not None and version is not None and version >= OLDEST:
+        version = java_version(home)
+        if version is not None and version >= OLDEST:
             if name == "JAVA_HOME" or version <= max(_TRIED):
                 return home
             too_new = home
-        elif home is not None:
+        else:
             what = "no working Java" if version is None else f"Java {version}"
             seen.setdefault(home, f"{name}: {home}, {what}")
     found = [(version, home) for home in _usual() if (version := java_version(home)) is not None]
@@ -83,12 +83,12 @@ def find_java() -> Path:
     raise JavaError(f"Spark needs Java {OLDEST} or newer. Found: {told}.\n{_HOW}")
 
 
-def _nearest() -> Iterator[tuple[str, Path | None]]:
+def _nearest() -> Iterator[tuple[str, Path]]:
     if chosen := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(chosen)
-    java = shutil.which("java")
-    # It is usually a link to the selected version: resolve it to find the home.
-    yield "PATH", Path(java).resolve().parent.parent if java else None
+    if java := shutil.which("java"):
+        # It is usually a link to the selected version: resolve it to find the home.
+        yield "PATH", Path(java).resolve().parent.parent
 
 
 def _usual() -> list[Path]:

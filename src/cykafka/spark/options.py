@@ -7,7 +7,7 @@ connector's documentation does. This module uses neither Spark nor a broker.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
@@ -22,13 +22,13 @@ from cykafka.spark.offsets import (
     parse_partitions,
 )
 
-__all__ = ["Bound", "ReadOptions", "Topics"]
+__all__ = ["READ_OPTIONS", "Bound", "ReadOptions", "Topics"]
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
 
 # In the spelling of the documentation; Spark passes the names in lower case.
-_READ = (
+READ_OPTIONS = (
     "assign",
     "subscribe",
     "subscribePattern",
@@ -53,7 +53,7 @@ _READ = (
     "commitGroup",
     "pushdown",
 )
-_BY_LOWER = {name.lower(): name for name in _READ}
+_BY_LOWER = {name.lower(): name for name in READ_OPTIONS}
 
 # Options of Spark and of other sources that look like a misspelled option of ours.
 _SPARKS = frozenset(("path", "paths", "checkpointlocation", "topic", "queryname", "outputmode"))
@@ -112,7 +112,7 @@ class ReadOptions:
     kafka: ClientConfig
     start: Bound
     end: Bound
-    late_start: Literal["error", "latest"]
+    late_start: str
     fail_on_data_loss: bool
     poll_timeout_s: float
     retries: int
@@ -155,13 +155,13 @@ class ReadOptions:
                 f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
             )
         reader.flag("includeHeaders", False)  # only checked here: the schema uses it
-        strategy = reader.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        late_start = reader.get("startingOffsetsByTimestampStrategy", _strategy, "error")
         return cls(
             topics=topics,
             kafka=client_config(given, role="source"),
             start=start,
             end=end,
-            late_start="latest" if strategy == "latest" else "error",
+            late_start=late_start,
             fail_on_data_loss=reader.flag("failOnDataLoss", True),
             poll_timeout_s=reader.number("kafkaConsumer.pollTimeoutMs", 120_000, least=1) / 1e3,
             retries=reader.number("fetchOffset.numRetries", 3),
@@ -204,14 +204,6 @@ class _Reader:
     def flag(self, name: str, default: bool) -> bool:
         return self.get(name, _flag, default)
 
-    def one_of(self, name: str, values: Iterable[str]) -> str | None:
-        def parse(value: str) -> str:
-            if value.lower() not in values:
-                raise ValueError(f"expected {' or '.join(values)}")
-            return value.lower()
-
-        return self.get(name, parse, None)
-
 
 def _whole(value: str, least: int) -> int:
     if not re.fullmatch(r"\+?[0-9]{1,18}", value) or int(value) < least:
@@ -223,6 +215,12 @@ def _flag(value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return value.lower() == "true"
+
+
+def _strategy(value: str) -> str:
+    if value.lower() not in ("error", "latest"):
+        raise ValueError("expected error or latest")
+    return value.lower()
 
 
 def _word(value: str) -> str:

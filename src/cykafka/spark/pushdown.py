@@ -117,12 +117,10 @@ def condition_of(each: Filter) -> Condition | None:
     if column == "topic":
         return None
     number = int(values[0])
-    if isinstance(each, GreaterThan):
-        return Condition(column, bounds=((number + 1, _MAX),))
-    if isinstance(each, GreaterThanOrEqual):
-        return Condition(column, bounds=((number, _MAX),))
-    if isinstance(each, LessThan):
-        return Condition(column, bounds=((_MIN, number),))
-    if isinstance(each, LessThanOrEqual):
-        return Condition(column, bounds=((_MIN, number + 1),))
-    return None
+    bounds = {
+        GreaterThan: (number + 1, _MAX),
+        GreaterThanOrEqual: (number, _MAX),
+        LessThan: (_MIN, number),
+        LessThanOrEqual: (_MIN, number + 1),
+    }.get(type(each))
+    return None if bounds is None else Condition(column, bounds=(bounds,))

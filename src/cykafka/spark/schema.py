@@ -22,27 +22,18 @@ __all__ = ["Projection", "source_schema"]
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
-_COLUMNS: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": _HEADERS,
-}
-_ARROW: dict[str, pa.DataType] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(
-        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    ),
+_ARROW_HEADERS = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+)
+_COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
+    "key": (BinaryType(), pa.binary()),
+    "value": (BinaryType(), pa.binary()),
+    "topic": (StringType(), pa.string()),
+    "partition": (IntegerType(), pa.int32()),
+    "offset": (LongType(), pa.int64()),
+    "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
+    "timestampType": (IntegerType(), pa.int32()),
+    "headers": (_HEADERS, _ARROW_HEADERS),
 }
 
 
@@ -57,7 +48,7 @@ def source_schema(include_headers: bool) -> StructType:
     return StructType(
         [
             StructField(name, kind)
-            for name, kind in _COLUMNS.items()
+            for name, (kind, _) in _COLUMNS.items()
             if include_headers or name != "headers"
         ]
     )
@@ -83,14 +74,14 @@ class Projection:
             raise ValueError("schema: expected at least one column")
         fields = []
         for field in schema.fields:
-            kind = _COLUMNS.get(field.name)
-            if kind is None:
+            if field.name not in _COLUMNS:
                 columns = f"; the columns are {', '.join(_COLUMNS)}"
                 hint = did_you_mean(field.name, _COLUMNS, cutoff=0.6) or columns
                 raise ValueError(f"schema: there is no column {field.name!r}{hint}")
+            kind, arrow = _COLUMNS[field.name]
             if field.dataType != kind:
                 raise ValueError(f"schema: column {field.name} {_other(field.dataType, kind)}")
-            fields.append(pa.field(field.name, _ARROW[field.name], nullable=field.nullable))
+            fields.append(pa.field(field.name, arrow, nullable=field.nullable))
         self.names = tuple(field.name for field in fields)
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)

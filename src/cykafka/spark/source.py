@@ -7,6 +7,7 @@ clients on the driver, `worker` those on the executors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -106,11 +107,8 @@ class BatchReader(_Reader, DataSourceReader):
     """A batch read. Its start and end are fixed when it is planned."""
 
     def partitions(self) -> list[InputPartition]:
-        planner = Planner(self.options)
-        try:
+        with closing(Planner(self.options)) as planner:
             return self.tasks(self.ranges(planner))
-        finally:
-            planner.close()
 
     def ranges(self, planner: Planner) -> list[PartitionRange]:
         """The ranges to read."""

@@ -37,11 +37,8 @@ class StreamPlan:
         self.options = options
         self.planner = Planner(options)
         self._clock = clock
-        self._mirror = (
-            None
-            if options.commit_group is None
-            else GroupMirror(options.kafka, options.commit_group)
-        )
+        group = options.commit_group
+        self._mirror = None if group is None else GroupMirror(options.kafka, group)
         self._initial: Offsets | None = None
         self._target: Ends | None = None
         self._latest: Offsets | None = None

@@ -307,8 +307,8 @@ def _check_replay(place: Place, mark: Mark, now: Mark) -> None:
     )
 
 
-def _check_order(place: Place, mark: Mark | None) -> None:
-    if mark is not None and mark.batch > place.batch:
+def _check_order(place: Place, mark: Mark) -> None:
+    if mark.batch > place.batch:
         raise KafkaWriteError(
             f"cannot write batch {place.batch}: task {place.task} has already written batch "
             f"{mark.batch}, so the checkpoint is an old one; to write its batches again, use "

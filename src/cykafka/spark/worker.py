@@ -186,13 +186,9 @@ class _Task:
         if 0 < len(self.wanted) < self.running:
             self.running = len(self.wanted)
             left = {(at.topic, at.partition) for at in self.wanted.left()}
-            self.consumer.pause(
-                [
-                    each
-                    for each in self.consumer.assignment()
-                    if (each.topic, each.partition) not in left
-                ]
-            )
+            assigned = self.consumer.assignment()
+            done = [each for each in assigned if (each.topic, each.partition) not in left]
+            self.consumer.pause(done)
 
     # -- errors
 
@@ -218,11 +214,8 @@ class _Task:
             self.last_error = error
 
     def _range_of(self, message: Message) -> Range | None:
-        topic, partition = message.topic(), message.partition()
-        for at in self.wanted.left():
-            if (at.topic, at.partition) == (topic, partition):
-                return at
-        return None
+        place = (message.topic(), message.partition())
+        return next((at for at in self.wanted.left() if (at.topic, at.partition) == place), None)
 
     def _out_of_range(self, at: Range) -> None:
         low, high = self._ends([at])[at.topic, at.partition]

@@ -228,7 +228,9 @@ def _columns(schema: StructType, topic: str | None) -> set[str]:
                 f"value or headers. The sink writes {', '.join(_COLUMNS)}"
             )
     if "value" not in names:
-        raise ValueError(f"the column value is missing; the columns are: {_told(names)}")
+        raise ValueError(
+            f"the column value is missing; the columns are: {', '.join(names) or 'none'}"
+        )
     if topic is None and "topic" not in names:
         raise ValueError(
             "no topic: set the option topic, or add a column topic with the topic of each row"
@@ -269,7 +271,3 @@ def _are_headers(kind: DataType) -> bool:
         and isinstance(fields["key"], StringType)
         and isinstance(fields["value"], (BinaryType, StringType))
     )
-
-
-def _told(names: list[str]) -> str:
-    return ", ".join(names) or "none"

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from cykafka.testing._errors import NoBrokerError
+from cykafka.testing._process import run_program
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 _PACKAGES = "default-jre-headless maven"
@@ -139,16 +140,10 @@ def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
         pom = shutil.copy(wanted.pom, scratch)
         fetched = Path(scratch, "jars")
         try:
-            done = subprocess.run(
+            done = run_program(
                 [maven, "-q", "-B", "-C", "-f", pom, "dependency:copy-dependencies",
                  "-DincludeScope=runtime", f"-DoutputDirectory={fetched}"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=_FETCH_TIMEOUT_S,
-                check=False,
+                _FETCH_TIMEOUT_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise NoBrokerError(f"Maven timed out after {_FETCH_TIMEOUT_S} s: {error}") from error
@@ -180,15 +175,7 @@ def java_says(path: str) -> str:
         Java does not run.
     """
     try:
-        return subprocess.run(
-            [path, "-version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_VERSION_TIMEOUT_S,
-            check=False,
-        ).stdout
+        return run_program([path, "-version"], _VERSION_TIMEOUT_S).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoBrokerError(f"{path} does not run: {error}") from error
 

@@ -75,14 +75,10 @@ class Deployment:
             self._quorum = {id_: at.address for id_, at in enumerate(controllers, 1)}
             self._endpoints: list[list[Endpoint]] = []
             for index in range(count):
-                plain = cleaning.enter_context(Port(port + index if port else 0))
+                number = cleaning.enter_context(Port(port + index if port else 0)).number
+                plain = Endpoint(PLAINTEXT, "PLAINTEXT", HOST, number)
                 secured = {name: cleaning.enter_context(Port()).number for name in listeners}
-                self._endpoints.append(
-                    [
-                        Endpoint(PLAINTEXT, "PLAINTEXT", HOST, plain.number),
-                        *self._security.endpoints(secured),
-                    ]
-                )
+                self._endpoints.append([plain, *self._security.endpoints(secured)])
             self.nodes = tuple(self._node(id_, properties, timeout) for id_ in range(1, count + 1))
             cleaning.callback(self._kill)
             self._cleaning = cleaning.pop_all()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cykafka.testing._artifacts import apt_command
 from cykafka.testing._errors import KafkaClusterError, NoBrokerError
-from cykafka.testing._process import HOST, Port, ProcessGroup
+from cykafka.testing._process import HOST, Port, ProcessGroup, run_program
 
 _REALM = "CYKAFKA.TEST"
 _PACKAGES = "krb5-kdc krb5-admin-server krb5-user libsasl2-modules-gssapi-mit"
@@ -45,12 +45,13 @@ class Kdc:
     SERVICE = "kafka/localhost"
 
     def __init__(self, folder: Path, group: ProcessGroup, cleaning: ExitStack) -> None:
-        programs = {name: shutil.which(name, path=_PATH) for name in _PROGRAMS}
-        if missing := [name for name, path in programs.items() if path is None]:
+        found = {name: shutil.which(name, path=_PATH) for name in _PROGRAMS}
+        if missing := [name for name, path in found.items() if path is None]:
             raise NoBrokerError(
                 f"Kerberos needs {', '.join(missing)}; on Debian or Ubuntu: "
                 f"{apt_command(_PACKAGES)}"
             )
+        self._programs = {name: path for name, path in found.items() if path is not None}
         folder.mkdir()
         self._folder = folder
         self._group = group
@@ -116,8 +117,8 @@ class Kdc:
     def start(self) -> None:
         """Start the KDC and wait until it answers."""
         log = self._folder / "kdc.log"
-        program = shutil.which("krb5kdc", path=_PATH) or "krb5kdc"
-        process = self._group.start([program, "-n", "-r", _REALM], log, self._environment())
+        command = [self._programs["krb5kdc"], "-n", "-r", _REALM]
+        process = self._group.start(command, log, self._environment())
         self._cleaning.callback(_end, process)
         deadline = time.monotonic() + _TIMEOUT_S
         while not self._answers():
@@ -139,18 +140,9 @@ class Kdc:
         return {**os.environ, **self.environment, **profile, "LC_ALL": "C"}
 
     def _run(self, program: str, *args: str) -> None:
-        done = subprocess.run(
-            [shutil.which(program, path=_PATH) or program, *args],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            env=self._environment(),
-            check=False,
-            process_group=self._group.number,
-        )
+        command = [self._programs[program], *args]
+        environment, group = self._environment(), self._group.number
+        done = run_program(command, _TIMEOUT_S, env=environment, process_group=group)
         if done.returncode != 0:
             raise KafkaClusterError(f"{program} failed: {done.stdout.strip()}")
 

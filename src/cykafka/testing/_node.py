@@ -79,7 +79,8 @@ class KafkaNode:
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the broker's log."""
-        return "\n".join(self._log_text().splitlines()[-lines:])
+        text = self._log.read_bytes().decode(errors="replace") if self._log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
 
     def start(self, *, wait: bool = True) -> None:
         """Start the node if it is down.
@@ -196,11 +197,6 @@ class KafkaNode:
         with self._log.open("rb") as file:
             file.seek(self._log_begin)
             return file.read()
-
-    def _log_text(self) -> str:
-        if not self._log.exists():
-            return ""
-        return self._log.read_bytes().decode(errors="replace")
 
     def _trouble(self) -> str:
         """The errors in the log since the last start, in one line."""

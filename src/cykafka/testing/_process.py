@@ -1,4 +1,4 @@
-"""Processes that never outlive this one, and ports that stay reserved while a server is down."""
+"""Runs programs, starts processes that never outlive this one, and reserves ports for servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 HOST = "127.0.0.1"
 # At the end of the pipe it kills the group and removes its folder. A dying process may still
@@ -66,7 +66,7 @@ class ProcessGroup:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
-                env={**os.environ, **(environment or {})},
+                env=environment,
                 process_group=self.number,
             )
 
@@ -94,6 +94,40 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def run_program(
+    command: Sequence[str], timeout: float, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, without input; `stdout` of the result has its errors, too.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The program and its arguments.
+    timeout : float
+        Longest run in s.
+    **options : object
+        Further arguments of `subprocess.run`.
+
+    Raises
+    ------
+    OSError
+        The program cannot be started.
+    TimeoutExpired
+        It has not ended in time, and was killed.
+    """
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+        **options,
+    )
 
 
 class Port:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from cykafka._core.common.errors import KafkaError
@@ -118,23 +117,14 @@ class MockCluster:
         group_consumer_session_timeout_ms: int = 30000,
     ) -> None:
         self._brokers = check_int("brokers", brokers, 1, _MAX_BROKERS)
-        timing = (
-            check_int(
-                "group_initial_rebalance_delay_ms", group_initial_rebalance_delay_ms, 0, _INT32_MAX
-            ),
-            check_int(
-                "group_consumer_heartbeat_interval_ms",
-                group_consumer_heartbeat_interval_ms,
-                1,
-                _INT32_MAX,
-            ),
-            check_int(
-                "group_consumer_session_timeout_ms",
-                group_consumer_session_timeout_ms,
-                1,
-                _INT32_MAX,
-            ),
-        )
+        timing = [
+            check_int(name, value, lowest, _INT32_MAX)
+            for name, value, lowest in (
+                ("group_initial_rebalance_delay_ms", group_initial_rebalance_delay_ms, 0),
+                ("group_consumer_heartbeat_interval_ms", group_consumer_heartbeat_interval_ms, 1),
+                ("group_consumer_session_timeout_ms", group_consumer_session_timeout_ms, 1),
+            )
+        ]
         self._tracking = False
         self._cluster = Cluster(self._brokers)
         self._cluster.set_group_timing(*timing)
@@ -150,12 +140,7 @@ class MockCluster:
         self._cluster.bootstrap_servers()  # raises if closed
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -6,7 +6,6 @@ import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from cykafka._core.common.errors import KafkaException
@@ -126,14 +125,9 @@ class KafkaCluster(RealCluster):
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if isinstance(exc_value, Exception) and self._deployment.owned:
-            self._note_logs(exc_value)
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, Exception) and self._deployment.owned:
+            self._note_logs(error)
         self.close()
 
     def __del__(self) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from cykafka.spark.jobs.archive_claim import Claim
 from cykafka.spark.jobs.archive_files import Files
 from cykafka.spark.jobs.folders import Folder, naming
-from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
 from cykafka.spark.jobs.values import decoded
@@ -70,16 +69,12 @@ def _rows(run: Run[Archive]) -> tuple[DataFrame, list[str]]:
     from pyspark.sql import functions as F
 
     config = run.config
-    plain = config.decode == "none" and config.value_schema is None
-    try:
-        records = decoded(records_stream(run), config.decode, config.value_schema)
-    except ValueError as error:
-        raise ConfigError([f'key "schema": {error}']) from None
+    records = decoded(records_stream(run), config.decode, config.value_schema)
     records = counted(records, bad=F.col("error").isNotNull())
     records = records.withColumn("date", F.date_format("timestamp", "yyyy-MM-dd"))
     columns = [*(RECORD if config.keep_raw else ()), *PLACE]
     folders = ["topic", "date"]
-    if not plain:
+    if config.reads_values:
         # Bad records have their own folders, so readers of status=good never see them.
         status = F.when(F.col("error").isNull(), "good").otherwise("bad")
         records = records.withColumn("status", status)

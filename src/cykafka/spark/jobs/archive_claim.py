@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.folders import Folder, naming
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import ConfigError, wrong_value
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Archive
@@ -109,11 +109,10 @@ class Claim:
             note = json.loads(self._folder.read(NOTE))
             return {name: note[name] for name in ("query", *self._form)}
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(
-                [
-                    f'key "path" = {self._path!r}: its file {NOTE} is malformed; remove it if '
-                    "only this job writes to the archive"
-                ]
+            raise wrong_value(
+                "path",
+                self._path,
+                f"its file {NOTE} is malformed; remove it if only this job writes to the archive",
             ) from None
 
     def _check_kind(self, names: set[str]) -> None:
@@ -128,7 +127,7 @@ class Claim:
             )
         else:
             return
-        raise ConfigError([f'key "path" = {self._path!r}: {words}; use another folder'])
+        raise wrong_value("path", self._path, f"{words}; use another folder")
 
     def _check_note(self, note: dict[str, Any]) -> None:
         if note["query"] != self._query():
@@ -136,35 +135,33 @@ class Claim:
         if note["folders"] != self._form["folders"]:
             raise self._other_folders(note["folders"])
         if note["time_zone"] != self._form["time_zone"]:
-            raise ConfigError(
-                [
-                    f'key "{_ZONE}" = {self._form["time_zone"]!r}: the dates of "path" = '
-                    f"{self._path!r} are in {note['time_zone']!r}; set that time zone, or use "
-                    "another path and checkpoint"
-                ]
+            raise wrong_value(
+                _ZONE,
+                self._form["time_zone"],
+                f'the dates of "path" = {self._path!r} are in {note["time_zone"]!r}; set that '
+                "time zone, or use another path and checkpoint",
             )
 
     def _foreign(self) -> ConfigError:
         words = (
-            f'key "checkpoint" = {self._checkpoint!r}: "path" = {self._path!r} was archived with '
-            "another checkpoint, and an archive keeps one checkpoint forever; use that "
-            "checkpoint, or another path"
+            f'"path" = {self._path!r} was archived with another checkpoint, and an archive keeps '
+            "one checkpoint forever; use that checkpoint, or another path"
         )
         if self._form["file_names"] == "deterministic":
             words += (
                 f". If that checkpoint is lost, remove {NOTE} from the path and start after the "
                 "archived offsets (source.startingOffsets)"
             )
-        return ConfigError([words])
+        return wrong_value("checkpoint", self._checkpoint, words)
 
     def _other_folders(self, there: list[str]) -> ConfigError:
         def named(folders: list[str]) -> str:
             return "/".join(f"{name}=..." for name in folders)
 
-        return ConfigError(
-            [
-                f'key "path" = {self._path!r}: its folders are {named(there)}, but with these '
-                f"keys they would be {named(self._form['folders'])}, and readers need one kind; "
-                'keep "decode" and "schema" as they were, or use another path and checkpoint'
-            ]
+        return wrong_value(
+            "path",
+            self._path,
+            f"its folders are {named(there)}, but with these keys they would be "
+            f'{named(self._form["folders"])}, and readers need one kind; keep "decode" and '
+            '"schema" as they were, or use another path and checkpoint',
         )

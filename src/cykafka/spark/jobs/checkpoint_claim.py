@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cykafka.spark.jobs.archive_claim import NOTE as ARCHIVE_NOTE
 from cykafka.spark.jobs.config import Archive, Mirror, StreamConfig
 from cykafka.spark.jobs.folders import Folder, naming
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.targets import cluster_of
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def _refused(run: Run[StreamConfig], words: str) -> ConfigError:
     advice = "use another folder"
     if not isinstance(run.config, Archive):  # an archive keeps one checkpoint forever
         advice += ", or delete this one to start from the beginning"
-    return ConfigError(
-        [
-            f'key "checkpoint" = {run.config.checkpoint!r}: {words}. With it, this job would '
-            f"resume at another job's position and skip all records before: {advice}"
-        ]
+    return wrong_value(
+        "checkpoint",
+        run.config.checkpoint,
+        f"{words}. With it, this job would resume at another job's position and skip all records "
+        f"before: {advice}",
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cykafka import KafkaException
 from cykafka.internal import check_config, did_you_mean
+from cykafka.spark.client import client_config
 from cykafka.spark.jobs.config import (
     HIDDEN,
     Archive,
@@ -29,23 +30,14 @@ from cykafka.spark.jobs.config import (
 from cykafka.spark.jobs.problems import Problem
 from cykafka.spark.jobs.variables import has_variable
 from cykafka.spark.offsets import parse_partitions
+from cykafka.spark.options import READ_OPTIONS, ReadOptions
 from cykafka.spark.redaction import is_secret
 
 __all__ = ["check"]
 
 _log = logging.getLogger("cykafka.spark")
 
-# The options of the source in its spelling; Spark hands them to it in lower case.
-SOURCE_OPTIONS = (
-    "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets",
-    "endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
-    "groupIdPrefix", "commitGroup", "includeHeaders", "pushdown",
-)  # fmt: skip
 SINK_OPTIONS = ("transactional", "transactionalIdPrefix")
-_ENDING = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp")
 _OF_JOB = {
     "source.subscribe": 'use the key "topics"',
     "source.subscribepattern": 'use the key "topic_pattern"',
@@ -132,7 +124,7 @@ def _assigned(config: JobConfig) -> str | None:
 def _options(config: JobConfig) -> Iterator[Problem]:
     """Options that the source and the sink do not have, or that a key of the job replaces."""
     streams = isinstance(config, StreamConfig)
-    for table, known in (("source", SOURCE_OPTIONS), ("sink", SINK_OPTIONS)):
+    for table, known in (("source", READ_OPTIONS), ("sink", SINK_OPTIONS)):
         for name, value in config.table(table).items():
             key, option = f"{table}.{name}", name.lower()
             if option.startswith("kafka."):
@@ -142,7 +134,7 @@ def _options(config: JobConfig) -> Iterator[Problem]:
             elif option not in {each.lower() for each in known}:
                 hint = did_you_mean(name, known)
                 yield Problem((key,), f'key "{key}": the {table} has no such option{hint}')
-            elif option in _ENDING and streams:
+            elif option.startswith("ending") and streams:
                 yield _wrong(config, key, "a stream ends with what is there, or never")
             elif option == "transactional" and value not in ("true", "false"):
                 yield _wrong(config, key, "expected true or false")
@@ -167,8 +159,7 @@ def _mistakes(
     """The mistakes in the properties of a client, and the first one in the other options."""
     while True:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the clients of the job will warn
+            with warnings.catch_warnings(action="ignore"):  # the clients of the job will warn
                 _check_options(role, options, is_stream=isinstance(config, StreamConfig))
             return
         except ValueError as error:
@@ -191,9 +182,6 @@ def _mistakes(
 
 def _check_options(role: str, options: dict[str, str], *, is_stream: bool) -> None:
     """Raise ValueError for the first mistake, as far as it shows without Spark."""
-    from cykafka.spark.client import client_config
-    from cykafka.spark.options import ReadOptions
-
     properties = client_config(options, role="sink" if role == "sink" else "source")
     try:
         check_config(dict(properties))
@@ -291,7 +279,7 @@ def _archive(config: Archive) -> Iterator[Problem]:
                 folder = getattr(config, key)
                 if folder and _is_inside(config.staging, folder):
                     yield _wrong(config, "staging", f'it must not be inside "{key}"')
-    if not config.keep_raw and config.decode == "none" and config.value_schema is None:
+    if not config.keep_raw and not config.reads_values:
         yield _wrong(
             config, "keep_raw", 'without "decode" or "schema" the files would hold little'
         )
@@ -330,8 +318,7 @@ def _mirror(config: Mirror) -> Iterator[Problem]:
     if not config.to and not config.transform:
         words = 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
         yield Problem(("to", "transform"), words)
-    is_decoded = config.value_schema is not None or config.decode != "none"
-    if _is_transactional(config) and config.transform and is_decoded:
+    if _is_transactional(config) and config.transform and config.reads_values:
         words = 'with "transform" and "schema" or "decode" the job sends batches, which have no '
         yield _wrong(config, "sink.transactional", f"{words}transactions")
     if _is_same_cluster(config):

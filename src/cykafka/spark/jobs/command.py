@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -71,10 +72,6 @@ python -m cykafka.spark profile --config profile.toml --output orders.html
 }
 
 
-def _indented(text: str) -> str:
-    return "".join(f"  {line}\n" for line in text.rstrip("\n").splitlines())
-
-
 def _help(job: type[JobConfig]) -> str:
     """The docstring of a job, a line for each paragraph."""
     paragraphs = inspect.cleandoc(job.__doc__ or "").split("\n\n")
@@ -128,7 +125,7 @@ def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
         except ConfigError as error:
             where = "" if config is None else f" in {config}"
             where += " or in the options" if where and chosen else ""
-            return _fail_configuration(error, name, where)
+            return _fail_configuration(error.problems, name, where)
         if print_config:
             print(to_toml(loaded), end="")
             return 0
@@ -250,8 +247,7 @@ def _run_job(config: JobConfig, verbose: bool) -> int:
     if failure is None:
         return 0 if written else 1
     if isinstance(failure, ConfigError):
-        words = [config.redact(problem) for problem in failure.problems]
-        return _fail_configuration(ConfigError(words), name)
+        return _fail_configuration([config.redact(words) for words in failure.problems], name)
     if not isinstance(failure, Exception):
         raise failure
     told = str(failure) if isinstance(failure, Stopped | JavaError) else explained(failure)
@@ -279,11 +275,10 @@ def _write(summary: Summary, config: JobConfig) -> bool:
     return True
 
 
-def _fail_configuration(error: ConfigError, job: str, where: str = "") -> int:
-    count = len(error.problems)
-    what = "a mistake" if count == 1 else f"{count} mistakes"
+def _fail_configuration(problems: list[str], job: str, where: str = "") -> int:
+    what = "a mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
     print(f"{PROG} {job}: {what}{where}:", file=sys.stderr)
-    for problem in error.problems:
+    for problem in problems:
         print(f"  - {problem}", file=sys.stderr)
     return 2
 
@@ -300,5 +295,5 @@ for _name, _job in JOBS.items():
         _command(_name, _job),
         name=_name,
         help=_help(_job),
-        help_epilogue=f"examples:\n{_indented(EXAMPLES[_name])}\n{_EPILOGUE}",
+        help_epilogue=f"examples:\n{textwrap.indent(EXAMPLES[_name], '  ')}\n{_EPILOGUE}",
     )

@@ -51,16 +51,21 @@ HIDDEN = "********"
 TABLES = ("kafka", "source", "sink", "spark")
 _SHORTEST_SECRET = 4
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\w*\s*=\s*(?:"([^"]*)"|([^\s;]+))')
-_CONFIG = ConfigDict(extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
 # -- keys that several jobs have
 
 
-class TopicKeys(BaseModel):
-    """The keys of jobs that read topics."""
+class _Keys(BaseModel):
+    """Some keys of a configuration."""
 
-    model_config = _CONFIG
+    model_config = ConfigDict(
+        extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+class TopicKeys(_Keys):
+    """The keys of jobs that read topics."""
 
     topics: Names | None = None
     """topics to read"""
@@ -70,10 +75,8 @@ class TopicKeys(BaseModel):
     """options of the source, such as maxOffsetsPerTrigger; source.kafka.* only for reading"""
 
 
-class DecodeKeys(BaseModel):
+class DecodeKeys(_Keys):
     """The keys of jobs that read values."""
-
-    model_config = _CONFIG
 
     decode: Literal["none", "headers", "json"] = "none"
     """read values as envelopes of pip-services, in the form headers or json"""
@@ -81,11 +84,14 @@ class DecodeKeys(BaseModel):
     """the schema of JSON values: DDL, JSON Schema, or a file with either; values that do not match
     are bad records"""
 
+    @property
+    def reads_values(self) -> bool:
+        """Whether a record can be bad, because the job reads its value."""
+        return self.decode != "none" or self.value_schema is not None
 
-class SendKeys(BaseModel):
+
+class SendKeys(_Keys):
     """The keys of jobs that send records."""
-
-    model_config = _CONFIG
 
     dry_run: Flag = False
     """count and show, but send nothing and keep the position"""
@@ -93,10 +99,8 @@ class SendKeys(BaseModel):
     """options of the sink; sink.kafka.* only for writing"""
 
 
-class JobConfig(BaseModel):
+class JobConfig(_Keys):
     """The keys of all jobs. The docstrings of fields are the help of the command line."""
-
-    model_config = _CONFIG
 
     job: str
     """the name of the job"""

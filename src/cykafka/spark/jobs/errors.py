@@ -29,17 +29,11 @@ def explained(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in ("pyspark", "pyarrow", "py4j"):
         return f"{words}: pip install 'cykafka[spark]'"
     # In the traceback that Spark quotes, the last error is the one that a Python worker raised.
-    python = [
-        match
-        for match in _PYTHON.finditer(words)
-        if match["kind"].rpartition(".")[2] not in _UNINFORMATIVE
-    ]
-    if python:
-        kind, told = python[-1]["kind"].rpartition(".")[2], python[-1]["words"]
-        return _one_line(f"{told} ({kind})")
-    java = [m for m in _JAVA.finditer(words) if m["kind"].rpartition(".")[2] not in _UNINFORMATIVE]
-    if java:
-        return _one_line(f"{java[-1]['words']} ({java[-1]['kind'].rpartition('.')[2]})")
+    for pattern in (_PYTHON, _JAVA):
+        found = [(m["kind"].rpartition(".")[2], m["words"]) for m in pattern.finditer(words)]
+        causes = [f"{told} ({kind})" for kind, told in found if kind not in _UNINFORMATIVE]
+        if causes:
+            return _one_line(causes[-1])
     told = _one_line(_CLASS.sub("", _NOISE.sub("", words)))
     return told or type(error).__name__
 

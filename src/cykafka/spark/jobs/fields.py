@@ -94,8 +94,7 @@ def _check_unique(names: list[str]) -> list[str]:
 
 def _check_regex(pattern: str) -> str:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"expected a regular expression: {error}") from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import wrong_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +22,7 @@ def naming(key: str, address: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"cannot read or create it: {error}"
-        raise ConfigError([f'key "{key}" = {address!r}: {told}']) from error
+        raise wrong_value(key, address, f"cannot read or create it: {error}") from error
 
 
 class Folder:
@@ -69,10 +68,8 @@ class Folder:
     def names(self, name: str = "") -> Iterator[str]:
         """The names of the folder's entries, in no order; empty if the folder does not exist."""
         if self._local is not None:
-            try:
+            with suppress(FileNotFoundError):
                 yield from os.listdir(os.path.join(self._local, name))
-            except FileNotFoundError:
-                return
             return
         path = self._path(name)
         if self._fs.exists(path):
@@ -153,11 +150,8 @@ class Folder:
 
     def read(self, name: str) -> str:
         """The text of a file."""
-        stream = self._fs.open(self._path(name))
-        try:
+        with closing(self._fs.open(self._path(name))) as stream:
             return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
 
     def write(self, name: str, words: str) -> None:
         """Write a file atomically: readers see the whole file or none."""
@@ -169,9 +163,6 @@ class Folder:
                 os.fsync(file.fileno())
             self.take(self, beside, name)
             return
-        stream = self._fs.create(self._path(beside), True)
-        try:
+        with closing(self._fs.create(self._path(beside), True)) as stream:
             stream.write(bytearray(words.encode()))
-        finally:
-            stream.close()
         self.take(self, beside, name)

@@ -10,7 +10,6 @@ from typing import Any
 __all__ = ["guess"]
 
 _ENVELOPE_FIELDS = {"message_id", "message_type", "message"}
-_ENVELOPE_HEADERS = {"message_type"}
 _DEEP = 8
 _MANY_FIELDS = 200
 
@@ -33,22 +32,20 @@ def guess(values: Iterable[bytes | None], headers: Iterable[str] = ()) -> dict[s
     """
     kinds: Counter[str] = Counter()
     documents: list[Any] = []
-    sampled = 0
     for value in values:
-        sampled += 1
         kind, document = _kind(value)
         kinds[kind] += 1
         if kind == "JSON objects":
             documents.append(document)
-    if not sampled:
+    if not kinds:
         return {"kind": "no values", "of": 0, "sampled": 0}
     kind, count = max(kinds.items(), key=lambda item: (item[1], item[0]))
-    found = {"kind": kind, "of": count, "sampled": sampled}
+    found = {"kind": kind, "of": count, "sampled": kinds.total()}
     if kind == "JSON objects":
         found["schema"] = ddl(documents)
         if all(document.keys() >= _ENVELOPE_FIELDS for document in documents):
             found["kind"] = "envelopes of pip-services in their form json"
-    if set(headers) >= _ENVELOPE_HEADERS and found["kind"] == kind:
+    if "message_type" in headers and found["kind"] == kind:
         found["kind"] = f"{kind}, perhaps envelopes of pip-services in their form headers"
     if len(kinds) > 1:
         others = ((name, number) for name, number in kinds.most_common() if name != kind)

@@ -13,7 +13,6 @@ from cykafka.spark.jobs.records import (
     HEADERS,
     dead_letter_headers,
     header,
-    milliseconds,
     with_headers,
     without,
 )
@@ -23,7 +22,7 @@ from cykafka.spark.jobs.streams import (
     finish,
     observed,
     records_stream,
-    rehearse,
+    send,
     start,
 )
 from cykafka.spark.jobs.values import decoded
@@ -58,13 +57,9 @@ def run(run: Run[Mirror]) -> Summary:
     from pyspark.sql import functions as F
 
     config = run.config
-    try:
-        records = decoded(records_stream(run), config.decode, config.value_schema)
-    except ValueError as error:
-        raise ConfigError([f'key "schema": {error}']) from None
+    records = decoded(records_stream(run), config.decode, config.value_schema)
     records = counted(records).withColumn("source", F.struct(*_ORIGIN))
-    may_be_bad = config.decode != "none" or config.value_schema is not None
-    if config.transform and may_be_bad:
+    if config.transform and config.reads_values:
         # The transform must neither see nor drop unreadable records. So good and bad records take
         # two paths. Each micro-batch is persisted, so that both paths need only one read.
         _transformed(run.spark, config.transform, records)  # reports mistakes in it now
@@ -75,11 +70,7 @@ def run(run: Run[Mirror]) -> Summary:
         records = _transformed(run.spark, config.transform, records)
     out = observed(_targets(run, records), **_counts())
     out = _written(run, out)
-    if config.dry_run:
-        rehearse(run, out, ["topic"])
-    else:
-        options = _options(run)
-        finish(run, start(run, out, lambda writer: writer.format("cykafka").options(**options)))
+    send(run, out, _options(run))
     return run.summary
 
 
@@ -114,7 +105,7 @@ def _options(run: Run[Mirror]) -> dict[str, str]:
 
 def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFrame:
     """The query's result for the records, with the column `source`."""
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException
 
     records.createOrReplaceTempView(_VIEW)
     # Add the column source to a plain SELECT.
@@ -124,7 +115,7 @@ def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFra
     for attempt in attempts:
         try:
             out = spark.sql(attempt)
-        except (AnalysisException, ParseException) as error:
+        except AnalysisException as error:  # ParseException, too
             failure = error
             continue
         if out.columns.count("source") > 1:
@@ -184,19 +175,19 @@ def _targets(run: Run[Mirror], rows: DataFrame) -> DataFrame:
         partition = F.col("source.partition")
     elif not is_plain:
         partition = or_null("partition")
-    trace = [
-        header("source_topic", F.col("source.topic")),
-        header("source_partition", F.col("source.partition")),
-        header("source_offset", F.col("source.offset")),
-        header("source_timestamp", milliseconds(F.col("source.timestamp"))),
-    ]
-    names = ("source_topic", "source_partition", "source_offset", "source_timestamp")
     sent = given("headers")
     if config.source_headers:
-        sent = with_headers(without(sent, names), trace)
+        trace = {
+            "source_topic": F.col("source.topic"),
+            "source_partition": F.col("source.partition"),
+            "source_offset": F.col("source.offset"),
+            "source_timestamp": F.unix_millis("source.timestamp"),
+        }
+        added = [header(name, value) for name, value in trace.items()]
+        sent = with_headers(without(sent, tuple(trace)), added)
     dead = with_headers(
         without(F.col("source.headers"), (*DEAD_LETTER, DEAD_LETTER_TIME)),
-        dead_letter_headers("source", error),
+        dead_letter_headers(error),
     )
     stamp = given("timestamp") if config.keep_timestamps else F.current_timestamp()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ConfigError", "Problem"]
+__all__ = ["ConfigError", "Problem", "wrong_value"]
 
 
 class Problem(NamedTuple):
@@ -26,3 +26,8 @@ class ConfigError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+def wrong_value(key: str, value: object, words: str) -> ConfigError:
+    """The error for one key with a wrong value."""
+    return ConfigError([f'key "{key}" = {value!r}: {words}'])

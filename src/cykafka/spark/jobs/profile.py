@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
+from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs import chart
 from cykafka.spark.jobs.guess import guess
 from cykafka.spark.jobs.report import human_bytes, table
+from cykafka.spark.offsets import format_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +26,8 @@ __all__ = ["run"]
 
 _GAPS_SHOWN = 5
 _ROWS_SHOWN = 100
+# The numbers that a topic has in total.
+_SUMMED = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "missing", "gaps")
 # The driver guesses from sampled values: the most bytes of one value, and of all together.
 _LARGEST = 64 * 1024
 _ROOM = 64 * 1024 * 1024
@@ -49,10 +55,9 @@ def run(run: Run[Profile]) -> Summary:
     return summary
 
 
-def _records(run: Run[Profile], columns: str, **options: str) -> DataFrame:
+def _read(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     """A batch of records with only these columns; the source does not build the others."""
-    given = {**run.config.source_options(), **options}
-    return run.spark.read.format("cykafka").schema(columns).options(**given).load()
+    return run.spark.read.format("cykafka").schema(columns).options(**options).load()
 
 
 def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
@@ -68,7 +73,7 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
         return F.coalesce(F.sum(size.cast("bigint")), F.lit(0))
 
     measured = (
-        _records(run, columns)
+        _read(run, columns, run.config.source_options())
         .groupBy("topic", "partition")
         .agg(
             F.count(F.lit(1)).alias("records"),
@@ -87,8 +92,7 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
         )
         .withColumn("keys", F.hll_sketch_estimate("key_sketch"))
     )
-    rows = run.watched("reading", measured.collect)
-    return sorted((row.asDict() for row in rows), key=lambda r: (r["topic"], r["partition"]))
+    return [row.asDict() for row in run.watched("reading", measured.collect)]
 
 
 def _there(run: Run[Profile]) -> list[tuple[str, int]]:
@@ -96,13 +100,10 @@ def _there(run: Run[Profile]) -> list[tuple[str, int]]:
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source gives the same warnings
-        planner = Planner(ReadOptions.of(run.config.source_options(), "batch"))
-    try:
+    with warnings.catch_warnings(action="ignore"):  # the source gives the same warnings
+        options = ReadOptions.of(run.config.source_options(), "batch")
+    with closing(Planner(options)) as planner:
         return planner.partitions()
-    finally:
-        planner.close()
 
 
 def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> list[dict[str, Any]]:
@@ -189,13 +190,10 @@ def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
 
 def _bounds(rows: Any, start: Any) -> dict[str, str]:
     """Options that read each partition from `start` to the last offset of the first pass."""
-    import json
-
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for row in rows:
-        starts.setdefault(row["topic"], {})[str(row["partition"])] = start(row)
-        ends.setdefault(row["topic"], {})[str(row["partition"])] = row["last_offset"] + 1
+    starts = format_offsets({(row["topic"], row["partition"]): start(row) for row in rows})
+    ends = format_offsets(
+        {(row["topic"], row["partition"]): row["last_offset"] + 1 for row in rows}
+    )
     assigned = {topic: [int(each) for each in of] for topic, of in starts.items()}
     return {
         "assign": json.dumps(assigned),
@@ -206,46 +204,26 @@ def _bounds(rows: Any, start: Any) -> dict[str, str]:
     }
 
 
-_WHERE_TO_READ = (
-    "subscribe",
-    "subscribepattern",
-    "assign",
-    "startingoffsets",
-    "startingtimestamp",
-    "startingoffsetsbytimestamp",
-    "startingoffsetsbytimestampstrategy",
-    "endingoffsets",
-    "endingtimestamp",
-    "endingoffsetsbytimestamp",
-    "failondataloss",
-)
+# The names of the options that say what to read begin with one of these.
+_WHERE_TO_READ = ("assign", "subscribe", "starting", "ending", "failondataloss")
 
 
 def _read_assigned(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     given = {
         name: value
         for name, value in run.config.source_options().items()
-        if name.lower() not in _WHERE_TO_READ
+        if not name.lower().startswith(_WHERE_TO_READ)
     }
-    return run.spark.read.format("cykafka").schema(columns).options(**{**given, **options}).load()
+    return _read(run, columns, {**given, **options})
 
 
 def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str, dict[str, Any]]:
-    """The totals of each topic."""
+    """The totals of each topic. `partitions` are sorted by topic."""
     topics: dict[str, dict[str, Any]] = {}
-    for row in partitions:
-        topic = topics.setdefault(
-            row["topic"],
-            {
-                "partitions": 0, "records": 0, "key_bytes": 0, "value_bytes": 0, "null_keys": 0,
-                "null_values": 0, "missing": 0, "gaps": 0,
-            },
-        )  # fmt: skip
-        topic["partitions"] += 1
-        for name in topic:
-            topic[name] += row.get(name, 0) if name != "partitions" else 0
-    for name, topic in topics.items():
-        rows = [row for row in partitions if row["topic"] == name]
+    for name, group in groupby(partitions, lambda row: row["topic"]):
+        rows = list(group)
+        topic: dict[str, Any] = {"partitions": len(rows)}
+        topic |= {each: sum(row[each] for row in rows) for each in _SUMMED}
         topic["keys"] = keys.get(name, 0)
         times = [row for row in rows if row["records"]]
         topic["first_ms"] = min((row["first_ms"] for row in times), default=None)
@@ -253,6 +231,7 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
         # The fullest partition relative to the mean; 1: all have equally many records.
         most, mean = max(row["records"] for row in rows), topic["records"] / len(rows)
         topic["skew"] = round(most / mean, 2) if mean else None
+        topics[name] = topic
     return topics
 
 

@@ -14,7 +14,6 @@ __all__ = [
     "dead_letter_headers",
     "header",
     "last_header",
-    "milliseconds",
     "with_headers",
     "without",
 ]
@@ -39,8 +38,6 @@ def with_headers(headers: Column, more: list[Column]) -> Column:
     """Append headers; `headers` may be null."""
     from pyspark.sql import functions as F
 
-    if not more:
-        return headers.cast(HEADERS)
     none = F.array().cast(HEADERS)
     return F.concat(F.coalesce(headers.cast(HEADERS), none), F.array(*more).cast(HEADERS))
 
@@ -60,22 +57,15 @@ def last_header(headers: Column, name: str) -> Column:
     return F.try_element_at(named, F.lit(-1))["value"].cast("string")
 
 
-def dead_letter_headers(source: str, error: Column) -> list[Column]:
-    """The headers of a dead letter. The struct `source` has the record's origin and timestamp."""
+def dead_letter_headers(error: Column) -> list[Column]:
+    """The headers of a dead letter. The column `source` has the record's origin and timestamp."""
     from pyspark.sql import functions as F
 
     return [
-        header("dlq_topic", F.col(f"{source}.topic")),
-        header("dlq_partition", F.col(f"{source}.partition")),
-        header("dlq_offset", F.col(f"{source}.offset")),
+        header("dlq_topic", F.col("source.topic")),
+        header("dlq_partition", F.col("source.partition")),
+        header("dlq_offset", F.col("source.offset")),
         header("dlq_error", error),
         header("dlq_attempts", F.lit("1")),
-        header(DEAD_LETTER_TIME, milliseconds(F.col(f"{source}.timestamp"))),
+        header(DEAD_LETTER_TIME, F.unix_millis("source.timestamp")),
     ]
-
-
-def milliseconds(timestamp: Column) -> Column:
-    """A timestamp as ms since 1970."""
-    from pyspark.sql import functions as F
-
-    return F.unix_millis(timestamp)

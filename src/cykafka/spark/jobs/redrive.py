@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.errors import told_by_spark
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import wrong_value
 from cykafka.spark.jobs.records import (
     DEAD_LETTER,
     DEAD_LETTER_TIME,
@@ -15,7 +15,7 @@ from cykafka.spark.jobs.records import (
     with_headers,
     without,
 )
-from cykafka.spark.jobs.streams import counted, finish, records_stream, rehearse, start
+from cykafka.spark.jobs.streams import counted, records_stream, send
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,20 +38,12 @@ def run(run: Run[Redrive]) -> Summary:
     # Each record has one fate: skipped by `where`, bad, exhausted (sent too often), or sent.
     rows = _with_targets(run, _told(records_stream(run)))
     rows = rows.withColumn("_fate", _fate(run, rows))
-    rows = counted(
-        rows,
-        sent=F.col("_fate") == "sent",
-        exhausted=F.col("_fate") == "exhausted",
-        skipped=F.col("_fate") == "skipped",
-        bad=F.col("_fate") == "bad",
-    )
+    fates = ("sent", "exhausted", "skipped", "bad")
+    rows = counted(rows, **{fate: F.col("_fate") == fate for fate in fates})
     out = _out(run, rows)
-    if config.dry_run:
-        rehearse(run, out, ["topic"])
-    else:
-        options = {**config.sink_options(), "includeHeaders": "true"}
-        options["includeTimestamp"] = "true" if config.keep_timestamps else "false"
-        finish(run, start(run, out, lambda writer: writer.format("cykafka").options(**options)))
+    options = {**config.sink_options(), "includeHeaders": "true"}
+    options["includeTimestamp"] = "true" if config.keep_timestamps else "false"
+    send(run, out, options)
     return run.summary
 
 
@@ -88,7 +80,7 @@ def _with_targets(run: Run[Redrive], rows: DataFrame) -> DataFrame:
 
 
 def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
     config = run.config
@@ -103,8 +95,8 @@ def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
     try:
         condition = F.expr(where)
         rows.where(condition)
-    except (AnalysisException, ParseException) as error:
-        raise ConfigError([f'key "where" = {where!r}: {told_by_spark(error)}']) from None
+    except AnalysisException as error:  # ParseException, too
+        raise wrong_value("where", where, told_by_spark(error)) from None
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import Folder, naming
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
-from cykafka.spark.jobs.streams import counts_of
+from cykafka.spark.jobs.streams import counts_of, total_bytes
+from cykafka.spark.offsets import Offsets, format_offsets, parse_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,7 +82,7 @@ def run(run: Run[Replay]) -> Summary:
 
 def _selected(run: Run[Replay]) -> DataFrame:
     """The archive's records that the configuration selects."""
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
     config = run.config
@@ -99,9 +100,8 @@ def _selected(run: Run[Replay]) -> DataFrame:
     if config.where:
         try:
             records = records.where(config.where)
-        except (AnalysisException, ParseException) as error:
-            words = told_by_spark(error)
-            raise ConfigError([f'key "where" = {config.where!r}: {words}']) from None
+        except AnalysisException as error:  # ParseException, too
+            raise wrong_value("where", config.where, told_by_spark(error)) from None
     return records
 
 
@@ -112,28 +112,27 @@ def _archive(run: Run[Replay]) -> DataFrame:
     with naming("path", path):
         there = Folder(run.spark, path).exists()
     if not there:
-        raise ConfigError([f'key "path" = {path!r}: the folder does not exist'])
+        raise wrong_value("path", path, "the folder does not exist")
     try:
         found = run.watched("listing the archive", lambda: run.spark.read.parquet(path))
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
-        raise ConfigError([f'key "path" = {path!r}: the folder has no Parquet files']) from None
+        raise wrong_value("path", path, "the folder has no Parquet files") from None
     missing = [name for name in _NEEDED if name not in found.columns]
     if missing:
-        raise ConfigError(
-            [
-                f'key "path" = {path!r}: expected an archive with the columns '
-                f"{', '.join(_NEEDED)}; missing: {', '.join(missing)} (was it written with "
-                "keep_raw = false?)"
-            ]
+        raise wrong_value(
+            "path",
+            path,
+            f"expected an archive with the columns {', '.join(_NEEDED)}; missing: "
+            f"{', '.join(missing)} (was it written with keep_raw = false?)",
         )
     # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
     schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
     return run.spark.read.schema(schema).parquet(path)
 
 
-def _parts(run: Run[Replay], records: DataFrame, done: dict[tuple[str, int], int]) -> list[_Part]:
+def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[_Part]:
     """The records that are left to send, by a pass over the archive's columns of numbers."""
     from pyspark.sql import functions as F
 
@@ -142,13 +141,12 @@ def _parts(run: Run[Replay], records: DataFrame, done: dict[tuple[str, int], int
         behind = run.spark.createDataFrame(rows, "topic string, partition int, _next bigint")
         records = records.join(F.broadcast(behind), ["topic", "partition"], "left")
         records = records.where("_next IS NULL OR offset >= _next")
-    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     measured = records.groupBy("topic", "partition").agg(
         F.min("offset").alias("start"),
         (F.max("offset") + 1).alias("end"),
         F.count(F.lit(1)).alias("records"),
         # Only a dry run needs the bytes from this pass. They require reading all values.
-        (F.sum(size.cast("bigint")) if run.config.dry_run else F.lit(0)).alias("bytes"),
+        (total_bytes() if run.config.dry_run else F.lit(0)).alias("bytes"),
     )
     found = run.watched("looking at the archive", measured.collect)
     parts = [_Part(*row) for row in sorted(found)]
@@ -228,7 +226,6 @@ def _sender(
         .sortWithinPartitions("topic", "partition", "offset")
     )
     seen = Observation()
-    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     out = ordered.select(
         "key",
         "value",
@@ -238,9 +235,7 @@ def _sender(
             "partition"
         ),
         "timestamp",
-    ).observe(
-        seen, F.sum(size.cast("bigint")).alias("bytes"), *counts_of({"records": F.lit(True)})
-    )
+    ).observe(seen, total_bytes().alias("bytes"), *counts_of({"records": F.lit(True)}))
     options = {**config.sink_options(), "includeHeaders": "true"}
     options["includeTimestamp"] = "true" if config.keep_timestamps else "false"
 
@@ -334,9 +329,9 @@ class _Note:
             from cykafka.spark.jobs.targets import cluster_of
 
             self._of["cluster"] = cluster_of(config.sink_options())
-        self._next: dict[tuple[str, int], int] = {}
+        self._next: Offsets = {}
 
-    def read(self) -> dict[tuple[str, int], int]:
+    def read(self) -> Offsets:
         """The position that the last run wrote."""
         if self._folder is None or not self._folder.exists(_NOTE):
             return {}
@@ -350,20 +345,14 @@ class _Note:
                         "folder, or delete this one to start from the beginning"
                     ]
                 )
-        self._next = {
-            (topic, int(partition)): offset
-            for topic, partitions in document["next"].items()
-            for partition, offset in partitions.items()
-        }
+        self._next = parse_offsets(document["next"], _NOTE)
         return self._next
 
-    def write(self, further: dict[tuple[str, int], int]) -> None:
+    def write(self, further: Offsets) -> None:
         """Write the position with these offsets as the next ones."""
         if self._folder is None:
             return
         self._next = {**self._next, **further}
-        offsets: dict[str, dict[str, int]] = {}
-        for (topic, partition), offset in sorted(self._next.items()):
-            offsets.setdefault(topic, {})[str(partition)] = offset
         self._folder.make()
-        self._folder.write(_NOTE, json.dumps({"of": self._of, "next": offsets}))
+        note = {"of": self._of, "next": format_offsets(self._next)}
+        self._folder.write(_NOTE, json.dumps(note))

@@ -133,29 +133,25 @@ class Summary:
 
     def lines(self) -> list[str]:
         """The summary as text."""
-        rate = self.records / self.seconds if self.seconds else 0.0
-        facts = [
-            ("records", f"{self.records:,}"),
-            ("bytes", f"{human_bytes(self.bytes)} of keys and values"),
-            *((name, f"{count:,}") for name, count in self.counts.items()),
-            *(
-                [("unknown", f"up to {self.unknown:,} more may have been sent")]
-                if self.unknown
-                else []
-            ),
-            ("bad records", f"{self.bad:,}"),
-            *([("no record", f"{self.without_record:,} offsets")] if self.without_record else []),
-            ("time", f"{human_time(self.seconds)}, {rate:,.0f} records/s"),
-        ]
         warned = [f"  warning: {words}" for words in self.warnings[:_MANY]]
         if self.report:
             return [f"{self.job} {self.outcome}", "", *self.report, *warned]
-        width = max(len(name) for name, _ in facts)
+        facts = {
+            "records": f"{self.records:,}",
+            "bytes": f"{human_bytes(self.bytes)} of keys and values",
+            **{name: f"{count:,}" for name, count in self.counts.items()},
+        }
+        if self.unknown:
+            facts["unknown"] = f"up to {self.unknown:,} more may have been sent"
+        facts["bad records"] = f"{self.bad:,}"
+        if self.without_record:
+            facts["no record"] = f"{self.without_record:,} offsets"
+        rate = self.records / self.seconds if self.seconds else 0.0
+        facts["time"] = f"{human_time(self.seconds)}, {rate:,.0f} records/s"
+        width = max(map(len, facts))
         dry = " (a dry run: nothing was sent)" if self.dry_run else ""
-        lines = [
-            f"{self.job} {self.outcome}{dry}",
-            *(f"  {name:{width}}  {v}" for name, v in facts),
-        ]
+        lines = [f"{self.job} {self.outcome}{dry}"]
+        lines += [f"  {name:{width}}  {fact}" for name, fact in facts.items()]
         lines += warned
         would = self.details.get("would_send")
         if would:

@@ -111,12 +111,10 @@ class Run(Generic[C]):
         self._log = log
 
     def tell_targets(self, rows: list[Any]) -> None:
-        """Add up the records that a dry run would send. The last column of a row is a count."""
+        """Add up the records that a dry run would send. A row has a topic and a count."""
         would = self.summary.details.setdefault("would_send", {})
-        for row in rows:
-            *names, count = row
-            name = " ".join(str(part) for part in names)
-            would[name] = would.get(name, 0) + count
+        for topic, count in rows:
+            would[topic] = would.get(topic, 0) + count
 
     def tell(self, words: str) -> None:
         """Show the job's progress, and new warnings of the source and the sink."""

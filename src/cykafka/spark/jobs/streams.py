@@ -7,7 +7,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.checkpoint_claim import claim_checkpoint
@@ -19,11 +19,13 @@ from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from cykafka.spark.jobs.config import StreamConfig
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "rehearse", "start"]
+__all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "send", "start",
+           "total_bytes"]  # fmt: skip
 
 _POLL_S = 0.25
 _METRICS = "cykafka"
@@ -77,13 +79,10 @@ def counted(records: DataFrame, **counts: Column) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    def length(name: str) -> Column:
-        return F.coalesce(F.length(name), F.lit(0))
-
     return records.observe(
         _METRICS,
         F.count(F.lit(1)).alias("records"),
-        F.sum((length("key") + length("value")).cast("bigint")).alias("bytes"),
+        total_bytes().alias("bytes"),
         *counts_of(counts),
     )
 
@@ -98,6 +97,14 @@ def counts_of(counts: Mapping[str, Column]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.count_if(condition).alias(name) for name, condition in counts.items()]
+
+
+def total_bytes() -> Column:
+    """An aggregation: the bytes of the columns key and value."""
+    from pyspark.sql import functions as F
+
+    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
+    return F.sum(size.cast("bigint"))
 
 
 def start(
@@ -250,13 +257,11 @@ def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
     from cykafka.spark.options import ReadOptions
     from cykafka.spark.planner import Planner
 
-    with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source gives the same warnings
-        planner = Planner(ReadOptions.of(run.config.source_options(), "stream"))
-        try:
+    # The source gives the same warnings.
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
+        options = ReadOptions.of(run.config.source_options(), "stream")
+        with closing(Planner(options)) as planner:
             return planner.ends(partitions).earliest
-        finally:
-            planner.close()
     return {}
 
 
@@ -335,11 +340,18 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
         raise Stopped("stopped before all records were read: a restart continues from there")
 
 
-def rehearse(run: Run[StreamConfig], out: DataFrame, by: list[str]) -> None:
-    """Run a query with a copy of the checkpoint; count the records it would send, send none."""
-    from pyspark.sql import functions as F
+def send(run: Run[StreamConfig], out: DataFrame, options: Mapping[str, str]) -> None:
+    """Run the query that sends records, with these options of the sink.
+
+    A dry run has a copy of the checkpoint, and counts the records instead.
+    """
 
     def tell(batch: DataFrame, _number: int) -> None:
-        run.tell_targets(batch.groupBy(*by).agg(F.count(F.lit(1)).alias("count")).collect())
+        run.tell_targets(batch.groupBy("topic").count().collect())
 
-    finish(run, start(run, out, lambda writer: writer.foreachBatch(tell)))
+    def prepare(writer: DataStreamWriter) -> DataStreamWriter:
+        if run.config.is_dry_run:
+            return writer.foreachBatch(tell)
+        return writer.format("cykafka").options(**options)
+
+    finish(run, start(run, out, prepare))

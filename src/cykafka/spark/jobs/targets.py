@@ -52,8 +52,7 @@ def cluster_of(options: Mapping[str, str]) -> str:
 
 def _client(options: Mapping[str, str]) -> Producer:
     # Use the sink's configuration: a user that may write to a topic may also see it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the sink gives the same warning
+    with warnings.catch_warnings(action="ignore"):  # the sink gives the same warning
         return Producer(dict(client_config(options, role="sink")))
 
 

@@ -78,8 +78,8 @@ def _targets(config: JobConfig) -> list[str]:
 
 
 def _client(options: Mapping[str, str], role: Literal["source", "admin"]) -> ClientConfig:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source and the sink give the same warnings
+    # The source and the sink give the same warnings.
+    with warnings.catch_warnings(action="ignore"):
         return client_config(options, role=role)
 
 
@@ -113,9 +113,7 @@ def _are_made(missing: Iterable[str], client: ClientConfig) -> bool:
         try:
             (answer,) = admin.describe_configs([resource]).values()
             entry = answer.result(_REQUEST_S).get(_ON_DEMAND)
-            if entry is None:  # not Apache Kafka
-                return True
-            return str(entry.value) == "true"
+            return entry is None or entry.value == "true"  # None: not Apache Kafka
         except KafkaException as error:
             _log.warning(
                 "topics that do not exist: %s; cannot find out whether brokers create them on "

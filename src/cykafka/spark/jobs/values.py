@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import told_by_spark
+from cykafka.spark.jobs.problems import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -213,6 +214,11 @@ def decoded(records: DataFrame, form: str, schema: Schema | None) -> DataFrame:
         trace_id, message_type, sent_time and body.
     schema : Schema, optional
         Of the body, or of the value; the column ``json`` is a struct of it.
+
+    Raises
+    ------
+    ConfigError
+        Spark cannot read the schema.
     """
     from pyspark.sql import functions as F
 
@@ -293,7 +299,10 @@ def _json_form(records: DataFrame, problems: list[Column]) -> DataFrame:
 def _by_schema(records: DataFrame, body: str, schema: Schema, problems: list[Column]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    struct = schema.struct()
+    try:
+        struct = schema.struct()
+    except ValueError as error:
+        raise ConfigError([f'key "schema": {error}']) from None
     parsed = _from_json(F.col(body), struct.add(_CORRUPT, "string"))
     there = F.col(body).isNotNull()
     records = records.withColumn("_parsed", parsed)
