@@ -51,6 +51,8 @@ def test_help_of_a_job_has_all_keys_and_examples(
     for key, field in JOBS[name].model_fields.items():
         option = {"job": "", "spark": "spark-conf"}.get(key, field.alias or key)
         assert f"--{option}".replace("_", "-") in text
+    for words in ("a TOML file with the", "print the configuration as TOML", "show Spark's log"):
+        assert words in text
     assert f"  python -m cykafka.spark {name} --" in text
     assert "None" not in text
 

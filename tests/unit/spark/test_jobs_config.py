@@ -124,6 +124,7 @@ def test_sink_may_have_its_own_brokers() -> None:
         ({"checkpoint": "/x/../p/c/"}, 'it must not be inside "path"'),
         ({"checkpoint": "p/c", "path": str(Path("p").absolute())}, 'not be inside "path"'),
         ({"checkpoint": "hdfs://h/p/./c", "path": "hdfs://h/p"}, 'it must not be inside "path"'),
+        ({"checkpoint": "hdfs://h//p/c", "path": "hdfs://h/p"}, 'it must not be inside "path"'),
         ({"checkpoint": __file__}, "expected a folder, and this is a file"),
         ({"path": f"file:{__file__}"}, "expected a folder, and this is a file"),
         ({"staging": "/s"}, 'no effect without file_names = "deterministic"'),

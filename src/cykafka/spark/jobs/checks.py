@@ -255,7 +255,8 @@ def _place(address: str) -> tuple[str, str]:
     scheme, host, path = match.groups() if match else (None, None, address)
     if scheme is None or scheme.lower() == "file":
         return "", os.path.realpath(path)
-    return f"{scheme.lower()}:{(host or '').lower()}", posixpath.normpath(path or "/")
+    # normpath() keeps two slashes at the beginning.
+    return f"{scheme.lower()}:{(host or '').lower()}", posixpath.normpath("/" + path.lstrip("/"))
 
 
 def _local(config: JobConfig, address: str) -> Path | None:
