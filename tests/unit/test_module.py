@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import pickle
 import subprocess
 import sys
+import traceback
 from types import ModuleType
 from typing import Any
 
@@ -218,3 +220,24 @@ def test_partitioner_without_partitions_raises_the_error_of_confluent_kafka(
 ) -> None:
     with pytest.raises(ValueError, match=f"^partition_count must be > 0, got {count}$"):
         getattr(kafka, partitioner)(b"key", count)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    "module", ["cykafka", "cykafka.admin", "cykafka.serialization", "cykafka.testing"]
+)
+def test_public_classes_name_a_module_that_has_them(module: str) -> None:
+    """In tracebacks, reprs, pickles and docs."""
+    public = importlib.import_module(module)
+    classes = [each for name in public.__all__ if isinstance(each := getattr(public, name), type)]
+    assert classes
+    for each in classes:
+        assert "._" not in each.__module__, each
+        assert getattr(importlib.import_module(each.__module__), each.__name__) is each
+
+
+@pytest.mark.ours
+def test_exception_is_shown_and_pickled_by_its_public_name() -> None:
+    error = cykafka.KafkaException(cykafka.KafkaError(cykafka.KafkaError._TRANSPORT))
+    assert traceback.format_exception_only(error)[0].startswith("cykafka.KafkaException: ")
+    assert b"_core" not in pickle.dumps(error)

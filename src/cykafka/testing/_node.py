@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from cykafka._core.common.naming import public
 from cykafka.testing._errors import KafkaClusterError
 
 _READY = b"Kafka Server started"
@@ -19,6 +20,7 @@ _TROUBLE = re.compile(r"^\S+ (?:ERROR|FATAL) |^(?:Caused by: )?[\w.$]+(?:Excepti
 _LINES_OF_TROUBLE = 4
 
 
+@public("cykafka.testing")
 class KafkaNode:
     """One node of a `KafkaCluster`, broker and controller in one process.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, Self
 
 from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.naming import public
 from cykafka._core.mock import Cluster
 from cykafka.testing._checks import (
     API_NAMES,
@@ -27,6 +28,7 @@ _MAX_BROKERS = 100
 _POLL_S = 0.005
 
 
+@public("cykafka.testing")
 class MockRequest(NamedTuple):
     """A request that a mock broker received.
 
@@ -49,6 +51,7 @@ class MockRequest(NamedTuple):
     timestamp: float
 
 
+@public("cykafka.testing")
 class MockCluster:
     """A Kafka cluster inside this process: librdkafka's mock brokers, with fault injection.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from cykafka._core.common.errors import KafkaException
+from cykafka._core.common.naming import public
 from cykafka._core.consume.consumer import Consumer
 from cykafka._core.produce.producer import Producer
 from cykafka.testing._artifacts import KAFKA, java
@@ -27,6 +28,7 @@ _FIRST_TIMEOUT_S = 120.0
 _MAX_PORT = 2**16 - 1
 
 
+@public("cykafka.testing")
 class KafkaCluster(RealCluster):
     """A throw-away cluster of real Kafka brokers on this machine, for tests.
 
