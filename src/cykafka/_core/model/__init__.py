@@ -72,27 +72,6 @@ class Shown:
         return f"{type(self).__name__}({held})"
 
 
-@total_ordering
-class Keyed:
-    """Data that compares and hashes by ``_key()``, with data of the class that defines it."""
-
-    def _key(self) -> Any:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Keyed) or type(other)._key is not type(self)._key:
-            return NotImplemented
-        return bool(self._key() == other._key())
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, Keyed) or type(other)._key is not type(self)._key:
-            return NotImplemented
-        return bool(self._key() < other._key())
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-
 @public("cykafka")
 class Node(Shown):
     """A broker: ``id``, ``id_string``, ``host``, ``port`` and ``rack`` (or None)."""

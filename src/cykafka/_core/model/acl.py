@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import total_ordering
 from typing import Any, ClassVar
 
 from cykafka._core.common.naming import public
-from cykafka._core.model import Keyed, _OrderedEnum
+from cykafka._core.model import _OrderedEnum
 from cykafka._core.model.check import member_of
 
 
@@ -63,7 +64,8 @@ class AclPermissionType(_OrderedEnum):
 
 
 @public("cykafka.admin")
-class AclBinding(Keyed):
+@total_ordering
+class AclBinding:
     """A rule: it allows or denies a principal an operation on resources, from a host.
 
     Enumerations may also be given by name, in any case, or by number.
@@ -152,10 +154,21 @@ class AclBinding(Keyed):
             self.permission_type,
         )
 
-    _key = _to_tuple
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({','.join(str(value) for value in self._to_tuple())})"
+
+    def __hash__(self) -> int:
+        return hash(self._to_tuple())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AclBinding):
+            return NotImplemented
+        return self._to_tuple() == other._to_tuple()
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, AclBinding):
+            return NotImplemented
+        return self._to_tuple() < other._to_tuple()
 
 
 @public("cykafka.admin")

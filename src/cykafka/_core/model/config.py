@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import total_ordering
 
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.naming import public
-from cykafka._core.model import Keyed
 from cykafka._core.model.acl import ResourceType
 from cykafka._core.model.check import member_of
 
@@ -83,7 +83,8 @@ class ConfigEntry:
 
 
 @public("cykafka.admin")
-class ConfigResource(Keyed):
+@total_ordering
+class ConfigResource:
     """A resource with a configuration. Equality, order and hash depend on type and name.
 
     Parameters
@@ -127,8 +128,18 @@ class ConfigResource(Keyed):
         error = "" if self.error is None else f",{self.error!r}"
         return f"ConfigResource({self.restype},{self.name}{error})"
 
-    def _key(self) -> tuple[ResourceType, str]:
-        return (self.restype, self.name)
+    def __hash__(self) -> int:
+        return hash((self.restype, self.name))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConfigResource):
+            return NotImplemented
+        return self.restype == other.restype and self.name == other.name
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, ConfigResource):
+            return NotImplemented
+        return (self.restype, self.name) < (other.restype, other.name)
 
     def __len__(self) -> int:
         return len(self.set_config_dict)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import total_ordering
 from typing import Any
 
 from cykafka._core.common.naming import public
-from cykafka._core.model import Keyed, Shown
+from cykafka._core.model import Shown
 from cykafka._core.model.check import expect_int
 
 MAX_TIMESTAMP, EARLIEST, LATEST = -3, -2, -1
 
 
 @public("cykafka.admin")
-class OffsetSpec(Keyed, ABC):
+@total_ordering
+class OffsetSpec(ABC):
     """The offset of a partition that :meth:`AdminClient.list_offsets` looks up.
 
     Make one by :meth:`earliest`, :meth:`latest`, :meth:`max_timestamp` or :meth:`for_timestamp`.
@@ -55,8 +57,18 @@ class OffsetSpec(Keyed, ABC):
         """
         return TimestampSpec(timestamp)
 
-    def _key(self) -> int:
-        return self._value
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, OffsetSpec):
+            return NotImplemented
+        return self._value < other._value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OffsetSpec):
+            return NotImplemented
+        return self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (OffsetSpec, (self._value,))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import total_ordering
 
 from cykafka._core.common.library import Uuid
 from cykafka._core.common.naming import public
-from cykafka._core.model import Keyed, Node, Shown, TopicPartitionInfo
+from cykafka._core.model import Node, Shown, TopicPartitionInfo
 from cykafka._core.model.acl import AclOperation
 from cykafka._core.model.check import expect, expect_int, members_of
 
 
-class _Plan(Keyed):
+@total_ordering
+class _Plan:
     """A topic's name and a number of partitions; compares and hashes by both."""
 
     def __init__(self, topic: str) -> None:
@@ -21,6 +23,22 @@ class _Plan(Keyed):
     def topic(self) -> str:
         """The topic's name."""
         return self._topic
+
+    def _key(self) -> tuple[str, int]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Plan) or type(other) is not type(self):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, _Plan) or type(other) is not type(self):
+            return NotImplemented
+        return self._key() < other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
 
 @public("cykafka.admin")
