@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pip_services4_commons.errors import (
@@ -18,88 +20,51 @@ from pip_services4_commons.errors import (
     UnsupportedException,
 )
 
-from cykafka import DeliveryError, KafkaError, KafkaException
+from cykafka import Delivery, DeliveryError, KafkaError, KafkaException
 from pip_services4_kafka._context import AnyContext, trace_id_of
 
 
-def _codes(*names: str) -> frozenset[int]:
-    return frozenset(getattr(KafkaError, name) for name in names)
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text: long lists of names read better so."""
+    return tuple(text.split())
 
 
-_TYPES: tuple[tuple[type[ApplicationException], frozenset[int]], ...] = (
-    (
-        UnauthorizedException,
-        _codes(
-            "_AUTHENTICATION",
-            "SASL_AUTHENTICATION_FAILED",
-            "UNSUPPORTED_SASL_MECHANISM",
-            "ILLEGAL_SASL_STATE",
-            "TOPIC_AUTHORIZATION_FAILED",
-            "GROUP_AUTHORIZATION_FAILED",
-            "CLUSTER_AUTHORIZATION_FAILED",
-            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-            "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
-            "SECURITY_DISABLED",
-        ),
-    ),
-    (
-        ConnectionException,
-        _codes(
-            "_TRANSPORT",
-            "_ALL_BROKERS_DOWN",
-            "_RESOLVE",
-            "_SSL",
-            "_TIMED_OUT",
-            "_TIMED_OUT_QUEUE",
-            "_MSG_TIMED_OUT",
-            "_WAIT_COORD",
-            "REQUEST_TIMED_OUT",
-            "NETWORK_EXCEPTION",
-            "BROKER_NOT_AVAILABLE",
-            "REPLICA_NOT_AVAILABLE",
-            "LEADER_NOT_AVAILABLE",
-            "NOT_LEADER_FOR_PARTITION",
-            "COORDINATOR_NOT_AVAILABLE",
-            "COORDINATOR_LOAD_IN_PROGRESS",
-            "NOT_COORDINATOR",
-            "NOT_CONTROLLER",
-        ),
-    ),
-    (
-        BadRequestException,
-        _codes(
-            "_INVALID_ARG",
-            "_UNKNOWN_PARTITION",
-            "_BAD_MSG",
-            "MSG_SIZE_TOO_LARGE",
-            "RECORD_LIST_TOO_LARGE",
-            "INVALID_MSG",
-            "INVALID_MSG_SIZE",
-            "INVALID_RECORD",
-            "INVALID_TIMESTAMP",
-            "INVALID_REQUEST",
-            "INVALID_CONFIG",
-            "INVALID_PARTITIONS",
-            "INVALID_REPLICATION_FACTOR",
-            "INVALID_GROUP_ID",
-            "INVALID_REQUIRED_ACKS",
-            "POLICY_VIOLATION",
-            "TOPIC_EXCEPTION",
-            "OFFSET_OUT_OF_RANGE",
-        ),
-    ),
-    (
-        NotFoundException,
-        _codes(
-            "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "GROUP_ID_NOT_FOUND"
-        ),
-    ),
-    (ConflictException, _codes("TOPIC_ALREADY_EXISTS")),
-    (InvalidStateException, _codes("_STATE", "_DESTROY", "_CONFLICT")),
-    (UnsupportedException, _codes("UNSUPPORTED_VERSION", "_NOT_IMPLEMENTED")),
-)
+def codes(names: str) -> frozenset[int]:
+    """Error codes by their names, which spaces separate."""
+    return frozenset(getattr(KafkaError, name) for name in words(names))
 
-_TYPE_OF = {code: kind for kind, codes in _TYPES for code in codes}
+
+_NAMES: dict[type[ApplicationException], str] = {
+    UnauthorizedException: """
+        _AUTHENTICATION SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE
+        TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        SECURITY_DISABLED
+        """,
+    ConnectionException: """
+        _TRANSPORT _ALL_BROKERS_DOWN _RESOLVE _SSL _TIMED_OUT _TIMED_OUT_QUEUE _MSG_TIMED_OUT
+        _WAIT_COORD REQUEST_TIMED_OUT NETWORK_EXCEPTION BROKER_NOT_AVAILABLE REPLICA_NOT_AVAILABLE
+        LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION COORDINATOR_NOT_AVAILABLE
+        COORDINATOR_LOAD_IN_PROGRESS NOT_COORDINATOR NOT_CONTROLLER
+        """,
+    BadRequestException: """
+        _INVALID_ARG _BAD_MSG MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_MSG INVALID_MSG_SIZE
+        INVALID_RECORD INVALID_TIMESTAMP INVALID_REQUEST INVALID_CONFIG INVALID_PARTITIONS
+        INVALID_REPLICATION_FACTOR INVALID_GROUP_ID INVALID_REQUIRED_ACKS POLICY_VIOLATION
+        TOPIC_EXCEPTION OFFSET_OUT_OF_RANGE
+        """,
+    NotFoundException: """
+        UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION _NOENT UNKNOWN_TOPIC_ID
+        GROUP_ID_NOT_FOUND
+        """,
+    ConflictException: "TOPIC_ALREADY_EXISTS",
+    InvalidStateException: "_STATE _DESTROY _CONFLICT",
+    UnsupportedException: "UNSUPPORTED_VERSION _NOT_IMPLEMENTED",
+}
+_TYPE_OF = {code: kind for kind, names in _NAMES.items() for code in codes(names)}
+
+# The message may have been sent, and its answer lost.
+_PERHAPS_STORED = codes("_MSG_TIMED_OUT _TIMED_OUT _TRANSPORT REQUEST_TIMED_OUT NETWORK_EXCEPTION")
 
 
 def kafka_error(error: BaseException | KafkaError) -> KafkaError | None:
@@ -173,35 +138,99 @@ def with_cause(
 def undelivered(
     error: DeliveryError, topic: str, context: AnyContext = None
 ) -> ApplicationException:
-    """Make the exception for a batch with records that were not stored.
+    """Make the exception for a batch with records that were not stored, or perhaps not.
 
     The first failure sets its type and code. Details: ``topic``, ``failed`` (a count) and
-    ``indices`` (positions in the batch, separated by commas). The cause's ``failures`` has the
-    KafkaError of each record.
+    ``indices`` (positions in the batch, separated by commas); ``perhaps_stored`` has those of them
+    that the brokers may have stored without an answer. The cause's ``failures`` has the KafkaError
+    of each record.
     """
     failures = error.failures
     first = next(iter(failures.values()), kafka_error(error))
     count = error.delivery.count if error.delivery is not None else len(failures)
     known = first or KafkaError(KafkaError._FAIL)
     kind = _TYPE_OF.get(known.code(), InvocationException)
-    told = (
-        f"topic {topic}: {len(failures)} of {count} messages were not stored, "
+    unknown = [index for index, each in failures.items() if each.code() in _PERHAPS_STORED]
+    outcome = "not stored"
+    if unknown:
+        outcome = (
+            "perhaps not stored"
+            if len(unknown) == len(failures)
+            else "not, or perhaps not, stored"
+        )
+    text = (
+        f"topic {topic}: {len(failures)} of {count} messages were {outcome}, "
         f"message {next(iter(failures), 0)}: {known.str()}"
     )
-    exception = kind(trace_id_of(context), known.name().lstrip("_"), told)
+    if unknown:
+        text += "; the brokers may have stored a message without their answer coming in time"
+    exception = kind(trace_id_of(context), known.name().lstrip("_"), text)
     return with_cause(
         exception,
         error,
         topic=topic,
         failed=len(failures),
         indices=",".join(map(str, failures)),
+        perhaps_stored=",".join(map(str, unknown)) or None,
     )
 
 
-def not_opened(name: str, context: AnyContext = None) -> InvalidStateException:
-    """Make the exception for a call that needs an open queue."""
-    told = f"Queue {name} is not opened: call open() first"
-    return InvalidStateException(trace_id_of(context), "NOT_OPENED", told)
+@contextlib.contextmanager
+def sending(
+    topic: str, timeout: float, context: AnyContext = None
+) -> Iterator[Callable[[Delivery], None]]:
+    """Convert the errors of sending. Yields a function that waits for a delivery's outcome."""
+    deadline = time.monotonic() + timeout
+    waited: list[Delivery] = []
+
+    def wait(delivery: Delivery) -> None:
+        waited.append(delivery)
+        delivery.wait(max(0.0, deadline - time.monotonic()))
+
+    try:
+        yield wait
+    except DeliveryError as error:
+        raise undelivered(error, topic, context) from error
+    except TimeoutError as error:
+        raise _unknown(error, topic, timeout, waited, context) from error
+    except (KafkaException, RuntimeError, TypeError, ValueError) as error:
+        raise typed(error, f"topic {topic}: send failed", context, topic=topic) from error
+
+
+def _unknown(
+    error: TimeoutError, topic: str, timeout: float, waited: list[Delivery], context: AnyContext
+) -> ApplicationException:
+    """Make the exception for a batch with records that have no outcome in time."""
+    text = (
+        f"topic {topic}: no outcome within options.request_timeout ({timeout:g} s); "
+        "messages may be stored or not"
+    )
+    exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", text)
+    details: dict[str, Any] = {}
+    for delivery in waited:
+        failures = delivery.errors
+        indices = [index for index, offset in enumerate(delivery.offsets) if offset < 0]
+        unknown = [
+            index
+            for index in indices
+            if index not in failures or failures[index].code() in _PERHAPS_STORED
+        ]
+        details = {
+            "failed": len(indices),
+            "indices": ",".join(map(str, indices)),
+            "perhaps_stored": ",".join(map(str, unknown)) or None,
+        }
+        # The producer logs failures that nobody reads.
+        delivery.add_done_callback(lambda ended: ended.errors)
+    return with_cause(exception, error, topic=topic, **details)
+
+
+def described(error: BaseException) -> str:
+    """The type and the text of an application's exception, which may have no text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # raised by its __str__
+        return type(error).__name__
 
 
 def misconfigured(

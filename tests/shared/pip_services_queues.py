@@ -12,6 +12,11 @@ from pip_services_rig import WAIT_S
 __all__ = ["bodies", "counters", "envelope", "group", "make_queue", "make_receiver", "received"]
 
 
+def receiving(queue: Any) -> Any:
+    """The receiving side of a queue, which is private."""
+    return queue._KafkaMessageQueue__receiver
+
+
 @pytest.fixture
 def group(unique: Callable[[str], str]) -> str:
     return unique("group")

@@ -181,39 +181,55 @@ def make_batch_listener() -> Callable[..., Any]:
     """Make listeners that take batches and rebalance callbacks, and keep both."""
 
     from pip_services4_kafka.connect import IKafkaMessageListener
+    from pip_services4_kafka.connect._session import Handler
 
-    class Batches(IKafkaMessageListener):
+    class Batches(IKafkaMessageListener, Handler):
         def __init__(self) -> None:
             self.events: list[tuple[str, Any]] = []
             self.values: list[bytes | None] = []
             self.threads: set[str] = set()
+            self.session: Any = None
 
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             raise AssertionError("batches only")
 
-        def _on_batch(self, subscription: Any, batch: Any) -> None:
+        def _session_handler(self, _: Any) -> Handler:
+            return self
+
+        def started(self, session: Any) -> None:
+            self.session = session
+
+        def batch(self, batch: Any) -> None:
             self.threads.add(threading.current_thread().name)
             self.values += batch.values()
             self.events.append(("batch", len(batch)))
-            last = {
-                number: offset + 1
-                for number, offset in zip(batch.partitions, batch.offsets, strict=True)
-            }
-            subscription._reader.store(last)
+            places = self.session.places(set(batch.partitions))
+            for place in places:
+                mine = (
+                    o
+                    for n, o in zip(batch.partitions, batch.offsets, strict=True)
+                    if n == place.partition
+                )
+                place.offset = max(mine) + 1
+            self.session.consumer.store_offsets(offsets=places)
 
-        def _on_assigned(self, subscription: Any, partitions: list[int]) -> None:
+        def assigned(self, partitions: list[int]) -> dict[int, int]:
             self.threads.add(threading.current_thread().name)
             self.events.append(("assigned", partitions))
+            return {}
 
-        def _on_revoked(self, subscription: Any, partitions: list[int]) -> None:
+        def revoked(self, partitions: list[int]) -> None:
             self.threads.add(threading.current_thread().name)
             self.events.append(("revoked", partitions))
 
-        def _on_lost(self, subscription: Any, partitions: list[int]) -> None:
+        def lost(self, partitions: list[int]) -> None:
             self.events.append(("lost", partitions))
 
-        def _on_error(self, subscription: Any, error: Any) -> None:
+        def failed(self, error: Any) -> None:
             self.events.append(("error", error.code()))
+
+        def committed(self, error: Any, positions: Any) -> None:
+            self.events.append(("committed", (error, positions)))
 
         def of(self, kind: str) -> list[Any]:
             return [what for name, what in list(self.events) if name == kind]

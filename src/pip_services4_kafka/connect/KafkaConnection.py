@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from pip_services4_commons.errors import BadRequestException, InvalidStateException
+from pip_services4_commons.errors import (
+    BadRequestException,
+    InvalidStateException,
+)
 from pip_services4_components.config import ConfigParams, IConfigurable
 from pip_services4_components.context import IContext
 from pip_services4_components.refer import IReferenceable, IReferences
 from pip_services4_components.run import IOpenable
 from pip_services4_messaging.connect import IMessageQueueConnection
+from pip_services4_messaging.queues import MessageEnvelope
 from pip_services4_observability.log import CompositeLogger
 
-from cykafka import Delivery, Producer
+from cykafka import Producer, TopicPartition
 from cykafka.admin import AdminClient
-from pip_services4_kafka._closing import Closing
-from pip_services4_kafka._context import AnyContext, to_context, trace_id_of
-from pip_services4_kafka._errors import typed
-from pip_services4_kafka.connect._clients import Clients, connect
-from pip_services4_kafka.connect._columns import columns_of
-from pip_services4_kafka.connect._logs import ClientLog, RareLog
-from pip_services4_kafka.connect._reader import Reader, reader_of
-from pip_services4_kafka.connect._secrets import HiddenParams
-from pip_services4_kafka.connect._sending import send, settle
-from pip_services4_kafka.connect._settings import Settings, acks_of
-from pip_services4_kafka.connect._subscriptions import Subscriptions
-from pip_services4_kafka.connect._topics import create_topic, delete_topic, topic_names
-from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
-from pip_services4_kafka.connect.KafkaConnectionResolver import KafkaConnectionResolver
-from pip_services4_kafka.connect.KafkaSubscription import KafkaSubscription
+from cykafka.internal import EnvelopeCodec
+
+from .._closing import Closing
+from .._context import AnyContext, to_context, trace_id_of
+from .._errors import sending, typed
+from ._clients import Clients, connect
+from ._columns import columns_of
+from ._logs import ClientLog, RareLog
+from ._one_by_one import OneByOne
+from ._outage import Outage
+from ._secrets import HiddenParams
+from ._session import Session
+from ._settings import DEFAULT_GROUP, Settings, acks_of
+from ._topics import create_topic, delete_topic, ensure_topic, topic_ends, topic_names
+from .IKafkaMessageListener import IKafkaMessageListener
+from .KafkaConnectionResolver import KafkaConnectionResolver
+from .KafkaSubscription import KafkaSubscription
+
+
+def _alias(field: str) -> Any:
+    return property(
+        lambda self: getattr(self, field), lambda self, value: setattr(self, field, value)
+    )
+
+
+def _setting(name: str) -> Any:
+    return property(
+        lambda self: getattr(self._settings, name),
+        lambda self, value: setattr(self._settings, name, value),
+    )
 
 
 class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IOpenable):
@@ -71,29 +93,43 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self._connection: Producer | None = None
         self._subscriptions: list[KafkaSubscription] = []
 
-        self.__settings = Settings()
-        self.__client_log = ClientLog(self._logger, self.__settings.secrets.scrub)
+        self._settings = Settings()
+        self.__client_log = ClientLog(self._logger, self._settings.secrets.scrub)
         self.__rare_log = RareLog(self._logger, self.__client_log)
-        self.__readers = Subscriptions(self._subscriptions, self.__rare_log)
+        self.__outage = Outage(self.__rare_log)
         self.__clients: Clients | None = None
+        self.__process = os.getpid()
         self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
         self.__closing = Closing()
-        self.__ending: list[KafkaSubscription] = []  # close() waits for these
-        self._show_settings()
+        self.__ending: list[Session] = []  # close() waits for these
 
-    def _show_settings(self) -> None:
-        """Copy the settings to the protected fields that pip-services documents."""
-        settings = self.__settings
-        self._client_id: str = settings.client_id
-        self._log_level: int = settings.log_level
-        self._connect_timeout: int = settings.connect_timeout
-        self._max_retries: int = settings.max_retries
-        self._retry_timeout: int = settings.retry_timeout
-        self._request_timeout: int = settings.request_timeout
-        self._num_partitions: int = settings.num_partitions
-        self._replication_factor: int = settings.replication_factor
-        self._readable_partitions: list[int] = settings.readable_partitions
-        self._write_partition: int | None = settings.write_partition
+    # The fields of the published package; a subclass may set them before open().
+    _client_id = _setting("client_id")
+    _log_level = _setting("log_level")
+    _connect_timeout = _setting("connect_timeout")
+    _max_retries = _setting("max_retries")
+    _retry_timeout = _setting("retry_timeout")
+    _request_timeout = _setting("request_timeout")
+    _num_partitions = _setting("num_partitions")
+    _replication_factor = _setting("replication_factor")
+    _readable_partitions = _setting("readable_partitions")
+    _write_partition = _setting("write_partition")
+
+    # The names in the documentation of pip-services.
+    _connectTimeout = _connect_timeout
+    _connectionResolver = _alias("_connection_resolver")
+    _maxRetries = _max_retries
+    _adminClient = _alias("_admin_client")
+    _clientConfig = _alias("_client_config")
+    _clientId = _client_id
+    _logLevel = _log_level
+    _requestTimeout = _request_timeout
+    _retryTimeout = _retry_timeout
+
+    def __repr__(self) -> str:
+        brokers = self._client_config.get("bootstrap.servers", "")
+        state = "open" if self.is_open() else "closed"
+        return f"<{type(self).__name__} client_id={self._client_id!r} brokers={brokers!r} {state}>"
 
     # -- life
 
@@ -110,10 +146,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             UNKNOWN_PROPERTY (names the key and the most similar known key), INVALID_PARTITION,
             INVALID_ACKS.
         """
-        self.__settings.configure(config)
+        self._settings.configure(config)
         self._connection_resolver.configure(config)
         self._options = HiddenParams(self._options.override(config.get_section("options")))
-        self._show_settings()
 
     def set_references(self, references: IReferences) -> None:
         """Take loggers, discovery services and credential stores.
@@ -127,13 +162,13 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self._connection_resolver.set_references(references)
 
     def is_open(self) -> bool:
-        """Whether the connection is open.
+        """Whether the connection is open. False in a forked child of the process that opened it.
 
         Returns
         -------
         bool
         """
-        return self._connection is not None
+        return self._connection is not None and self.__process == os.getpid()
 
     def open(self, context: AnyContext = None) -> None:
         """Connect. Does nothing if the connection is open.
@@ -157,14 +192,12 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         """
         known = to_context(context)
         while not self.__open(known):
-            readers = map(reader_of, self.__ending)
-            mine = any(reader is not None and reader.is_mine() for reader in readers)
-            if self.__closing.is_mine() or mine:
-                told = (
+            if self.__closing.is_mine() or any(each.is_mine() for each in self.__ending):
+                text = (
                     "cannot open the Kafka connection inside its own close(), or in a listener "
                     "that close() waits for"
                 )
-                raise InvalidStateException(trace_id_of(known), "NOT_OPEN", told)
+                raise InvalidStateException(trace_id_of(known), "NOT_OPEN", text)
             self.__closing.wait()
 
     def __open(self, known: IContext | None) -> bool:
@@ -175,14 +208,14 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             if self._connection is not None:
                 return True
             try:
-                logs = self.__client_log, self.__rare_log
-                clients = connect(self.__settings, self._connection_resolver.resolve, known, *logs)
+                logs = self.__client_log, self.__rare_log, self.__outage
+                clients = connect(self._settings, self._connection_resolver.resolve, known, *logs)
             except Exception as failure:  # logged and raised
                 self._logger.error(known, failure, "Failed to connect to Kafka")
                 raise
             self._client_config = clients.producer_properties
-            self.__clients = clients
-            self._producer = self._connection = clients.producer(self.__settings.acks)
+            self.__clients, self.__process = clients, os.getpid()
+            self._producer = self._connection = clients.producer(self._settings.acks)
         brokers = self._client_config["bootstrap.servers"]
         self._logger.debug(known, f"Connected to Kafka at {brokers}")
         return True
@@ -201,13 +234,19 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         A second close() does nothing. A closed connection can be opened again.
         """
         known = to_context(context)
+        if self._connection is not None and not self.is_open():
+            # A forked child: the clients are the parent's, and so may be a lock.
+            self.__opening, self.__clients = threading.RLock(), None
+            self._connection = self._producer = self._admin_client = None
+            self._subscriptions = []
+            return
         with self.__opening:
             if self._connection is None or self.__closing:
                 return
             self.__closing.begin()
-            ended = self.__ending = self.__readers.take()
+            ended = self.__ending = self.__take(lambda _: True)
         try:  # without the lock: running listeners may call any method
-            self.__readers.end(ended, self._timeout())
+            self.__end(ended)
         finally:  # an exception, such as KeyboardInterrupt, may end the wait
             self.__close_clients(known)
         self._logger.debug(known, "Disconnected from Kafka")
@@ -217,30 +256,45 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             clients, self.__clients = self.__clients, None
             self._connection = self._producer = self._admin_client = None
             self.__ending = []
+        try:
+            if clients is not None and (lost := clients.close(self.get_request_timeout())):
+                text = f"Closed the connection to Kafka with {lost} unsent messages"
+                self._logger.error(context, None, text)
+        finally:
             self.__closing.end()
-        if clients is not None and (lost := clients.close(self._timeout())):
-            told = f"Closed the connection to Kafka with {lost} unsent messages"
-            self._logger.error(context, None, told)
 
     def get_connection(self) -> Any:
         """The producer or None, like :meth:`get_producer`."""
         return self._connection
 
-    def get_producer(self) -> Any:
-        """The producer with the configured ``acks``.
+    def get_producer(self, acks: int | str | None = None) -> Any:
+        """The producer for a value of ``acks``, created on first use.
+
+        Parameters
+        ----------
+        acks : int or str, optional
+            -1 (all), 0 or 1. Default: the configured value.
 
         Returns
         -------
         cykafka.Producer or None
             None if the connection is closed.
+
+        Raises
+        ------
+        ConfigException
+            INVALID_ACKS.
         """
-        return self._producer
+        clients = self.__clients
+        if clients is None:
+            return None
+        return clients.producer(acks_of(acks, self._settings.acks))
 
     getProducer = get_producer  # the spelling in the documentation of pip-services
 
-    def _timeout(self) -> float:
-        """request_timeout in s."""
-        return self.__settings.request_timeout / 1e3
+    def get_request_timeout(self) -> float:
+        """``options.request_timeout``, in s."""
+        return self._settings.request_timeout / 1e3
 
     def _check_open(self) -> None:
         self._open_clients()
@@ -248,8 +302,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def _open_clients(self) -> Clients:
         clients = self.__clients
         if clients is None:
-            told = "the connection to Kafka is not open: call open() first"
-            raise InvalidStateException(None, "NOT_OPEN", told)
+            text = "the connection to Kafka is not open: call open() first"
+            raise InvalidStateException(None, "NOT_OPEN", text)
         return clients
 
     # -- topics
@@ -271,7 +325,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             InvalidStateException NOT_OPEN; ConnectionException: the cluster did not answer within
             ``request_timeout``.
         """
-        return topic_names(self._connect_to_admin(), self._timeout())
+        return topic_names(self._connect_to_admin(), self.get_request_timeout())
 
     def create_queue(self, name: str) -> None:
         """Create a topic with ``num_partitions`` and ``replication_factor``.
@@ -286,13 +340,41 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             ConflictException TOPIC_ALREADY_EXISTS; BadRequestException: the brokers refused the
             name or a setting; ConnectionException: no answer within ``request_timeout``.
         """
-        create_topic(
-            self._connect_to_admin(),
-            name,
-            self.__settings.num_partitions,
-            self.__settings.replication_factor,
-            self._timeout(),
-        )
+        create_topic(self._connect_to_admin(), name, *self.__topic_settings())
+
+    def ensure_queue(self, name: str) -> None:
+        """Create a topic unless it exists, or another client creates it at the same time.
+
+        Parameters
+        ----------
+        name : str
+
+        Raises
+        ------
+        ApplicationException
+            See :meth:`create_queue`.
+        """
+        ensure_topic(self._connect_to_admin(), name, *self.__topic_settings())
+
+    def __topic_settings(self) -> tuple[int, int, float]:
+        settings = self._settings
+        timeout = self.get_request_timeout()
+        return settings.num_partitions, settings.replication_factor, timeout
+
+    def read_ends(self, topic: str) -> dict[int, int]:
+        """The end of each partition of a topic: the offset of its next message.
+
+        Parameters
+        ----------
+        topic : str
+
+        Raises
+        ------
+        ApplicationException
+            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no answer within
+            ``request_timeout``.
+        """
+        return topic_ends(self._connect_to_admin(), topic, self.get_request_timeout())
 
     def delete_queue(self, name: str) -> None:
         """Delete a topic.
@@ -307,7 +389,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no answer within
             ``request_timeout``.
         """
-        delete_topic(self._connect_to_admin(), name, self._timeout())
+        delete_topic(self._connect_to_admin(), name, self.get_request_timeout())
 
     # -- sending
 
@@ -335,30 +417,44 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             BadRequestException, ...). The details ``failed`` (a count) and ``indices`` list these
             messages; the others are stored.
         """
-        producer = self._publisher((options or {}).get("acks"))
-        columns = columns_of(messages, self.__settings.write_partition)
-        if columns is None:
-            return
-        began = time.monotonic()
-        delivery = send(producer, topic, columns, self._timeout())
-        self._settle(delivery, topic, began)
+        columns = columns_of(messages, self._settings.write_partition)
+        if columns is not None:
+            timeout, producer = self.get_request_timeout(), self.__producer_for(options)
+            with sending(topic, timeout) as wait:
+                wait(producer.publish(topic, timeout=timeout, **columns))
 
-    def _publisher(self, acks: int | str | None = None) -> Producer:
-        """The producer for a value of acks (None: the configured one), created on first use."""
-        clients = self._open_clients()
-        if acks is None:
-            return self._producer or clients.producer(self.__settings.acks)
-        return clients.producer(acks_of(acks, self.__settings.acks))
-
-    def _make_transactional(self, name: str) -> Producer:
-        """A new transactional producer; the caller closes it."""
-        return self._open_clients().make_transactional(name)
-
-    def _settle(
-        self, sent: Delivery, topic: str, began: float, context: AnyContext = None
+    def publish_envelopes(
+        self,
+        topic: str,
+        codec: EnvelopeCodec,
+        envelopes: Sequence[MessageEnvelope],
+        options: dict[str, Any] | None = None,
+        context: AnyContext = None,
     ) -> None:
-        """Wait for the outcome of every message, at most ``request_timeout`` after `began` (s)."""
-        settle(sent, topic, began, self._timeout(), context)
+        """Send envelopes like :meth:`publish`; C code makes their records.
+
+        Parameters
+        ----------
+        topic : str
+        codec : cykafka.internal.EnvelopeCodec
+        envelopes : sequence of MessageEnvelope
+        options : dict, optional
+        context : IContext or str, optional
+
+        Raises
+        ------
+        ApplicationException
+            See :meth:`publish`.
+        """
+        timeout, producer = self.get_request_timeout(), self.__producer_for(options)
+        partition = self._settings.write_partition
+        with sending(topic, timeout, context) as wait:
+            wait(codec.publish(producer, topic, envelopes, partition=partition, timeout=timeout))
+
+    def __producer_for(self, options: dict[str, Any] | None) -> Producer:
+        self._check_open()
+        producer: Producer = self.get_producer((options or {}).get("acks"))
+        return producer
 
     # -- receiving
 
@@ -387,38 +483,44 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         ApplicationException
             InvalidStateException NOT_OPEN; ConfigException UNKNOWN_PROPERTY, INVALID_PROPERTY.
         """
-        self._subscribe(topic, group_id, options, listener)
-
-    def _subscribe(
-        self,
-        topic: str,
-        group_id: str | None,
-        options: dict[str, Any] | None,
-        listener: IKafkaMessageListener,
-    ) -> Reader:
-        """Like :meth:`subscribe`; returns the reader."""
         clients = self._open_clients()
         if not isinstance(topic, str) or not topic:
-            told = f"subscribe: expected the name of a topic, got {topic!r}"
-            raise BadRequestException(None, "NO_TOPIC", told)
+            text = f"subscribe: expected the name of a topic, got {topic!r}"
+            raise BadRequestException(None, "NO_TOPIC", text)
         properties = clients.consumer_properties(group_id, options)
         subscription = KafkaSubscription(topic, group_id, properties, None, listener)
+        # A queue takes whole batches. It has a lock of its own, so it is asked without ours.
+        handler = getattr(listener, "_session_handler", self.__one_by_one)(subscription)
         with self.__opening:
             if self.__clients is not clients or self.__closing:
                 raise InvalidStateException(None, "NOT_OPEN", "the connection is being closed")
+            session = Session(
+                subscription,
+                handler,
+                partial(clients.consumer, properties),
+                self._settings.readable_partitions,
+                self.__rare_log,
+                self.__outage,
+                self.get_request_timeout(),
+            )
             try:
-                return self.__readers.begin(
-                    subscription,
-                    lambda on_error: clients.consumer(properties, on_error),
-                    self.__settings.readable_partitions,
-                    self._timeout(),
-                )
+                session.start()
             except Exception as error:  # any error: logged, converted and raised
                 failure = typed(error, f"topic {topic}: subscribe failed", topic=topic)
                 self._logger.error(None, failure, f"Subscribing to topic {topic} failed")
                 if failure is error:
                     raise
                 raise failure from error
+            subscription._session = session
+            self._subscriptions.append(subscription)
+
+    def __one_by_one(self, subscription: KafkaSubscription) -> OneByOne:
+        def failed(error: BaseException) -> None:
+            text = f"Subscription to topic {subscription.topic}: its listener failed"
+            self.__rare_log.error((subscription.topic, "on_message"), error, text)
+
+        assert subscription.listener is not None
+        return OneByOne(subscription.listener, failed)
 
     def unsubscribe(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
@@ -435,8 +537,59 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         listener : IKafkaMessageListener
         """
         with self.__opening:
-            ended = self.__readers.take(topic, group_id, listener)
-        self.__readers.end(ended, self._timeout())
+            found = self.__find(topic, group_id, listener)
+            ended = self.__take(lambda subscription: subscription is found)
+        self.__end(ended)
+
+    def unsubscribe_all(self, listener: IKafkaMessageListener) -> None:
+        """End all subscriptions of a listener, like :meth:`unsubscribe`.
+
+        Parameters
+        ----------
+        listener : IKafkaMessageListener
+        """
+        with self.__opening:
+            ended = self.__take(lambda subscription: subscription.listener is listener)
+        self.__end(ended)
+
+    def __take(self, wanted: Callable[[KafkaSubscription], bool]) -> list[Session]:
+        """Remove subscriptions and return their sessions."""
+        taken = [subscription for subscription in self._subscriptions if wanted(subscription)]
+        self._subscriptions[:] = [each for each in self._subscriptions if each not in taken]
+        return [each._session for each in taken if each._session is not None]
+
+    def __end(self, sessions: list[Session]) -> None:
+        """Stop sessions and wait for all of them together. Call without the lock."""
+        timeout = self.get_request_timeout()
+        deadline = time.monotonic() + timeout
+        for session in sessions:
+            session.stop(0)
+        for session in sessions:
+            if not session.stop(max(0, deadline - time.monotonic())) and session.is_busy():
+                text = (
+                    f"The subscription to topic {session.topic} does not end within "
+                    f"{timeout:g} s: its listener is still running, or brokers do not answer. "
+                    "Its thread will close its consumer"
+                )
+                self.__rare_log.error(("end", session.topic), None, text)
+
+    def __find(
+        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
+    ) -> KafkaSubscription | None:
+        """The first subscription with these arguments, or None."""
+        wanted = topic, group_id or DEFAULT_GROUP
+        for each in list(self._subscriptions):
+            given = each.topic, each.group_id or DEFAULT_GROUP
+            if each.listener is listener and given == wanted:
+                return each
+        return None
+
+    def __session(
+        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
+    ) -> Session | None:
+        self._check_open()
+        subscription = self.__find(topic, group_id, listener)
+        return subscription._session if subscription is not None else None
 
     def commit(
         self,
@@ -465,9 +618,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             InvalidStateException NOT_OPEN; InvocationException or ConnectionException: the commit
             failed.
         """
-        reader = self.__reader_of(topic, group_id, listener)
-        if reader is not None:
-            reader.commit({partition: offset})
+        session = self.__session(topic, group_id, listener)
+        if session is not None:
+            session.commit([TopicPartition(topic, partition, offset)])
 
     def seek(
         self,
@@ -501,13 +654,6 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Waits up to ``request_timeout`` for a running listener to return, unless the listener is
         the caller. After the return, the listener gets no message fetched before the seek.
         """
-        reader = self.__reader_of(topic, group_id, listener)
-        if reader is not None:
-            reader.seek_and_tell(partition, offset, self._timeout())
-
-    def __reader_of(
-        self, topic: str, group_id: str | None, listener: IKafkaMessageListener
-    ) -> Reader | None:
-        self._check_open()
-        subscription = self.__readers.find(topic, group_id, listener)
-        return reader_of(subscription) if subscription is not None else None
+        session = self.__session(topic, group_id, listener)
+        if session is not None:
+            session.seek_between_batches(partition, offset)

@@ -174,8 +174,8 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         try:
             found = self.__credentials.lookup(to_context(context))
         except Exception as error:  # stores are foreign code
-            told = f'credential.store_key: looking up "{stored[0].get_store_key()}" failed'
-            raise with_cause(misconfigured("CANNOT_RESOLVE", told, context), error) from error
+            text = f'credential.store_key: looking up "{stored[0].get_store_key()}" failed'
+            raise with_cause(misconfigured("CANNOT_RESOLVE", text, context), error) from error
         if not found:
             key = stored[0].get_store_key()
             raise misconfigured(
@@ -199,6 +199,9 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         host = (connection.get_host() or "").strip()
         if not host:
             raise misconfigured("NO_HOST", "connection.host is not set", context)
+        if "@" in host:  # the error must not name it: it may have a password
+            text = "connection.host: expected a host without a user; set credential.username"
+            raise misconfigured("NO_HOST", text, context)
         where = f"connection to {host}"
         return f"{host}:{_port(connection.get_as_nullable_string('port'), where, context)}"
 

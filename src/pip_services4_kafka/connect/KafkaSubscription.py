@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cykafka import Consumer
-from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
+
+from .IKafkaMessageListener import IKafkaMessageListener
 
 
 class KafkaSubscription:
@@ -19,7 +20,7 @@ class KafkaSubscription:
     options : dict
         The consumer's properties. Printing them hides secrets.
     handler : cykafka.Consumer
-        The current consumer. After a fatal error the reader replaces it.
+        The current consumer. After a fatal error the session replaces it.
     listener : IKafkaMessageListener
     """
 
@@ -36,7 +37,7 @@ class KafkaSubscription:
         self.options = options
         self.handler = handler
         self.listener = listener
-        self._reader: object = None  # see reader_of()
+        self._session: Any = None  # set by the connection
 
     def __repr__(self) -> str:
         return f"<KafkaSubscription topic={self.topic!r} group_id={self.group_id!r}>"

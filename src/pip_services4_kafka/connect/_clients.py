@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,18 +23,14 @@ from cykafka.admin import AdminClient
 from pip_services4_kafka._context import trace_id_of
 from pip_services4_kafka._errors import kafka_error, misconfigured, typed, with_cause
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
+from pip_services4_kafka.connect._outage import Outage
 from pip_services4_kafka.connect._security import token_source, unreadable_file
 from pip_services4_kafka.connect._settings import Settings
 
 # Errors that give the reason why brokers cannot be reached.
-_TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
+_EXPLAINING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
 # Errors that name a broker and the failure of its connection.
 _NAMING = (KafkaError._TRANSPORT, KafkaError._BAD_MSG)
-# Errors that only mean that no broker answered.
-_SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._UNSUPPORTED_FEATURE)
-_MOST_EVENTS = 100
-# The brokers' default for transaction.max.timeout.ms.
-_LONGEST_TRANSACTION_MS = 900_000
 
 
 class Clients:
@@ -48,6 +45,7 @@ class Clients:
         Resolves again, to replace an expired token.
     client_log : ClientLog
     rare_log : RareLog
+    outage : Outage
     """
 
     def __init__(
@@ -57,59 +55,78 @@ class Clients:
         resolve: Callable[[], ConfigParams],
         client_log: ClientLog,
         rare_log: RareLog,
+        outage: Outage,
     ) -> None:
         self._settings = settings
         self._resolved = resolved
         self._resolve = resolve
         self._client_log = client_log
         self._rare_log = rare_log
+        self._outage = outage
         self._lock = threading.RLock()  # a signal handler may close in the thread that has it
         self._closed = False
         self._producers: dict[int, Producer] = {}
         self._admin: AdminClient | None = None
         self._errors: list[KafkaError] = []  # met during open()
         self._opening = True
+        self._answered = False
+        self._known = threading.Event()  # the outcome of open()
         self.producer_properties = settings.producer(resolved, settings.acks)
 
     def open(self) -> None:
-        """Create the producer and check that the cluster answers within connect_timeout.
+        """Check that the cluster answers within connect_timeout.
 
         Raises
         ------
         ConfigException
             A property has a wrong value.
         KafkaException
-            The cluster does not answer. The exception has the most specific error that
-            librdkafka reported.
+            The cluster does not answer, or refuses the credentials. The exception has the most
+            specific error that librdkafka reported.
         """
-        producer = self.producer(self._settings.acks)
-        try:
-            producer.list_topics(timeout=self._settings.connect_timeout / 1e3)
-        except KafkaException as error:
-            for _ in range(_MOST_EVENTS):  # collect the errors reported meanwhile
-                if self._told(_TELLING) or not producer.poll(0):
-                    break
-            told = self._told(_TELLING) or self._told(_NAMING) or self._guess(error.args[0])
-            raise KafkaException(told) from None
-        finally:
-            self._opening = False
+        self.producer(self._settings.acks)  # it connects with the first message
+        admin = self.admin()
+        threading.Thread(
+            target=_serve, args=(admin,), name="kafka-connection", daemon=True
+        ).start()
+        wait = self._settings.connect_timeout / 1e3
+        threading.Thread(target=self._ask, args=(admin, wait), daemon=True).start()
+        self._known.wait(wait)
+        if not self._answered:
+            raise KafkaException(self._told(_EXPLAINING) or self._guess(self._told(_NAMING)))
+        self._opening = False
+        brokers = self.producer_properties["bootstrap.servers"]
+        self._outage.watch(brokers, self._ask_cluster)
+
+    def _ask_cluster(self, timeout: float) -> None:
+        """Return when a broker has answered. Errors that producers met before are reported."""
+        self.admin().list_topics(timeout=timeout)
+        for producer in list(self._producers.values()):
+            producer.poll(0)
+
+    def _ask(self, admin: AdminClient, timeout: float) -> None:
+        with contextlib.suppress(KafkaException, RuntimeError):  # no answer, or closed
+            admin.cluster_id(timeout)
+            self._answered = True
+        self._known.set()
 
     def _told(self, codes: tuple[int, ...]) -> KafkaError | None:
         """The first error met during open() that has one of these codes."""
         return next((error for error in self._errors if error.code() in codes), None)
 
-    def _guess(self, error: KafkaError) -> KafkaError:
+    def _guess(self, met: KafkaError | None) -> KafkaError:
         """Explain silence: the brokers are slow, or the port expects TLS or SASL."""
-        if error.code() not in _SILENCE:
-            return error
         known, waited = self.producer_properties, self._settings.connect_timeout
-        told = (
+        text = (
             f"no answer from {known['bootstrap.servers']} (options.connect_timeout: {waited} ms)"
         )
-        if str(known["security.protocol"]).upper() == "PLAINTEXT":
-            told += "; if the port expects TLS or SASL: credential.ssl turns TLS on,"
-            told += " credential.username turns SASL on"
-        return KafkaError(error.code(), f"{told}: {error.str()}")
+        if met is not None:
+            text = met.str()
+        protocol = str(known["security.protocol"]).upper()
+        if "SSL" not in protocol and "Connect to" not in text:
+            text += "; if the port expects TLS or SASL: credential.ssl turns TLS on,"
+            text += " credential.username turns SASL on"
+        return KafkaError(KafkaError._TIMED_OUT if met is None else met.code(), text)
 
     def producer(self, acks: int) -> Producer:
         """The producer for a value of acks, created on first use."""
@@ -126,20 +143,6 @@ class Clients:
                 self._producers[acks] = producer
             return producer
 
-    def make_transactional(self, name: str) -> Producer:
-        """Create a transactional producer that the caller owns. `name` is its transactional.id."""
-        self._check_open()
-        config = {**self._settings.producer(self._resolved, -1), "transactional.id": name}
-        # If the process dies, its open transaction blocks the readers of the topic and the next
-        # owner of the partition for this long. So it is short: one send and one commit.
-        longest = min(max(1000, 2 * self._settings.request_timeout), _LONGEST_TRANSACTION_MS)
-        longest = int(config.setdefault("transaction.timeout.ms", longest))
-        # librdkafka refuses a longer message timeout, and retries = 0.
-        config["message.timeout.ms"] = min(int(config["message.timeout.ms"]), longest)
-        config["retries"] = max(1, int(config["retries"]))
-        producer: Producer = self._make(Producer, config)
-        return producer
-
     def admin(self) -> AdminClient:
         """The admin client, created on first use."""
         with self._lock:
@@ -150,18 +153,21 @@ class Clients:
                 self._admin = admin
             return self._admin
 
-    def consumer(
-        self, properties: dict[str, Any], on_error: Callable[[KafkaError], object]
-    ) -> Consumer:
-        """Create a consumer that the caller owns."""
-        theirs = properties.get("error_cb")
+    def consumer(self, properties: dict[str, Any], callbacks: dict[str, Any]) -> Consumer:
+        """Create a consumer that the caller owns. Callables in `properties` are called as well."""
 
-        def error_cb(error: KafkaError) -> None:
-            on_error(error)
-            if theirs is not None:
-                theirs(error)
+        def both(ours: Callable[..., object], theirs: Callable[..., object]) -> Any:
+            def call(*arguments: Any) -> None:
+                ours(*arguments)
+                theirs(*arguments)
 
-        consumer: Consumer = self._make(Consumer, {**properties, "error_cb": error_cb})
+            return call
+
+        given = {
+            name: both(call, properties[name]) if properties.get(name) is not None else call
+            for name, call in callbacks.items()
+        }
+        consumer: Consumer = self._make(Consumer, {**properties, **given})
         self._check_open(consumer)
         return consumer
 
@@ -179,6 +185,7 @@ class Clients:
         int
             How many messages were dropped.
         """
+        self._outage.end()
         with self._lock:
             self._closed = True
             producers = list(self._producers.values())
@@ -204,8 +211,8 @@ class Clients:
         if self._closed:
             if made is not None:
                 made.close()
-            told = "the connection to Kafka is not open: call open() first"
-            raise InvalidStateException(None, "NOT_OPEN", told)
+            text = "the connection to Kafka is not open: call open() first"
+            raise InvalidStateException(None, "NOT_OPEN", text)
 
     def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
         config = {"error_cb": self._on_error, **properties, "logger": self._client_log}
@@ -234,11 +241,19 @@ class Clients:
         return token or None
 
     def _on_error(self, error: KafkaError) -> None:
-        if self._opening:
-            self._errors.append(error)
-        else:
-            told = "A Kafka client reported an error"
-            self._rare_log.error(error.code(), typed(error, "Kafka"), told)
+        if not self._opening:
+            self._outage.report(error, "A Kafka client reported an error")
+            return
+        self._errors.append(error)
+        if error.code() == KafkaError._AUTHENTICATION:  # other errors may pass
+            self._known.set()
+
+
+def _serve(admin: AdminClient) -> None:
+    """Run the admin client's callbacks, until it is closed."""
+    with contextlib.suppress(RuntimeError):
+        while True:
+            admin.poll()
 
 
 def connect(
@@ -247,6 +262,7 @@ def connect(
     context: IContext | None,
     client_log: ClientLog,
     rare_log: RareLog,
+    outage: Outage,
 ) -> Clients:
     """Create the clients of a connection and check that the cluster answers.
 
@@ -259,9 +275,14 @@ def connect(
     """
     clients: Clients | None = None
     try:
-        clients = Clients(settings, resolve(context), lambda: resolve(None), client_log, rare_log)
-        for warning in settings.warnings:
-            client_log.log(logging.WARNING, "%s", warning)
+        for warning in settings.warnings:  # a misspelled key may be why it cannot resolve
+            client_log.log(logging.WARNING, "%s: %s", settings.name, warning)
+        logged = len(settings.warnings)
+        clients = Clients(
+            settings, resolve(context), lambda: resolve(None), client_log, rare_log, outage
+        )
+        for warning in settings.warnings[logged:]:
+            client_log.log(logging.WARNING, "%s: %s", settings.name, warning)
         clients.open()
         return clients
     except BaseException as error:
@@ -284,6 +305,6 @@ def _not_connected(
     clean = settings.secrets.clean(error)
     known = kafka_error(error)
     words = settings.secrets.scrub(known.str() if known is not None else str(error))
-    told = f"Connection to Kafka failed: {words}"
-    exception = ConnectionException(trace_id_of(context), "CONNECT_FAILED", told)
+    text = f"Connection to Kafka failed: {words}"
+    exception = ConnectionException(trace_id_of(context), "CONNECT_FAILED", text)
     return settings.secrets.clean_trace(with_cause(exception, clean))

@@ -17,6 +17,9 @@ _python = logging.getLogger("cykafka")
 # belongs to another kind of client.
 _OF_OTHERS = "property and will be ignored by this"
 
+# Lines about unreachable brokers: the same errors come through error_cb.
+_REPORTED = ("FAIL [", "ERROR [")
+
 # The shortest time between two log lines for the same kind of error, s.
 QUIET_S = 10.0
 
@@ -43,6 +46,14 @@ class ClientLog:
         found = references.get_optional(Descriptor(None, "logger", None, None, None))
         self._has_loggers = any(isinstance(logger, ILogger) for logger in found or ())
 
+    def scrub(self, text: str) -> str:
+        """The text without the connection's secrets."""
+        return self._scrub(text)
+
+    def has_secrets(self, text: str) -> bool:
+        """Whether a text has a secret of the connection."""
+        return self._scrub(text) != text
+
     def has_loggers(self) -> bool:
         """Whether the references contain a logger of pip-services."""
         return self._has_loggers
@@ -53,6 +64,8 @@ class ClientLog:
             line = self._scrub(text % args if args else text)
             if _OF_OTHERS in line:
                 return
+            if line.startswith(_REPORTED):
+                level = logging.DEBUG
             if not self._has_loggers:
                 _python.log(level, "%s", line)
             elif level >= logging.ERROR:
@@ -68,7 +81,7 @@ class ClientLog:
 
 
 class RareLog:
-    """Logs each kind of error at most once per QUIET_S. Thread-safe.
+    """Logs each kind of error once per time span. Thread-safe.
 
     A line has the number of errors that were left out before it.
 
@@ -82,24 +95,34 @@ class RareLog:
     def __init__(self, logger: CompositeLogger, lines: ClientLog) -> None:
         self._logger = logger
         self._lines = lines
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may log in the thread that has it
         self._told: dict[Hashable, float] = {}
         self._left_out: dict[Hashable, int] = {}
 
-    def error(self, kind: Hashable, error: Exception | None, text: str) -> None:
-        """Log an error, unless one of the same kind was logged within QUIET_S. Never raises."""
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        self._lines.log(logging.WARNING, "%s", text)
+
+    def error(
+        self, kind: Hashable, error: BaseException | None, text: str, quiet: float = QUIET_S
+    ) -> None:
+        """Log an error, unless one of the same kind was logged within `quiet` s. Never raises."""
         now = time.monotonic()
         with self._lock:
-            if now - self._told.get(kind, -QUIET_S) < QUIET_S:
+            if now - self._told.get(kind, -quiet) < quiet:
                 self._left_out[kind] = self._left_out.get(kind, 0) + 1
                 return
             self._told[kind] = now
             more = self._left_out.pop(kind, 0)
         try:
-            told = f"{text} ({more} times more)" if more else text
+            message = f"{text} ({more} times more)" if more else text
+            if error is not None and self._lines.has_secrets(str(error)):
+                message, error = f"{message}: {error}", None
             if self._lines.has_loggers():
-                self._logger.error(None, error, told)
+                self._logger.error(None, error, self._lines.scrub(message))
             else:
-                self._lines.log(logging.ERROR, "%s", told if error is None else f"{told}: {error}")
+                self._lines.log(
+                    logging.ERROR, "%s", message if error is None else f"{message}: {error}"
+                )
         except Exception:  # a logger's own exception cannot be logged there
             _python.debug("a logger raised", exc_info=True)

@@ -1,4 +1,4 @@
-"""Delivery of batches to a listener message by message, in the reader's thread."""
+"""Handling of a batch message by message, in the session's thread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,56 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 
-from cykafka import Consumer, KafkaError, KafkaException, Message, MessageBatch
-from pip_services4_kafka._errors import kafka_error
-from pip_services4_kafka.connect.IKafkaMessageListener import IKafkaMessageListener
+from cykafka import KafkaError, KafkaException, Message, MessageBatch
 
-# How long listener calls may take before the reader polls the consumer in between, s.
+from .._errors import kafka_error
+from ._session import Handler, Session
+from .IKafkaMessageListener import IKafkaMessageListener
+
+# How long messages may take before the session polls the consumer in between, s.
 SERVE_S = 0.5
 
 
-class OneByOne:
+class MessageLoop:
+    """Hands over messages until the session stops.
+
+    Between messages it polls the consumer every SERVE_S. So slow code stays in the group, and
+    rebalances do not wait for a whole batch.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Message] = deque()
+
+    def run(
+        self,
+        session: Session,
+        batch: MessageBatch,
+        handle: Callable[[Message], object],
+        polled: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Call `handle` for each message, and `polled` after each poll. The rest is dropped."""
+        waiting = self._waiting
+        waiting.extend(batch)
+        served = time.monotonic()
+        try:
+            while waiting and session.goes_on() and waiting:
+                handle(waiting.popleft())
+                if time.monotonic() - served > SERVE_S:
+                    waiting.extend(session.serve())
+                    polled()
+                    served = time.monotonic()
+        finally:
+            waiting.clear()
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """Drop the waiting messages of these partitions."""
+        if self._waiting:
+            kept = [each for each in self._waiting if each.partition() not in partitions]
+            self._waiting.clear()
+            self._waiting.extend(kept)
+
+
+class OneByOne(Handler):
     """Calls `on_message` for each message and stores its offset when the call returns.
 
     Parameters
@@ -25,63 +66,47 @@ class OneByOne:
     """
 
     def __init__(
-        self, listener: IKafkaMessageListener, failed: Callable[[Exception], object]
+        self, listener: IKafkaMessageListener, failed: Callable[[BaseException], object]
     ) -> None:
         self._listener = listener
         self._failed = failed
-        self._waiting: deque[Message] = deque()  # not handed to the listener yet
-        self._sought: set[int] = set()  # partitions that the listener's current call has sought
+        self._session: Session | None = None
+        self._loop = MessageLoop()
+        self._sought: set[int] = set()  # partitions that were sought during the listener's call
 
-    def hand_over(
-        self,
-        consumer: Consumer,
-        batch: MessageBatch,
-        go_on: Callable[[], bool],
-        serve: Callable[[], MessageBatch],
-    ) -> None:
-        """Hand over a batch until `go_on` returns False. The remaining messages count as unread.
+    def started(self, session: Session) -> None:
+        self._session = session
 
-        Between messages, `serve` polls the consumer every SERVE_S and returns the new messages.
-        So a slow listener stays in the group, and rebalances do not wait for the whole batch.
-        """
-        waiting = self._waiting
-        waiting.extend(batch)
-        served = time.monotonic()
+    def batch(self, batch: MessageBatch) -> None:
+        """Hand over a batch. The messages that remain when the session stops count as unread."""
+        assert self._session is not None
+        self._loop.run(self._session, batch, self._handle)
+
+    def _handle(self, message: Message) -> None:
+        self._sought.clear()
         try:
-            while waiting and go_on():
-                message = waiting.popleft()
-                self._sought.clear()
-                try:
-                    self._listener.on_message(
-                        str(message.topic()), int(message.partition() or 0), message
-                    )
-                except Exception as error:  # raised by the listener; the next message follows
-                    self._failed(error)
-                else:
-                    if message.partition() not in self._sought:
-                        _store(consumer, message)
-                if time.monotonic() - served > SERVE_S:
-                    waiting.extend(serve())
-                    served = time.monotonic()
-        finally:
-            waiting.clear()
+            self._listener.on_message(str(message.topic()), int(message.partition() or 0), message)
+        except BaseException as error:  # raised by the listener; the next message follows
+            self._failed(error)
+        else:
+            if message.partition() not in self._sought and self._session is not None:
+                _store(self._session, message)
 
-    def seek(self, partition: int) -> None:
+    def sought(self, partition: int) -> None:
         """Drop the partition's waiting messages, and do not store the current one's offset."""
         self._sought.add(partition)
-        self.drop({partition})
+        self._loop.drop({partition})
 
-    def drop(self, partitions: Collection[int]) -> None:
+    def revoked(self, partitions: list[int]) -> None:
         """Drop the waiting messages of these partitions."""
-        if self._waiting:
-            kept = [each for each in self._waiting if each.partition() not in partitions]
-            self._waiting.clear()
-            self._waiting.extend(kept)
+        self._loop.drop(partitions)
+
+    lost = revoked
 
 
-def _store(consumer: Consumer, message: Message) -> None:
+def _store(session: Session, message: Message) -> None:
     try:
-        consumer.store_offsets(message=message)
+        session.consumer.store_offsets(message=message)
     except KafkaException as error:
         known = kafka_error(error)
         if known is None or known.code() != KafkaError._STATE:  # _STATE: no longer assigned

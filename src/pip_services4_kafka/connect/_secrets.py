@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 from pip_services4_commons.errors import ApplicationException
 from pip_services4_components.config import ConfigParams
@@ -56,7 +57,7 @@ class Secrets:
     def add(self, values: Iterable[str | None]) -> None:
         """Remember secrets."""
         fresh = {str.__str__(value) for value in values if value and len(value) >= _SHORTEST}
-        self._known |= fresh
+        self._known |= fresh | {quote(value, safe="") for value in fresh}
 
     def scrub(self, text: str) -> str:
         """The text without the secrets."""
@@ -67,9 +68,9 @@ class Secrets:
 
     def clean(self, error: Exception) -> Exception:
         """The exception itself or, if its text has secrets, a copy without them."""
-        told = str(error)
-        scrubbed = self.scrub(told)
-        return error if scrubbed == told else type_of(error)(scrubbed)
+        text = str(error)
+        scrubbed = self.scrub(text)
+        return error if scrubbed == text else type_of(error)(scrubbed)
 
     def clean_trace(self, exception: ApplicationException) -> ApplicationException:
         """Remove the secrets from an exception's stack trace, which includes its cause's text."""

@@ -10,15 +10,20 @@ from typing import Any
 from pip_services4_components.config import ConfigParams
 
 from cykafka.internal import OWN_KEYS, did_you_mean, known_properties
-from pip_services4_kafka._errors import misconfigured
+from pip_services4_kafka._errors import misconfigured, words
 from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
 from pip_services4_kafka.connect._security import security_properties
-from pip_services4_kafka.connect._sending import message_timeout
 
 # The syslog level for each documented log level (none, error, warn, info, debug).
 LOG_LEVELS = (0, 3, 4, 6, 7)
 
 DEFAULT_GROUP = "default"
+
+# A new topic is known everywhere in much less, and a topic that was deleted fails no later.
+_TOPIC_WAIT_MS = 5000
+
+# librdkafka looks for timed-out messages about once a second, and then reports them.
+_REPORT_DELAY_MS = 2500
 
 # The default upper bound of numbers.
 MOST = 2**31 - 1
@@ -27,55 +32,22 @@ _RAW = "options.kafka."
 
 # All documented keys, of connections and of queues: a queue passes its whole configuration to its
 # connection.
-_TOP = (
-    "client_id",
-    "topic",
-    "group_id",
-    "from_beginning",
-    "read_partitions",
-    "autocommit",
-    "name",
-    "id",
-    "descriptor",
-    "type",
-    "logger",
-    "level",
-    "source",
+_TOP = words(
+    "client_id topic group_id from_beginning read_partitions autocommit name id descriptor type "
+    "logger level source"
 )
-_OPTIONS = (
-    "num_partitions",
-    "replication_factor",
-    "readable_partitions",
-    "write_partition",
-    "log_level",
-    "connect_timeout",
-    "max_retries",
-    "retry_timeout",
-    "request_timeout",
-    "acks",
-    "autosubscribe",
-    "envelope",
-    "traceparent",
-    "transactional",
-    "max_attempts",
-    "max_pending",
-    "dead_letter_topic",
+# A queue uses these only for its own connection.
+_OF_CONNECTIONS = words(
+    "num_partitions replication_factor readable_partitions write_partition log_level "
+    "connect_timeout max_retries retry_timeout request_timeout kafka"
 )
-# The options that a queue uses only for its own connection.
-_OF_CONNECTIONS = (*_OPTIONS[: _OPTIONS.index("acks")], "kafka")
-_CONNECTION = ("discovery_key", "protocol", "host", "ip", "port", "uri", "ssl")
-_CREDENTIAL = (
-    "store_key",
-    "mechanism",
-    "username",
-    "user",
-    "password",
-    "pass",
-    "token",
-    "ssl",
-    "ssl_ca_file",
-    "ssl_crt_file",
-    "ssl_key_file",
+_OPTIONS = _OF_CONNECTIONS[:-1] + words(
+    "acks autosubscribe max_attempts max_pending retry_backoff retry_backoff_max dead_letter_topic"
+)
+_CONNECTION = words("discovery_key protocol host ip port uri ssl")
+_CREDENTIAL = words(
+    "store_key mechanism username user password pass token ssl ssl_ca_file ssl_crt_file "
+    "ssl_key_file"
 )
 _SECTIONS = {
     "options": _OPTIONS,
@@ -100,6 +72,7 @@ class Settings:
     """
 
     def __init__(self) -> None:
+        self.name: str = "Kafka connection"
         self.client_id: str = socket.gethostname()
         self.acks: int = -1
         self.log_level: int = 1
@@ -124,6 +97,7 @@ class Settings:
             UNKNOWN_PROPERTY: librdkafka has no property of that name; INVALID_PARTITION;
             INVALID_ACKS.
         """
+        self.name = _text(config, "name") or self.name
         self.warnings = unknown_keys(config)
         self.client_id = _text(config, "client_id") or self.client_id
         self.acks = acks_of(_text(config, "options.acks"), self.acks)
@@ -153,7 +127,7 @@ class Settings:
     def _number(
         self, config: ConfigParams, key: str, default: int, low: int, high: int = MOST
     ) -> int:
-        return number_of(config, f"options.{key}", default, low, high, self.warnings)
+        return number_of(config, f"options.{key}", default, low, high, warnings=self.warnings)
 
     # -- properties
 
@@ -172,17 +146,23 @@ class Settings:
                 **self._common(resolved),
                 "acks": acks,
                 "retries": self.max_retries,
-                "message.timeout.ms": message_timeout(self.request_timeout),
+                # The outcome is then known within request_timeout.
+                "message.timeout.ms": self.request_timeout
+                - min(_REPORT_DELAY_MS, self.request_timeout // 2),
                 "request.timeout.ms": min(self.request_timeout, 900000),
                 # Callers wait for each message that they send; batches fill requests anyway.
                 "linger.ms": 0,
+                # How long messages wait for a topic that does not exist.
+                "topic.metadata.propagation.max.ms": _TOPIC_WAIT_MS,
                 **self.properties,
             }
         )
 
     def admin(self, resolved: ConfigParams) -> dict[str, Any]:
         """The properties of an admin client."""
-        return self._hide({**self._common(resolved), **self.properties})
+        # Asking for a topic must not create it.
+        own = {"allow.auto.create.topics": False}
+        return self._hide({**self._common(resolved), **own, **self.properties})
 
     def consumer(
         self, resolved: ConfigParams, group_id: str | None, options: Mapping[str, Any] | None
@@ -214,16 +194,15 @@ class Settings:
     def _common(self, resolved: ConfigParams) -> dict[str, Any]:
         security, warnings = security_properties(resolved, self.properties)
         self.warnings += [words for words in warnings if words not in self.warnings]
-        common = {
+        return {
             "bootstrap.servers": resolved.get_as_string("brokers"),
             "client.id": self.client_id,
             "log_level": LOG_LEVELS[self.log_level],
+            # Its half is also the shortest time between two connections that a client begins.
+            "reconnect.backoff.ms": min(20, self.retry_timeout),
             "reconnect.backoff.max.ms": self.retry_timeout,
             **security,
         }
-        if self.retry_timeout < 100:  # reconnect.backoff.ms is 100, and must not be larger
-            common["reconnect.backoff.ms"] = self.retry_timeout
-        return common
 
     def _hide(self, properties: dict[str, Any]) -> dict[str, Any]:
         for key, value in properties.items():
@@ -247,10 +226,10 @@ def check_properties(given: Iterable[str], prefix: str) -> None:
     known = _known_properties()
     for key in given:
         if key not in known:
-            told = f'librdkafka has no property "{key}"'
+            text = f'librdkafka has no property "{key}"'
             raise misconfigured(
                 "UNKNOWN_PROPERTY",
-                f"{prefix}{key}: {told}" + did_you_mean(key, known, prefix=prefix),
+                f"{prefix}{key}: {text}" + did_you_mean(key, known, prefix=prefix),
                 keys=[prefix + key],
             )
 
@@ -331,7 +310,13 @@ def acks_of(value: Any, default: int = -1) -> int:
 
 
 def number_of(
-    config: ConfigParams, key: str, default: int, low: int, high: int, warnings: list[str]
+    config: ConfigParams,
+    key: str,
+    default: int,
+    low: int,
+    high: int = MOST,
+    *,
+    warnings: list[str],
 ) -> int:
     """A whole number from the configuration.
 
@@ -346,9 +331,19 @@ def number_of(
         number = low - 1
     if low <= number <= high:
         return number
-    told = f"of at least {low}" if high == MOST else f"from {low} to {high}"
-    warnings.append(f'{key}: expected a number {told}, got "{text}"; using {default}')
+    range_ = f"of at least {low}" if high == MOST else f"from {low} to {high}"
+    warnings.append(f'{key}: expected a number {range_}, got "{text}"; using {default}')
     return default
+
+
+def flag_of(config: ConfigParams, key: str, default: bool, *, warnings: list[str]) -> bool:
+    """A boolean from the configuration. Another value adds a warning and returns the default."""
+    text = _text(config, key)
+    value: bool | None = config.get_as_nullable_boolean(key) if text is not None else default
+    if value is None:
+        value = default
+        warnings.append(f'{key}: expected true or false, got "{text}"; using {default}')
+    return value
 
 
 def _partitions(config: ConfigParams) -> list[int] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
 import json
 from typing import Any
 
 from pip_services4_messaging.queues import MessageEnvelope
-
-from cykafka import Message
-from cykafka.internal import EnvelopeCodec, EnvelopeError
 
 from .._context import AnyContext, to_context
 
@@ -55,8 +54,15 @@ class KafkaMessageEnvelope(MessageEnvelope):
             ``message_id``, ``trace_id``, ``message_type``, ``sent_time`` (with its UTC offset; now
             if the envelope has none) and ``message`` (base64).
         """
-        found: dict[str, Any] = json.loads(_JSON.to_record(self)["value"])
-        return found
+        sent = self.sent_time or datetime.datetime.now()
+        body = self.message
+        return {
+            "message_id": self.message_id,
+            "trace_id": self.trace_id,
+            "message_type": self.message_type,
+            "sent_time": sent.astimezone().isoformat(),
+            "message": base64.b64encode(body).decode() if body is not None else None,
+        }
 
     @staticmethod
     def from_json(value: str | bytes | None) -> KafkaMessageEnvelope | None:
@@ -72,15 +78,17 @@ class KafkaMessageEnvelope(MessageEnvelope):
             ``sent_time`` is naive and local, with or without an offset in the text. None if the
             text is not an envelope.
         """
-        if value is None:
-            return None
-        text = value.encode() if isinstance(value, str) else value
         try:
-            envelope: KafkaMessageEnvelope = _JSON.to_envelope(Message(value=text))
-        except EnvelopeError:
+            found = json.loads(value or b"")
+            envelope = KafkaMessageEnvelope(found["trace_id"], found["message_type"])
+            envelope.message_id = found["message_id"]
+            if found["message"] is not None:
+                envelope.message = base64.b64decode(found["message"])
+            if found["sent_time"] is not None:
+                time = datetime.datetime.fromisoformat(found["sent_time"])
+                envelope.sent_time = (
+                    time.astimezone().replace(tzinfo=None) if time.tzinfo else time
+                )
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
             return None
-        envelope.set_reference(None)
         return envelope
-
-
-_JSON = EnvelopeCodec(KafkaMessageEnvelope, "json")

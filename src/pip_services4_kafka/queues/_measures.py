@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pip_services4_components.context import IContext
 from pip_services4_components.refer import Descriptor, IReferences
+from pip_services4_messaging.queues import MessageEnvelope
 from pip_services4_observability.count import CompositeCounters
 from pip_services4_observability.log import CompositeLogger, ILogger, LogLevel
+
+from .._context import to_context
 
 _python = logging.getLogger("cykafka")
 
@@ -44,6 +47,9 @@ class Measures:
         self._written = 0.0
         self._told = False
 
+    def __str__(self) -> str:
+        return f"Queue {self._name()}"
+
     def set_references(self, references: IReferences) -> None:
         """Find the loggers; CompositeLogger does not expose them."""
         found = references.get_optional(Descriptor(None, "logger", None, None, None))
@@ -74,23 +80,15 @@ class Measures:
         with self._lock:
             self._errors += 1
 
-    def gauges(self, values: Callable[[], tuple[int | None, int]], now: bool = False) -> None:
-        """Write the gauges lag, in_flight and errors, at most once a second.
-
-        `values` returns the first two.
-        """
+    def gauges(self, values: Callable[[], dict[str, float]], now: bool = False) -> None:
+        """Write gauges, at most once a second; `values` computes all but ``errors``."""
         moment = time.monotonic()
         if not now and moment - self._written < _GAUGES_S:
             return
         self._written = moment
         try:
-            if not getattr(self._counters, "_counters", True):
-                return
-            lag, in_flight = values()
-            if lag is not None:
-                self._counters.last(f"queue.{self._name()}.lag", lag)
-            self._counters.last(f"queue.{self._name()}.in_flight", in_flight)
-            self._counters.last(f"queue.{self._name()}.errors", self._errors)
+            for gauge, value in {**values(), "errors": self._errors}.items():
+                self._counters.last(f"queue.{self._name()}.{gauge}", value)
         except Exception as error:  # foreign code must not stop messages
             self._tell(error)
 
@@ -105,15 +103,15 @@ class Measures:
             self._told = True
             self.warn(
                 None,
-                f"Counters of queue {self._name()} failed: {error!r} (logged only once)",
+                f"{self}: its counters failed: {error!r} (logged only once)",
             )
 
     # Logs
 
-    def traces(self, level: LogLevel = LogLevel.Debug) -> bool:
-        """Whether a logger accepts lines of this level."""
+    def traces(self) -> bool:
+        """Whether a logger accepts lines at debug level."""
         try:
-            return any(logger.get_level() >= level for logger in self._loggers)
+            return any(logger.get_level() >= LogLevel.Debug for logger in self._loggers)
         except Exception:  # foreign code must not stop messages
             return False
 
@@ -121,6 +119,20 @@ class Measures:
         """Log at debug level. Formats the arguments only if a logger accepts that level."""
         if self.traces():
             self._log(logging.DEBUG, context, None, text % args)
+
+    def each(self, verb: str, envelopes: Iterable[Any]) -> None:
+        """Log every message at debug level, with its own trace id; without its body."""
+        if self.traces():
+            for envelope in envelopes:
+                if isinstance(envelope, MessageEnvelope):
+                    text = f"{verb} message {envelope.message_id} via {self}"
+                    trace = envelope.trace_id
+                    known = to_context(trace) if isinstance(trace, str) else None
+                    self._log(logging.DEBUG, known, None, text)
+
+    def info(self, context: IContext | None, text: str) -> None:
+        """Log for information."""
+        self._log(logging.INFO, context, None, text)
 
     def warn(self, context: IContext | None, text: str) -> None:
         """Log a warning."""

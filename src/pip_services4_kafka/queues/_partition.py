@@ -1,108 +1,331 @@
-"""A partition of the local queue, and messages handed over from it."""
+"""One partition of the local queue: its waiting messages, and which messages are finished.
+
+Offsets have gaps (compaction, transactions), and messages finish in any order. So the finished
+offsets are ranges, and a gap counts as finished. The local queue does the locking.
+"""
 
 from __future__ import annotations
 
 import heapq
-import threading
-import time
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from operator import length_hint
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from operator import itemgetter, length_hint
+from typing import Any
 
-from ._progress import HANDED, RETRY, Progress, Run
+_NONE = object()
+_START, _STOP = itemgetter(0), itemgetter(1)
+# The most counts of failed attempts of finished messages; with autocommit such a message may be
+# abandoned.
+_KEPT_ATTEMPTS = 10_000
 
-# How often a thread in Turn.wait() checks whether the owner waits for that thread, s.
-_LOOK_S = 0.02
+Range = tuple[int, int]  # the first offset, and the offset behind the last one
 
 
-class Turn:
-    """A lock that keeps the commits of a partition in order. Reentrant for signal handlers."""
+class Run:
+    """Messages of one fetched batch that wait, in the order of their offsets."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._owners: list[int] = []
+    __slots__ = ("envelopes", "next", "offsets")
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._owners.append(threading.get_ident())
+    def __init__(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
+        self.offsets = offsets  # a range if they have no gaps
+        self.envelopes = envelopes  # None for a message that was handed over
+        self.next = 0  # the index of the first message that waits
 
-    def __exit__(self, *_: object) -> None:
-        self._owners.pop()
-        self._lock.release()
 
-    def wait(self, timeout: float, waits_for_me: Callable[[int], bool]) -> bool | None:
-        """Acquire the lock within `timeout` s. `waits_for_me` gets the ident of the owner thread.
+class Partition:
+    """The state of an assigned partition.
 
-        True: acquired. None: timed out. False: the owner waits for this thread (a deadlock).
+    A message above `position` that is not in `finished` waits to be handed over (in `waiting`, or
+    behind the current one of `lease`), waits for another attempt (in `retries`), or is held by the
+    application.
+
+    Parameters
+    ----------
+    number : int
+    position : int, optional
+        The committed offset. None: the group has none.
+    finished : iterable of pairs
+        Ranges of offsets above `position` that an earlier owner has finished.
+    """
+
+    def __init__(
+        self, number: int, position: int | None = None, finished: Iterable[Range] = ()
+    ) -> None:
+        self.number = number
+        self.position = position  # the first unfinished offset; None before the first message
+        self.next = position  # the offset behind the last message that was fetched
+        self.finished: list[Range] = []  # between position and next, in order, with gaps between
+        self._finished_count = 0  # the offsets in `finished`
+        self._skipped = list(finished)  # not fetched again yet
+        self.waiting: deque[Run] = deque()
+        self.buffered = 0  # the messages in `waiting`
+        self._early = False  # whether messages in `waiting` were finished
+        self.retries: dict[int, tuple[float, Any]] = {}  # failed and abandoned: when due, envelope
+        self.dying: set[int] = set()  # failed for the last time, and not dead letters yet
+        self._due: list[tuple[float, int]] = []  # heap of times and offsets; some are outdated
+        self._after_retry = False  # whether the last message handed over was a retry
+        self.attempts: dict[int, int] = {}  # the failed attempts of a message; at least one
+        self.lease: Lease | None = None
+        self.owned = True  # False after the revocation
+        self.ready = False  # whether it is among the partitions that have messages now
+        self.paused = False
+        self.committed: tuple[int | None, str] = position, ""  # offset and metadata
+        self.confirmed: int | None = position  # the last offset that was certainly committed
+        self.stuck: tuple[int, float, bool] | None = None  # offset, since when, whether logged
+
+    # Progress
+
+    @property
+    def pending(self) -> int:
+        """The number of unfinished messages."""
+        if self.next is None or self.position is None:
+            return 0
+        return self.next - self.position - self._finished_count
+
+    def is_finished(self, offset: int) -> bool:
+        """Whether a fetched message is finished."""
+        if self.position is None or offset < self.position:
+            return self.position is not None
+        index = bisect_right(self.finished, offset, key=_START)
+        return index > 0 and offset < self.finished[index - 1][1]
+
+    def finish(self, start: int, stop: int) -> None:
+        """Finish the offsets from `start` to before `stop`, all of which were fetched."""
+        if self.position is None or (start := max(start, self.position)) >= stop:
+            return
+        ranges = self.finished
+        low = bisect_left(ranges, start, key=_STOP)
+        high = bisect_right(ranges, stop, key=_START)
+        if low < high:  # these touch or overlap the new range
+            start, stop = min(start, ranges[low][0]), max(stop, ranges[high - 1][1])
+            self._finished_count -= sum(last - first for first, last in ranges[low:high])
+        if start == self.position:
+            self.position = stop
+            del ranges[low:high]
+        else:
+            ranges[low:high] = ((start, stop),)
+            self._finished_count += stop - start
+
+    def finish_handled(self, start: int, stop: int) -> None:
+        """Finish a range, but not its messages that failed."""
+        if self.retries or self.dying:
+            failed = (*self.retries, *self.dying)
+            for offset in sorted(offset for offset in failed if start <= offset < stop):
+                self.finish(start, offset)
+                start = offset + 1
+        self.finish(start, stop)
+
+    def forget(self, offset: int) -> None:
+        """Forget the attempts of a finished message."""
+        self.retries.pop(offset, None)
+        self.attempts.pop(offset, None)
+        self.dying.discard(offset)
+
+    def reopen(self, offset: int) -> None:
+        """Make a finished message unfinished."""
+        if self.position is None or not self.is_finished(offset):
+            return
+        ranges = self.finished
+        if offset < self.position:
+            around = (offset, self.position)
+            index = 0
+            self.position = offset
+            self._finished_count += around[1] - offset
+            ranges.insert(0, around)
+        else:
+            index = bisect_right(ranges, offset, key=_START) - 1
+            around = ranges[index]
+        parts = (around[0], offset), (offset + 1, around[1])
+        ranges[index : index + 1] = [part for part in parts if part[0] < part[1]]
+        self._finished_count -= 1
+
+    def continue_from(self, earlier: Partition) -> None:
+        """Take over what this process knew before a rebalance, if nobody has committed since."""
+        position = self.position
+        if position is None or position not in (earlier.committed[0], earlier.confirmed):
+            return
+        self.attempts = earlier.attempts
+        if earlier.position is not None and earlier.position >= position:
+            done = [(position, earlier.position)] if earlier.position > position else []
+            self._skipped = [*done, *earlier.ranges()]
+
+    def ranges(self) -> list[Range]:
+        """All finished ranges above `position`, also those not fetched again yet."""
+        return [*self.finished, *self._skipped]
+
+    # Messages
+
+    def add(self, offsets: Sequence[int], envelopes: list[Any]) -> bool:
+        """Add fetched messages, without those that were fetched or finished before.
+
+        Returns whether a message remains.
         """
-        deadline = time.monotonic() + timeout
-        while not self._lock.acquire(timeout=_LOOK_S):
-            owners = self._owners
-            if owners and waits_for_me(owners[-1]):
-                return False
-            if time.monotonic() >= deadline:
-                return None
-        self._owners.append(threading.get_ident())
+        end = offsets[-1] + 1
+        if self.position is None or self.next is None:
+            self.position = self.next = offsets[0]
+            if self.committed[0] is None:
+                self.committed = offsets[0], ""
+        elif offsets[0] < self.next:
+            known = bisect_left(offsets, self.next)
+            offsets, envelopes = offsets[known:], envelopes[known:]
+        offsets, envelopes = self._without_skipped(offsets, envelopes, end)
+        begin, self.next = self.next, max(self.next, end)
+        if isinstance(offsets, range):
+            if offsets:
+                if begin < offsets[0]:
+                    self.finish(begin, offsets[0])
+                begin = offsets[-1] + 1
+        else:
+            for offset in offsets:
+                if offset > begin:
+                    self.finish(begin, offset)
+                begin = offset + 1
+        if begin < end:
+            self.finish(begin, end)
+        if not offsets:
+            return False
+        self.waiting.append(Run(offsets, envelopes))
+        self.buffered += len(envelopes)
         return True
 
+    def _without_skipped(
+        self, offsets: Sequence[int], envelopes: list[Any], end: int
+    ) -> tuple[Sequence[int], list[Any]]:
+        skipped = self._skipped
+        if not skipped or not offsets or end <= skipped[0][0]:
+            return offsets, envelopes
+        # The part behind this batch is still to come.
+        self._skipped = [(max(start, end), stop) for start, stop in skipped if stop > end]
+        kept = [
+            index
+            for index, offset in enumerate(offsets)
+            if not any(start <= offset < stop for start, stop in _near(skipped, offset))
+        ]
+        return tuple(offsets[index] for index in kept), [envelopes[index] for index in kept]
 
-class Partition(Progress):
-    """An assigned partition: its progress and its waiting messages."""
+    def hand_over(self, limit: int) -> tuple[Sequence[int], list[Any]]:
+        """Remove at most `limit` waiting neighbors. Returns offsets and envelopes, without the
+        finished messages."""
+        run = self.waiting[0]
+        start, stop = run.next, min(run.next + limit, len(run.offsets))
+        envelopes = run.envelopes[start:stop]
+        run.envelopes[start:stop] = [None] * (stop - start)
+        run.next = stop
+        if stop == len(run.offsets):
+            self.waiting.popleft()
+        self.buffered -= stop - start
+        self._after_retry = False
+        offsets = run.offsets[start:stop]
+        if self._early:
+            kept = [i for i, offset in enumerate(offsets) if not self.is_finished(offset)]
+            offsets, envelopes = [offsets[i] for i in kept], [envelopes[i] for i in kept]
+            self._early = bool(self.waiting)
+        return offsets, envelopes
 
-    def __init__(self, number: int, subscription: Any, max_pending: int) -> None:
-        super().__init__(max_pending)
-        self.number = number
-        self.subscription = subscription
-        self.owned = True  # False after the revocation
-        self.waiting: deque[Run] = deque()  # runs with messages never handed over
-        self.buffered = 0  # the number of these messages
-        self.retries: list[tuple[float, int, int, Any]] = []  # heap: when, order, offset, envelope
-        self.lease: Lease | None = None
-        self.queued = False  # whether it is in Buffer._ready
-        self.paused = False
-        self.stored: int | None = None  # the position last stored with librdkafka
-        self.went_back = False  # the position is below `stored`, and may not be committed
-        self.committed: int | None = None  # this position needs no commit
-        self.committing = Turn()
-
-    def see(self, offsets: Sequence[int], envelopes: list[Any]) -> Run | None:
-        """Like `add`. The first offset seen needs no commit."""
-        if self.committed is None:
-            self.committed = offsets[0]
-        return self.add(offsets, envelopes)
-
-    def has_due(self) -> bool:
-        """Whether a retry is due."""
-        return bool(self.retries) and self.retries[0][0] <= time.monotonic()
-
-    def pop_due(self) -> Taken | None:
-        """Take the next retry that is due."""
-        while self.has_due():
-            _, _, offset, envelope = heapq.heappop(self.retries)
-            found = self.find(offset)
-            if found is not None and found[0].state[found[1]] == RETRY:
-                run, index = found
-                run.state[index] = HANDED
-                return Taken(self, run, index, envelope)
-        return None
-
-    def retrying(self) -> int:
-        """The number of messages that wait for a retry."""
-        places = (self.find(offset) for _, _, offset, _ in self.retries)
-        return sum(place is not None and place[0].state[place[1]] == RETRY for place in places)
+    def take_back(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
+        """Take back the last messages of a lease, which its worker did not end."""
+        self._early = True  # the worker may have completed the first one
+        self.waiting.appendleft(Run(offsets, envelopes))
+        self.buffered += len(envelopes)
 
     def next_offset(self) -> int | None:
-        """The next offset to hand over; None if no message was seen."""
+        """The next offset to hand over for the first time; None before the first message."""
         lease = self.lease
-        if lease is not None and not lease.retry:
-            begun = lease.begun()
-            if begun < len(lease.envelopes):
-                return lease.run.offsets[lease.start + begun]
+        if lease is not None and not lease.again and (begun := lease.begun()) < len(lease.offsets):
+            return lease.offsets[begun]
         if self.waiting:
             run = self.waiting[0]
             return run.offsets[run.next]
         return self.next
+
+    def _waits(self, offset: int) -> bool:
+        """Whether a message was never handed over."""
+        limit = self.next_offset()
+        if limit is None or self.next is None or offset >= self.next:
+            return True
+        if offset < limit:
+            return False
+        # It may lie behind waiting messages, if it was handed over alone.
+        return any(offset in left for left in self.left())
+
+    def left(self) -> Iterator[Sequence[int]]:
+        """The offsets of the messages that were never handed over."""
+        if self.lease is not None and not self.lease.again:
+            yield self.lease.offsets[self.lease.begun() :]
+        for run in self.waiting:
+            yield run.offsets[run.next :]
+
+    def count_attempt(self, offset: int) -> int:
+        """Count a failed attempt. Returns the number of the message's failed attempts."""
+        count = self.attempts.pop(offset, 0) + 1
+        if len(self.attempts) >= self.pending + _KEPT_ATTEMPTS:
+            self.attempts.pop(next(iter(self.attempts)))  # the oldest
+        self.attempts[offset] = count
+        return count
+
+    # Other attempts
+
+    def can_finish(self, offset: int) -> bool:
+        """Whether a message was fetched and is not finished.
+
+        A message that waits may have been handed over before a rebalance.
+        """
+        if self.next is None or offset >= self.next or self.is_finished(offset):
+            return False
+        self._early = self._early or self._waits(offset)
+        return True
+
+    def can_retry(self, offset: int, reopen: bool) -> bool:
+        """Whether the application holds a message. With `reopen`, also if it is finished."""
+        if self._waits(offset) or offset in self.retries:
+            return False
+        return reopen or not self.is_finished(offset)
+
+    def retry(self, offset: int, envelope: Any, due: float) -> None:
+        """Hand over a message again at the time `due` (monotonic)."""
+        self.reopen(offset)
+        self.retries[offset] = due, envelope
+        heapq.heappush(self._due, (due, offset))
+
+    def next_due(self) -> float:
+        """When the next retry is due (monotonic); infinity if there is none."""
+        heap, retries = self._due, self.retries
+        while heap and (heap[0][1] not in retries or retries[heap[0][1]][0] != heap[0][0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else inf
+
+    def pop_due(self, now: float) -> tuple[int, Any] | None:
+        """Take a retry that is due, if it is its turn: every other message is a new one."""
+        if self.next_due() > now or (self._after_retry and self.waiting):
+            return None
+        self._after_retry = True
+        offset = heapq.heappop(self._due)[1]
+        return offset, self.retries.pop(offset)[1]
+
+    def upcoming(self, now: float) -> Iterator[tuple[Any, bool]]:
+        """The next messages in their order, each with whether the partition's turn ends there."""
+        dues = sorted((due, offset) for offset, (due, _) in self.retries.items() if due <= now)
+        again = iter([self.retries[offset][1] for _, offset in dues])
+        new = (
+            (run.envelopes[index], index + 1 == len(run.envelopes))
+            for run in tuple(self.waiting)
+            for index in range(run.next, len(run.envelopes))
+            if not (self._early and self.is_finished(run.offsets[index]))
+        )
+        after_retry = self._after_retry
+        while True:
+            message = next(new, None) if after_retry else None
+            if message is None and (retry := next(again, _NONE)) is not _NONE:
+                after_retry = True
+                yield retry, True
+                continue
+            message = message or next(new, None)
+            if message is None:
+                return
+            after_retry = False
+            yield message
 
 
 class Lease:
@@ -111,28 +334,23 @@ class Lease:
     If `stopped` is set, the worker ends after the current message.
     """
 
-    __slots__ = ("envelopes", "iterator", "partition", "retry", "run", "start", "stopped")
+    __slots__ = ("again", "envelopes", "iterator", "offsets", "partition", "stopped")
 
     def __init__(
-        self, partition: Partition, run: Run, start: int, envelopes: list[Any], retry: bool
+        self, partition: Partition, offsets: Sequence[int], envelopes: list[Any], again: bool
     ) -> None:
         self.partition = partition
-        self.run = run
-        self.start = start
+        self.offsets = offsets
         self.envelopes = envelopes
-        self.iterator: Iterator[Any] = iter(envelopes)
-        self.retry = retry
+        self.iterator = iter(envelopes)
+        self.again = again  # a retry
         self.stopped = False
 
     def begun(self) -> int:
-        """The number of messages that the worker has started; all but the last are done."""
+        """The number of messages that the worker has begun; all but the last are done."""
         return len(self.envelopes) - length_hint(self.iterator)
 
 
-class Taken(NamedTuple):
-    """One message on its way to the application."""
-
-    partition: Partition
-    run: Run
-    place: int
-    envelope: Any
+def _near(ranges: list[Range], offset: int) -> list[Range]:
+    index = bisect_right(ranges, offset, key=_START)
+    return ranges[max(0, index - 1) : index]

@@ -107,13 +107,13 @@ def test_group_shares_partitions_and_takes_over_those_of_a_lost_member(
     listeners = [make_listener(), make_listener()]
     for connection, listener in zip(connections, listeners, strict=True):
         connection.subscribe(topic, group, {"heartbeat.interval.ms": 500}, listener)
-    readers = [connection._subscriptions[0]._reader for connection in connections]
-    eventually(lambda: all(len(reader.assigned()) == 2 for reader in readers), WAIT_S)
+    sessions = [connection._subscriptions[0]._session for connection in connections]
+    eventually(lambda: all(len(session.assigned()) == 2 for session in sessions), WAIT_S)
     connections[0].publish(topic, [{"value": "x", "partition": number} for number in range(4)])
     for listener in listeners:
         listener.wait(2)
     connections[0].close(None)
-    eventually(lambda: readers[1].assigned() == [0, 1, 2, 3], WAIT_S)
+    eventually(lambda: sessions[1].assigned() == {0, 1, 2, 3}, WAIT_S)
     connections[1].publish(topic, [{"value": "y", "partition": number} for number in range(4)])
 
     listeners[1].wait(6)

@@ -17,6 +17,7 @@ from pip_services4_commons.errors import (
     ConfigException,
     ConnectionException,
     InvalidStateException,
+    NotFoundException,
 )
 from pip_services4_components.context import Context
 
@@ -342,7 +343,7 @@ def test_publish_to_a_missing_partition_raises_with_the_failed_messages(
     connection: Any, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     messages = [{"value": str(number), "partition": number % 2 * 77} for number in range(6)]
-    with pytest.raises(BadRequestException) as caught:
+    with pytest.raises(NotFoundException) as caught:
         connection.publish(topic, messages)
 
     assert caught.value.code == "UNKNOWN_PARTITION"
@@ -437,10 +438,10 @@ def test_messages_go_to_write_partition(
 def test_each_acks_value_has_its_own_producer(connection: Any, topic: str) -> None:
     for acks in (0, 1, -1, "all", None):
         connection.publish(topic, [{"value": "x"}], {"acks": acks})
-    producers = {acks: connection._publisher(acks) for acks in (-1, 0, 1)}
+    producers = {acks: connection.get_producer(acks) for acks in (-1, 0, 1)}
 
     assert len(set(producers.values())) == 3
-    assert connection._publisher("all") is connection._publisher() is producers[-1]
+    assert connection.get_producer("all") is connection.get_producer() is producers[-1]
     for acks, producer in producers.items():
         assert producer.configuration()["acks"] == str(acks)
     with pytest.raises(ConfigException, match="acks"):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ours
         ("_MSG_TIMED_OUT", errors.ConnectionException),
         ("_ALL_BROKERS_DOWN", errors.ConnectionException),
         ("MSG_SIZE_TOO_LARGE", errors.BadRequestException),
-        ("_UNKNOWN_PARTITION", errors.BadRequestException),
+        ("_UNKNOWN_PARTITION", errors.NotFoundException),
         ("UNKNOWN_TOPIC_OR_PART", errors.NotFoundException),
         ("TOPIC_ALREADY_EXISTS", errors.ConflictException),
         ("_STATE", errors.InvalidStateException),
@@ -73,7 +73,16 @@ def test_failed_batch_error_has_the_count_and_the_messages() -> None:
     exception = undelivered(DeliveryError(first, failures), "t")
 
     assert type(exception) is errors.ConnectionException
-    assert exception.details == {"topic": "t", "failed": "2", "indices": "2,7"}
+    assert exception.details == {
+        "topic": "t",
+        "failed": "2",
+        "indices": "2,7",
+        "perhaps_stored": "2",
+    }
+    assert "the brokers may have stored" in str(exception)
+    (sure,) = (undelivered(DeliveryError(failures[7], {7: failures[7]}), "t"),)
+    assert "perhaps_stored" not in sure.details
+    assert "may have stored" not in str(sure)
 
 
 def test_configuration_errors_name_the_keys() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,3 +57,15 @@ def test_client_needs_no_pip_services_packages(run_script: Run) -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_extra_installs_what_the_documentation_imports() -> None:
+    root = Path(__file__).parents[3]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extra = set(project["optional-dependencies"]["pip-services"])
+    text = "".join(
+        path.read_text() for path in (root / "README.md", root / "docs/pip-services.md")
+    )
+    imported = set(re.findall(r"^from (pip_services4_\w+)", text, re.MULTILINE))
+    assert "pip_services4_container" in imported
+    assert imported - {"pip_services4_kafka"} <= extra

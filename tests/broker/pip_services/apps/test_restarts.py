@@ -210,10 +210,10 @@ def test_close_with_dead_brokers_ends_in_time_without_loss(
         begin = time.monotonic()
     queue.close(None)
     assert time.monotonic() - begin < 3 + 2, "longer than one request_timeout with a margin"
-    # The reader's thread, which close() left behind, ends too.
-    reader = f"kafka-reader-{name}"
-    eventually(lambda: all(t.name != reader for t in threading.enumerate()), WAIT_S)
-    assert "these messages may come again" in logger.all()
+    # The session's thread, which close() left behind, ends too.
+    session = f"kafka-session-{name}"
+    eventually(lambda: all(t.name != session for t in threading.enumerate()), WAIT_S)
+    assert "their messages may come again" in logger.all()
     for node in cluster.nodes:
         node.start(wait=False)
     for node in cluster.nodes:

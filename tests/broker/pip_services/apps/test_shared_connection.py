@@ -128,17 +128,17 @@ def test_full_queue_resumes_partitions_that_it_lost_and_regained(
     queue.send_batch(None, bodies(20))
     in_hand = [queue.receive(None, WAIT_S * 1000) for _ in range(3)]
     assert None not in in_hand
-    reader = queue._connection._subscriptions[0]._reader
-    eventually(lambda: 0 in reader._paused, WAIT_S)
+    session = queue._connection._subscriptions[0]._session
+    eventually(lambda: 0 in session._paused, WAIT_S)
     others = [make_queue(**settings) for _ in range(4)]
     for other in others:
         other.peek(None)
     eventually(
-        lambda: len(reader.assigned()) < 2, WAIT_S
+        lambda: len(session.assigned()) < 2, WAIT_S
     )  # five members share four partitions: one may get none
     for other in others:
         other.close(None)
-    eventually(lambda: len(reader.assigned()) == 4, WAIT_S)
+    eventually(lambda: len(session.assigned()) == 4, WAIT_S)
 
     for message in in_hand:  # if the partition stayed, else they are redelivered
         queue.complete(message)

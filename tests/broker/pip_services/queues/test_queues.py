@@ -1,4 +1,4 @@
-"""Queues on real brokers: changing groups, transactions, dead letters, initial offsets."""
+"""Queues on real brokers: changing groups, initial offsets, gaps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S, wake_up_s
-from pip_services4_commons.errors import ApplicationException
 
-from cykafka import TopicPartition
 from cykafka.admin import NewPartitions
 
 pytestmark = pytest.mark.ours
@@ -21,12 +19,6 @@ pytestmark = pytest.mark.ours
 ONE = {"options__write_partition": 1}
 # Real brokers end a waiting fetch as soon as a message arrives.
 REAL = {"options__kafka__fetch.wait.max.ms": 500}
-
-
-def committed_reader(make_consumer: Callable[..., Any], topic: str) -> Any:
-    consumer = make_consumer({"isolation.level": "read_committed"})
-    consumer.subscribe([topic])
-    return consumer
 
 
 @pytest.mark.alone
@@ -66,8 +58,8 @@ def test_group_without_offsets_starts_at_the_end_and_misses_no_later_message(
     sender = make_queue(group_id="sender", **ONE, **REAL)
     sender.send_batch(None, bodies(3))
     first = make_queue(from_beginning=False, **ONE, **REAL)
-    assert committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0}
     sender.send_batch(None, bodies(1, 3))
+    assert committed(topic, group) == {}
     first._subscribe(None)
     second = make_queue(from_beginning=False, **ONE, **REAL)  # the group may have members by now
     assert received(first, 1) == ["3"]
@@ -123,118 +115,6 @@ def test_every_message_is_handled_while_members_join_and_leave(
     eventually(lambda: len(handled) == total, WAIT_S)
     # A rebalance may redeliver messages in progress and messages not yet committed.
     assert sum(handled.values()) < 2 * total
-
-
-def test_a_dead_letter_and_its_offset_are_one_transaction(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
-) -> None:
-    queue = make_queue(autocommit=False, options__transactional=True, **ONE, **REAL)
-    queue.send_batch(None, bodies(4))
-    got = [queue.receive(None, 60000) for _ in range(4)]
-    queue.move_to_dead_letter(got[0])
-    assert committed(topic, group) == {1: 1}
-    queue.move_to_dead_letter(got[2])  # an earlier one is unfinished, so no commit
-    assert committed(topic, group) == {1: 1}
-    queue.move_to_dead_letter(got[1])
-    assert committed(topic, group) == {1: 3}
-    queue.complete(got[3])
-    assert committed(topic, group) == {1: 4}
-
-    found = read(committed_reader(make_consumer, f"{topic}.dlq"), 3)
-    assert sorted(record.value() for record in found) == [b"0", b"1", b"2"]
-
-
-def test_a_dead_letter_whose_offset_cannot_be_committed_is_not_sent(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    topic: str,
-    group: str,
-) -> None:
-    queue = make_queue(autocommit=False, options__transactional=True, **ONE, **REAL)
-    queue.send_batch(None, bodies(1))
-    message = queue.receive(None, 60000)
-    reader = queue._connection._subscriptions[0]._reader
-    with monkeypatch.context() as patch:
-        patch.setattr(type(reader), "consumer_group_metadata", lambda _: b"no metadata")
-        with pytest.raises(ApplicationException):
-            queue.move_to_dead_letter(message)
-    assert committed(topic, group) == {}
-    queue.move_to_dead_letter(message)
-
-    (record,) = read(committed_reader(make_consumer, f"{topic}.dlq"), 1)
-    assert record.value() == b"0"
-    assert committed(topic, group) == {1: 1}
-    assert queue.receive(None, 200) is None
-
-
-def test_messages_in_a_killed_process_transaction_are_redelivered(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    group: str,
-) -> None:
-    cluster.create_topic(f"{topic}.dlq", 1)
-    values = {**ONE, **REAL, "options__kafka__transaction.timeout.ms": 2000}
-    queue = make_queue(autocommit=False, options__transactional=True, **values)
-    queue.send_batch(None, bodies(2))
-    assert received(queue, 1) == ["0"]
-    metadata = queue._inbox.consuming().reader.consumer_group_metadata()
-    producer = queue._connection._make_transactional("killed")
-    try:
-        # The killed process got this far: it neither commits nor aborts.
-        producer.init_transactions(WAIT_S)
-        producer.begin_transaction()
-        producer.publish(f"{topic}.dlq", [b"0"]).wait(WAIT_S)
-        producer.send_offsets_to_transaction([TopicPartition(topic, 1, 1)], metadata, WAIT_S)
-        queue.close(None)
-        begin = time.monotonic()
-        again = make_queue(autocommit=False, **values)
-        assert received(again, 2, WAIT_S) == ["0", "1"]
-        assert time.monotonic() - begin < 2 + 10 + 20, (
-            "brokers look for late transactions every 10 s"
-        )
-    finally:
-        producer.close()
-
-
-def test_listener_moves_poison_messages_in_a_transaction(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    group: str,
-) -> None:
-    def then(message: Any, _: Any) -> None:
-        if message.get_message_as_string() in ("3", "7"):
-            raise ValueError("poison")
-
-    cluster.create_topic(f"{topic}.dlq", 1)
-    queue = make_queue(options__transactional=True, options__max_attempts=2, **ONE, **REAL)
-    queue.send_batch(None, bodies(10))
-    receiver = make_receiver(then)
-    queue.begin_listen(None, receiver)
-    found = read(committed_reader(make_consumer, f"{topic}.dlq"), 2)
-    assert sorted(record.value() for record in found) == [b"3", b"7"]
-    queue.close(None)
-    assert committed(topic, group) == {1: 10}
-    assert Counter(receiver.bodies()) == {**dict.fromkeys("01245689", 1), "3": 2, "7": 2}
 
 
 def test_queue_skips_the_offset_gaps_of_other_transactions(
@@ -309,4 +189,4 @@ def test_two_concurrent_opens_create_the_topic(
         thread.join(60)
     assert errors == []
     assert name in queues[0]._connection.read_queue_names()
-    assert committed(name, group, 1) == {0: 0}  # from_beginning is false
+    assert committed(name, group, 1) == {}

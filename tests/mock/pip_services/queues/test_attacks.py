@@ -10,10 +10,11 @@ import pytest
 from machine import WAIT_S
 from pip_services4_commons.errors import ApplicationException, BadRequestException
 from pip_services4_components.refer import Descriptor
+from pip_services_queues import receiving
 from pip_services_rig import in_thread
 
 from pip_services4_kafka.queues import KafkaMessageQueue
-from pip_services4_kafka.queues._listening import Listening
+from pip_services4_kafka.queues._listener import Listener
 
 pytestmark = pytest.mark.ours
 
@@ -43,7 +44,7 @@ def test_close_during_a_batch_skips_no_message_that_on_message_has_not_handled(
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
     assert entered.wait(WAIT_S)
     closing = in_thread(queue.close)
-    eventually(lambda: queue._inbox._connection is None)
+    eventually(lambda: not queue.is_open())
     go_on.set()
     closing.join(WAIT_S)
     assert not closing.is_alive()
@@ -113,7 +114,7 @@ def test_receive_with_an_unlimited_timeout_waits_for_a_message(
     assert queue.receive(None, wait).get_message_as_string() == "at last"
 
 
-def test_interrupted_close_leaves_no_reader(
+def test_interrupted_close_leaves_no_session(
     make_queue: Callable[..., Any],
     make_references: Callable[..., Any],
     make_connection: Callable[..., Any],
@@ -134,11 +135,11 @@ def test_interrupted_close_leaves_no_reader(
     def interrupted(*_: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Listening, "wait", interrupted)
+    monkeypatch.setattr(Listener, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         queue.close(None)
     assert not connection._subscriptions
-    eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
+    eventually(lambda: not any("kafka-session" in t.name for t in threading.enumerate()))
 
 
 def test_interrupted_close_of_a_connection_closes_it(
@@ -147,7 +148,7 @@ def test_interrupted_close_of_a_connection_closes_it(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(connection._KafkaConnection__readers), "end", interrupted)
+    monkeypatch.setattr(connection, "_KafkaConnection__end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         connection.close(None)
     monkeypatch.undo()
@@ -163,19 +164,19 @@ def test_queue_opened_during_its_close_is_open(
     queue.send_batch(None, bodies(1))
     assert received(queue, 1) == ["0"]
     locked, go_on = threading.Event(), threading.Event()
-    close = queue._inbox.close
+    connection = queue._connection
 
-    def slowly() -> None:
+    def slowly(listener: Any) -> None:
         locked.set()
         assert go_on.wait(WAIT_S)
-        close()
+        del connection.unsubscribe_all
+        connection.unsubscribe_all(listener)
 
-    queue._inbox.close = slowly
+    connection.unsubscribe_all = slowly
     in_thread(queue.close)
     assert locked.wait(WAIT_S)
     # As if the call had waited since before close().
-    assert queue._QueueLife__open(None) is False
-    del queue._inbox.close
+    assert queue._KafkaMessageQueue__open(None) is False
     opening = in_thread(queue.open)
     go_on.set()
     opening.join(WAIT_S)
@@ -192,26 +193,9 @@ def test_dead_letters_over_a_closed_connection_raise_a_typed_error(
     queue = make_queue()
     queue.send_batch(None, bodies(1))
     envelope = queue.receive(None, 30_000)
-    letters = queue._inbox.dead_letters()
-    producer = queue._connection._publisher(-1)
-    letters._prepare()
-    producer.close()  # as another thread's close() does at this moment
+    queue._connection.get_producer().close()  # as another thread's close() does at this moment
     with pytest.raises(ApplicationException):
-        letters.send(envelope.get_reference(), "told", 1)
-
-
-def test_closed_dead_letters_create_no_new_producer(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], cluster: Any, topic: str
-) -> None:
-    cluster.create_topic(f"{topic}.dlq", 1)
-    queue = make_queue(options__transactional=True)
-    queue.send_batch(None, bodies(1))
-    message = queue.receive(None, 30_000).get_reference()
-    letters = queue._inbox.dead_letters()
-    letters.close()
-    with pytest.raises(ApplicationException, match="not opened"):
-        letters.send_and_commit(message, "told", 1, 1, b"")
-    assert letters._producer is None
+        queue.move_to_dead_letter(envelope)
 
 
 @pytest.mark.parametrize("hears", [False, True])
@@ -235,8 +219,7 @@ def test_partition_with_a_new_log_restarts(
     queue.send_batch(None, bodies(5))
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
     # librdkafka does this after the topic was deleted and created again.
-    subscription = queue._inbox.consuming().subscription
-    subscription._reader.seek(1, 0)
+    receiving(queue).session.seek(1, 0)
     again = [queue.receive(None, 30_000) for _ in range(3)]
     assert [e.get_message_as_string() for e in again] == ["0", "1", "2"]
     for envelope in again[:2]:
@@ -251,7 +234,7 @@ def test_refetched_messages_after_an_unfinished_one_are_delivered_once(
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(5))
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
-    queue._inbox.consuming().subscription._reader.seek(1, 2)
+    receiving(queue).session.seek(1, 2)
     queue.send_batch(None, bodies(1, 5))
     assert received(queue, 1) == ["5"]
 
@@ -267,11 +250,12 @@ def test_forked_child_does_not_wait_for_the_parents_listener(
     queue.send_batch(None, bodies(1))
     receiver = make_receiver(lambda *_: go_on.wait(WAIT_S))
     queue.begin_listen(None, receiver)
-    (listening,) = queue._inbox._listenings
+    (listener,) = queue._KafkaMessageQueue__listeners
     try:
-        assert not listening.wait(0)
-        monkeypatch.setattr("os.getpid", lambda: -1)  # as in a child
-        assert listening.wait(0)
+        assert not listener.wait(0)
+        with monkeypatch.context() as child:
+            child.setattr("os.getpid", lambda: -1)
+            assert listener.wait(0)
     finally:
         go_on.set()
     receiver.wait(1)
@@ -287,15 +271,15 @@ def test_signal_handler_may_complete_a_message_during_a_commit(
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(2))
     first, second = (queue.receive(None, 30_000) for _ in range(2))
-    reader = queue._inbox.consuming().reader
-    commit = reader.commit
+    session = receiving(queue).session
+    commit = session.commit
 
-    def interrupted(offsets: Any) -> None:
-        reader.commit = commit
-        commit(offsets)
+    def interrupted(positions: Any) -> None:
+        session.commit = commit
+        commit(positions)
         queue.complete(None, second)  # as a handler that runs in this thread does
 
-    reader.commit = interrupted
+    session.commit = interrupted
     completing = in_thread(lambda: queue.complete(None, first))
     completing.join(WAIT_S)
     assert not completing.is_alive()

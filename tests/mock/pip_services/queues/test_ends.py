@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -15,14 +14,12 @@ from pip_services4_commons.errors import (
     ConnectionException,
     InvalidStateException,
 )
+from pip_services_queues import receiving
 from pip_services_rig import in_thread
 
-from cykafka import TopicPartition
 from cykafka.testing import live_handles
-from pip_services4_kafka.connect._clients import Clients
-from pip_services4_kafka.connect._reader import Reader
-from pip_services4_kafka.queues import _counting
-from pip_services4_kafka.queues._dead_letters import DeadLetters
+from pip_services4_kafka.connect._session import Session
+from pip_services4_kafka.queues import KafkaMessageQueue, _receiver
 from pip_services4_kafka.queues._measures import Measures
 
 pytestmark = pytest.mark.ours
@@ -33,7 +30,6 @@ ONE = {"options__write_partition": 1}
 # -- during close
 
 
-@pytest.mark.parametrize("transactional", [False, True])
 def test_running_receiver_can_dead_letter_its_message_during_close(
     make_queue: Callable[..., Any],
     make_receiver: Callable[..., Any],
@@ -45,7 +41,6 @@ def test_running_receiver_can_dead_letter_its_message_during_close(
     cluster: Any,
     topic: str,
     group: str,
-    transactional: bool,
 ) -> None:
     entered, go_on = threading.Event(), threading.Event()
     raised: list[Exception] = []
@@ -59,23 +54,21 @@ def test_running_receiver_can_dead_letter_its_message_during_close(
             raised.append(error)
 
     cluster.create_topic(f"{topic}.dlq", 1)
-    queue = make_queue(autocommit=False, options__transactional=transactional, **ONE)
+    queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(1))
     queue.begin_listen(None, make_receiver(then))
     assert entered.wait(WAIT_S)
     closing = in_thread(lambda: queue.close(None))
-    eventually(lambda: queue._inbox._connection is None)
+    eventually(lambda: not queue.is_open())
     go_on.set()
     closing.join(WAIT_S)
 
     assert not closing.is_alive()
     assert raised == []
-    if not transactional:  # the mock keeps no offsets of transactions
-        assert committed(topic, group) == {1: 1}
+    assert committed(topic, group) == {1: 1}
     consumer = make_consumer()
     consumer.subscribe([f"{topic}.dlq"])
     assert read(consumer, 1)[0].value() == b"0"
-    assert queue._inbox._dead_letters is None
 
 
 def test_connection_opened_during_its_close_is_open(
@@ -150,18 +143,19 @@ def test_open_in_the_thread_that_closes_raises(
         except InvalidStateException as error:
             raised.append(error.code)
 
-    inbox_close, end = queue._inbox.close, connection._KafkaConnection__readers.end
+    unsubscribe_all, end = connection.unsubscribe_all, connection._KafkaConnection__end
 
-    def in_queue() -> None:
+    def in_queue(listener: Any) -> None:
         reopen(queue)
-        inbox_close()
+        unsubscribe_all(listener)
 
     def in_connection(*arguments: Any) -> None:
-        reopen(connection)
+        if connection._KafkaConnection__closing:
+            reopen(connection)
         end(*arguments)
 
-    monkeypatch.setattr(queue._inbox, "close", in_queue)
-    monkeypatch.setattr(connection._KafkaConnection__readers, "end", in_connection)
+    monkeypatch.setattr(connection, "unsubscribe_all", in_queue)
+    monkeypatch.setattr(connection, "_KafkaConnection__end", in_connection)
     closing = in_thread(queue.close)
     closing.join(WAIT_S)
     assert not closing.is_alive()
@@ -196,8 +190,8 @@ def test_close_ends_with_dead_brokers(
     begin = time.monotonic()
     queue.close(None)
     assert time.monotonic() - begin < 3 + 2.5, "longer than one request_timeout with a margin"
-    eventually(lambda: not any("kafka-reader" in t.name for t in threading.enumerate()))
-    assert "committing {0: 1} failed" in logger.all() or not autocommit
+    eventually(lambda: not any("kafka-session" in t.name for t in threading.enumerate()))
+    assert "committing partitions [0] failed" in logger.all() or not autocommit
 
 
 def test_close_waits_for_all_stuck_subscriptions_at_once(
@@ -217,13 +211,13 @@ def test_close_waits_for_all_stuck_subscriptions_at_once(
         connection.publish(name, [{"value": "x"}])
     for listener in listeners:
         listener.wait(1)
-    readers = [each._reader for each in connection._subscriptions]
+    sessions = [each._session for each in connection._subscriptions]
     begin = time.monotonic()
     connection.close(None)
     assert 2 <= time.monotonic() - begin < 5
     assert logger.all().count("does not end") == 3
     go_on.set()
-    assert all(reader.stop(WAIT_S) for reader in readers)
+    assert all(session.stop(WAIT_S) for session in sessions)
 
 
 # -- without partitions
@@ -239,12 +233,11 @@ def test_message_count_is_the_lag_of_the_group_while_all_partitions_are_lost(
     queue.send_batch(None, bodies(5))
     received(queue, 2)
     assert queue.read_message_count() == 3
-    reader = queue._inbox.consuming().reader
-    numbers = reader.assigned()
-    places = [TopicPartition(topic, number) for number in numbers]
-    reader._on_lose(reader.consumer, places)
+    receiver = receiving(queue)
+    numbers = sorted(receiver.session.assigned())
+    receiver.lost(numbers)
     assert queue.read_message_count() == 5
-    reader._on_assign(reader.consumer, places)
+    receiver.assigned(numbers)
     queue.send_batch(None, bodies(1, 5))
     received(queue, 1)
     assert queue.read_message_count() == 0
@@ -267,7 +260,7 @@ def test_message_count_raises_while_brokers_are_down(
     queue.send_batch(None, bodies(3))
     received(queue, 1)
     assert queue.read_message_count() == 2
-    monkeypatch.setattr(_counting, "_COUNT_S", 0.5)
+    monkeypatch.setattr(_receiver, "_ANSWER_S", 0.5)
     mock_cluster.broker_down()
     with pytest.raises(ConnectionException):
         queue.read_message_count()
@@ -308,7 +301,7 @@ def test_subscription_whose_thread_cannot_start_leaves_no_consumer(
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_unreadable_messages_are_committed_logged_and_counted_once(
+def test_unreadable_messages_are_committed_logged_and_counted_once_a_batch(
     make_queue: Callable[..., Any],
     make_producer: Callable[..., Any],
     make_references: Callable[..., Any],
@@ -322,27 +315,34 @@ def test_unreadable_messages_are_committed_logged_and_counted_once(
     group: str,
     autocommit: bool,
 ) -> None:
-    commits: list[dict[int, int]] = []
-    calls: list[int] = []
-    commit, failed = Reader.commit, Measures.failed
+    class Picky(KafkaMessageQueue):
+        def _to_message(self, msg: Any) -> Any:
+            if msg.value() == b"bad":
+                raise ValueError("picky")
+            return super()._to_message(msg)
 
-    def counted(self: Any, offsets: Any) -> None:
-        commits.append(offsets)
-        commit(self, offsets)
+    commits: list[Any] = []
+    calls: list[int] = []
+    commit, failed = Session.commit, Measures.failed
+
+    def counted(self: Any, positions: Any) -> None:
+        commits.append(positions)
+        commit(self, positions)
 
     def callback(self: Any, count: int = 1) -> None:
         calls.append(count)
         failed(self, count)
 
-    monkeypatch.setattr(Reader, "commit", counted)
+    monkeypatch.setattr(Session, "commit", counted)
     monkeypatch.setattr(Measures, "failed", callback)
     producer = make_producer()
     for _ in range(300):
-        producer.produce(topic, b"{no json", partition=1)
+        producer.produce(topic, b"bad", partition=1)
     producer.flush()
     queue = make_queue(
+        Picky,
         autocommit=autocommit,
-        options__envelope="json",
+        options__max_attempts=0,
         references=make_references(counters=counters),
         **ONE,
     )
@@ -356,69 +356,3 @@ def test_unreadable_messages_are_committed_logged_and_counted_once(
     assert len(commits) <= batches + 1
     lines = [text for _, text, _ in logger.lines if "cannot be read" in text]
     assert len(lines) == batches
-
-
-# -- dead letters
-
-
-def test_transactions_of_dead_letters_take_any_request_timeout(
-    make_connection: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[dict[str, Any]] = []
-    make = Clients._make
-
-    def remember(self: Any, kind: Any, properties: Any) -> Any:
-        made.append(properties)
-        return make(self, kind, properties)
-
-    monkeypatch.setattr(Clients, "_make", remember)
-    for timeout, longest in ((100, 1000), (30_000, 60_000), (2_000_000, 900_000)):
-        connection = make_connection(options__request_timeout=timeout)
-        connection._make_transactional("t").close()
-        assert made[-1]["transaction.timeout.ms"] == longest
-    connection = make_connection(**{"options__kafka__transaction.timeout.ms": 7000})
-    connection._make_transactional("t").close()
-    assert made[-1]["transaction.timeout.ms"] == "7000"
-
-
-def test_close_leaves_a_running_transaction_to_free_its_producer(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    queue = make_queue(autocommit=False, options__transactional=True, **ONE)
-    queue.send_batch(None, bodies(1))
-    envelope = queue.receive(None, 30_000)
-    letters = queue._inbox.dead_letters()
-    letters._exists = True  # the mock cannot create topics
-    entered, go_on = threading.Event(), threading.Event()
-    publish = DeadLetters._publish
-
-    def slowly(self: Any, *args: Any) -> Any:
-        entered.set()
-        assert go_on.wait(WAIT_S)
-        return publish(self, *args)
-
-    monkeypatch.setattr(DeadLetters, "_publish", slowly)
-
-    def move() -> None:
-        with contextlib.suppress(ApplicationException):
-            letters.send_and_commit(envelope.get_reference(), "", 1, 1, b"no metadata")
-
-    moving = in_thread(move)
-    assert entered.wait(WAIT_S)
-    closing = in_thread(letters.close)
-    closing.join(WAIT_S)
-    assert not closing.is_alive()
-    assert letters._producer is not None
-    go_on.set()
-    moving.join(WAIT_S)
-    assert letters._producer is None
-
-
-def test_dead_letter_error_of_a_closed_queue_names_it(make_queue: Callable[..., Any]) -> None:
-    queue = make_queue()
-    letters: DeadLetters = queue._inbox.dead_letters()
-    letters.close()
-    with pytest.raises(InvalidStateException, match=queue.get_name()):
-        letters._transactional(1.0)

@@ -12,7 +12,6 @@ from pip_services_rig import in_thread
 
 from pip_services4_kafka.connect._clients import Clients
 from pip_services4_kafka.queues import KafkaMessageQueue
-from pip_services4_kafka.queues._dead_letters import DeadLetters
 
 pytestmark = pytest.mark.ours
 
@@ -117,7 +116,7 @@ def test_messages_in_on_message_during_close_are_redelivered(
     assert received(queue, 1) == ["0"]
     assert called.wait(30)
     closing = in_thread(lambda: queue.close(None))
-    eventually(lambda: queue._inbox._connection is None)
+    eventually(lambda: not queue.is_open())
     go_on.set()
     closing.join(30)
     queue.open(None)
@@ -148,32 +147,3 @@ def test_close_in_the_thread_that_subscribes_ends_the_subscription(
     assert raised == ["NOT_OPEN"]
     assert not connection.is_open()
     assert connection._subscriptions == []
-
-
-def test_close_in_the_thread_of_a_transaction_ends_the_transaction(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    monkeypatch: Any,
-) -> None:
-    """A signal handler may do this."""
-    queue = make_queue(options__transactional=True, autocommit=False, **ONE)
-    queue.send_batch(None, bodies(1))
-    envelope = queue.receive(None, 30000)
-    queue._inbox.dead_letters()._exists = True  # the mock cannot create topics
-    publish = DeadLetters._publish
-    raised = []
-
-    def close_first(self: Any, *args: Any) -> Any:
-        queue.close(None)
-        return publish(self, *args)
-
-    def bury() -> None:
-        try:
-            queue.move_to_dead_letter(envelope)
-        except InvalidStateException as error:
-            raised.append(error.code)
-
-    monkeypatch.setattr(DeadLetters, "_publish", close_first)
-    thread = in_thread(bury)
-    thread.join(20)
-    assert raised == ["NOT_OPEN"]

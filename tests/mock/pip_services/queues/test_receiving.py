@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import statistics
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from machine import wake_up_s
 from pip_services4_messaging.queues import MessageEnvelope
+from pip_services_queues import receiving
 from pip_services_rig import in_thread
 
 from cykafka import Message
@@ -143,7 +145,8 @@ def test_only_uncompleted_messages_are_redelivered(
     queue.close(None)
 
     queue.open(None)
-    assert received(queue, 4) == ["2", "3", "4", "5"]
+    assert received(queue, 2) == ["2", "5"]
+    assert queue.receive(None, 50) is None
 
 
 def test_completing_the_first_message_commits_completed_messages_after_it(
@@ -177,7 +180,7 @@ def test_only_the_abandoned_message_is_redelivered(
     queue.abandon(got[1])
     queue.abandon("123", got[1])  # the second call does nothing
 
-    assert received(queue, 2) == ["1", "3"]
+    assert received(queue, 2) == ["3", "1"]  # the abandoned one after its delay
     assert queue.receive(None, 50) is None
 
 
@@ -197,7 +200,8 @@ def test_abandoned_message_is_redelivered_after_a_restart(
     queue.close(None)
 
     queue.open(None)
-    assert received(queue, 2) == ["1", "2"]
+    assert received(queue, 1) == ["1"]  # the commit's metadata says that "2" is finished
+    assert queue.receive(None, 50) is None
 
 
 def test_complete_ignores_unknown_messages(
@@ -214,7 +218,7 @@ def test_complete_ignores_unknown_messages(
     queue.complete(strange)
 
 
-def test_reopened_queue_does_not_commit_messages_read_before_it_closed(
+def test_message_from_before_a_reopening_can_be_completed(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
@@ -228,9 +232,10 @@ def test_reopened_queue_does_not_commit_messages_read_before_it_closed(
     queue.close(None)
     queue.open(None)
     assert received(queue, 1) == ["0"]
-    queue.complete(old[2])  # it is in the local queue again, so it is redelivered
-    assert committed(topic, group) == {}
-    assert received(queue, 2) == ["1", "2"]
+    queue.complete(old[2])  # it is in the local queue again, and does not come
+    assert committed(topic, group) == {}  # the first message is not completed
+    assert received(queue, 1) == ["1"]
+    assert queue.receive(None, 300) is None
 
 
 def test_peek_returns_the_next_message_without_waiting(
@@ -315,18 +320,32 @@ def test_group_without_offsets_starts_at_the_end_the_topic_had_at_open(
     bodies: Callable[..., Any],
     received: Callable[..., Any],
     committed: Callable[..., Any],
+    eventually: Callable[..., Any],
     topic: str,
     group: str,
 ) -> None:
     sender = make_queue(group_id="sender", **ONE)
     sender.send_batch(None, bodies(3))
     late = make_queue(from_beginning=False, **ONE)
-    assert committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0}
-    late.close(None)  # it ends before it reads anything
+    assert committed(topic, group) == {}  # it only sends, as far as anybody knows
     sender.send_batch(None, bodies(3, 3))
+    late.peek(None)
+    eventually(lambda: committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0})
+    late.close(None)  # it ends before it reads anything
 
     again = make_queue(from_beginning=False, **ONE)
     assert received(again, 3) == ["3", "4", "5"]
+
+
+def test_queue_that_only_sends_takes_no_messages_from_later_readers(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+) -> None:
+    sender = make_queue(from_beginning=False, **ONE)
+    sender.send_batch(None, bodies(3))
+    sender.close(None)
+    sender.open(None)
+    sender.close(None)
+    assert received(make_queue(from_beginning=True, **ONE), 3) == ["0", "1", "2"]
 
 
 def test_from_beginning_starts_at_the_first_message(
@@ -345,7 +364,7 @@ def test_local_queue_is_bounded_and_resumes_when_it_has_room(
     queue = make_queue(options__max_pending=40, **ONE)  # four partitions share it
     queue._subscribe(None)
     queue.send_batch(None, bodies(300))
-    eventually(lambda: any(p.paused for p in queue._inbox.consuming().buffer.partitions()))
+    eventually(lambda: any(each.paused for each in receiving(queue).local.partitions()))
     waiting = len(queue._messages)
     queue.send_batch(None, bodies(300, 300))
     time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
@@ -355,69 +374,47 @@ def test_local_queue_is_bounded_and_resumes_when_it_has_room(
 
 def test_the_last_attempt_of_a_received_message_makes_it_a_dead_letter(
     make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
     make_consumer: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., Any],
     read: Callable[..., Any],
     topic: str,
     cluster: Any,
 ) -> None:
     cluster.create_topic(f"{topic}.dlq", 1)
     queue = make_queue(options__max_attempts=2, **ONE)
-    queue.send_batch(None, bodies(2))
+    queue.send_batch(None, bodies(1))
     for _ in range(2):
         envelope = queue.receive(None, 30_000)
         assert envelope.get_message_as_string() == "0"
         queue.abandon(envelope)
-    assert queue.receive(None, 30_000).get_message_as_string() == "1"
+    queue.send_batch(None, bodies(1, 1))
+    assert received(queue, 1) == ["1"]
     reader = make_consumer()
     reader.subscribe([f"{topic}.dlq"])
     (letter,) = read(reader, 1)
     assert (letter.value(), dict(letter.headers())["dlq_attempts"]) == (b"0", b"2")
 
 
-def test_malformed_json_is_skipped_and_logged(
-    make_queue: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    logger: Any,
-    topic: str,
-    group: str,
+def test_abandoned_message_waits_longer_each_time_and_starves_no_other(
+    make_queue: Callable[..., Any], bodies: Callable[..., Any]
 ) -> None:
-    queue = make_queue(options__envelope="json", **ONE)
-    queue.send_batch(None, bodies(2))
-    producer = make_producer()
-    producer.produce(topic, b"{no json", partition=1)
-    producer.flush()
-    queue.send_batch(None, bodies(1, 2))
+    queue = make_queue(
+        options__max_attempts=5, options__retry_backoff=50, options__retry_backoff_max=150, **ONE
+    )
+    queue.send_batch(None, bodies(101))
+    times: list[float] = []
+    others: list[str] = []
+    while len(times) < 4 or len(others) < 100:
+        message = queue.receive(None, 30_000)
+        if message.get_message_as_string() == "0":
+            times.append(time.monotonic())
+            if len(times) < 4:
+                queue.abandon(message)
+        else:
+            others.append(message.get_message_as_string())
 
-    assert received(queue, 3) == ["0", "1", "2"]
-    queue.close(None)
-    assert committed(topic, group) == {1: 4}
-    assert "cannot be read" in logger.all()
-
-
-def test_malformed_json_becomes_a_dead_letter_if_configured(
-    make_queue: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-) -> None:
-    cluster.create_topic(f"{topic}.dlq", 1)
-    queue = make_queue(options__envelope="json", options__max_attempts=3, **ONE)
-    producer = make_producer()
-    producer.produce(topic, b"{no json", partition=1)
-    producer.flush()
-    queue.send_batch(None, bodies(1))
-    assert received(queue, 1) == ["0"]
-
-    consumer = make_consumer()
-    consumer.subscribe([f"{topic}.dlq"])
-    (record,) = read(consumer, 1)
-    assert record.value() == b"{no json"
-    assert dict(record.headers())["dlq_offset"] == b"0"
+    assert others == [str(n) for n in range(1, 101)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    for gap, delay in zip(gaps, (0.05, 0.1, 0.15), strict=True):
+        assert gap >= delay

@@ -126,23 +126,6 @@ def test_documented_argument_names_work(
     queue.close(correlation_id="123")
 
 
-def test_trace_id_is_also_sent_as_traceparent(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    topic: str,
-) -> None:
-    trace_id = "0af7651916cd43dd8448eb211c80319c"
-    queue = make_queue(options__traceparent=True, options__write_partition=1)
-    message = envelope("1")
-    message.trace_id = trace_id
-    queue.send(None, message)
-    (record,) = records(make_consumer, read, topic, 1)
-    assert trace_id.encode() in dict(record.headers())["traceparent"]
-    assert queue.receive(None, 30_000).trace_id == trace_id
-
-
 def test_a_batch_may_be_larger_than_the_producers_queue(
     make_queue: Callable[..., Any],
     envelope: Callable[..., Any],
@@ -226,7 +209,7 @@ def test_subclass_that_makes_no_message_is_named_and_sends_nothing(
     queue = make_queue(Silent)
     with pytest.raises(BadRequestException) as raised:
         queue.send_batch("123", bodies(2))
-    expected = f"queue {queue.get_name()}, message 1: Silent._from_message returned"
+    expected = f"Queue {queue.get_name()}, message 1: Silent._from_message returned"
     assert expected in str(raised.value)
     assert (raised.value.code, raised.value.trace_id) == ("INVALID_MESSAGE", "123")
     assert queue.receive(None, 50) is None

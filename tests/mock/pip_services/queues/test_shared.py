@@ -140,12 +140,12 @@ def test_a_closed_queue_is_not_filled_by_its_shared_connection(
     queue = make_queue(references=share(references, connection), **ONE)
     queue.send_batch(None, bodies(1))
     received(queue, 1)
-    readers = [t for t in threading.enumerate() if t.name.startswith("kafka-reader")]
-    assert readers
+    threads = [t for t in threading.enumerate() if t.name.startswith("kafka-session")]
+    assert threads
     queue.close(None)
     connection.publish(queue._get_topic(), [{"value": b"late"}])
     assert connection._subscriptions == []
-    assert not any(thread.is_alive() for thread in readers)
+    assert not any(thread.is_alive() for thread in threads)
     assert queue._messages == []
 
 

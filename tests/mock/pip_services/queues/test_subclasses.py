@@ -29,7 +29,7 @@ def test_to_message_of_a_subclass_is_used(
             envelope.message = b"~" + (envelope.message or b"")
             return envelope
 
-    queue = make_queue(Whispering, autocommit=False, **ONE)
+    queue = make_queue(Whispering, autocommit=False, options__max_attempts=0, **ONE)
     queue.send_batch(None, bodies(4))
     assert received(queue, 2) == ["~0", "~3"]
 
@@ -52,7 +52,7 @@ def test_on_message_of_a_subclass_is_called(
             if message.value() != b"2":
                 super().on_message(topic, partition, message)
 
-    queue = make_queue(Hearing, **ONE)
+    queue = make_queue(Hearing, options__max_attempts=0, **ONE)
     queue.send_batch(None, bodies(4))
     assert received(queue, 2) == ["0", "3"]
     assert calls == [(topic, 1, str(n).encode()) for n in range(4)]
@@ -179,7 +179,7 @@ def test_without_dead_letters_a_message_whose_on_message_raises_is_skipped(
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             raise ValueError("hard of hearing")
 
-    queue = make_queue(Deaf, autocommit=False, **ONE)
+    queue = make_queue(Deaf, autocommit=False, options__max_attempts=0, **ONE)
     queue.send_batch(None, bodies(3))
     queue.peek()  # which subscribes
     eventually(lambda: committed(topic, group) == {1: 3})

@@ -10,7 +10,7 @@ from pip_services4_messaging.queues import MessageEnvelope
 from cykafka import Message
 
 
-class Waiting(list[MessageEnvelope]):
+class Messages(list[MessageEnvelope]):
     """A snapshot of the messages that wait in the local queue.
 
     Appending puts an envelope into the local queue. Its reference must be the record, as
@@ -48,7 +48,7 @@ class Waiting(list[MessageEnvelope]):
         for envelope in envelopes:
             self.append(envelope)
 
-    def __iadd__(self, envelopes: Iterable[MessageEnvelope]) -> Waiting:  # type: ignore[misc]
+    def __iadd__(self, envelopes: Iterable[MessageEnvelope]) -> Messages:  # type: ignore[misc]
         self.extend(envelopes)
         return self
 

@@ -1,4 +1,4 @@
-"""Readers: rebalances, and the calls that a queue makes."""
+"""Sessions: rebalances, and the calls that a queue makes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from pip_services4_commons.errors import (
     InvalidStateException,
 )
 
-from cykafka import KafkaError
+from cykafka import KafkaError, TopicPartition
 from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
 from pip_services4_kafka.connect._logs import ClientLog, RareLog
-from pip_services4_kafka.connect._reader import Reader
+from pip_services4_kafka.connect._outage import Outage
+from pip_services4_kafka.connect._session import Session
 
 pytestmark = pytest.mark.ours
 
@@ -39,7 +40,7 @@ def group(unique: Callable[[str], str]) -> str:
 def test_message_is_delivered_in_under_a_millisecond(
     topic: str, make_batch_listener: Callable[..., Any], logger: Any
 ) -> None:
-    # A consumer that gets its message at once, so that the test measures only the reader.
+    # A consumer that gets its message at once, so that the test measures only the session.
     there: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     class Batch(list[float]):
@@ -58,23 +59,24 @@ def test_message_is_delivered_in_under_a_millisecond(
 
     took: queue.SimpleQueue[float] = queue.SimpleQueue()
     listener = make_batch_listener()
-    listener._on_batch = lambda _, batch: took.put(time.perf_counter() - batch[0])
+    listener.batch = lambda batch: took.put(time.perf_counter() - batch[0])
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
-    reader = Reader(subscription, lambda _: Prompt(), (), RareLog(logger, ClientLog(logger, str)))
-    reader.start()
+    log = RareLog(logger, ClientLog(logger, str))
+    session = Session(subscription, listener, lambda _: Prompt(), (), log, Outage(log))
+    session.start()
     delays = []
     for _ in range(100):
         there.put(time.perf_counter())
         delays.append(took.get(timeout=WAIT_S))
 
-    assert reader.stop(WAIT_S)
+    assert session.stop(WAIT_S)
     assert statistics.median(delays) < 1e-3 + 4 * wake_up_s()
 
 
 # -- rebalances
 
 
-def test_rebalance_callbacks_run_in_the_reader_thread_in_order(
+def test_rebalance_callbacks_run_in_the_thread_of_the_session_in_order(
     connection: Any,
     topic: str,
     group: str,
@@ -92,12 +94,13 @@ def test_rebalance_callbacks_run_in_the_reader_thread_in_order(
     connection.unsubscribe(topic, group, two)
     connection.close(None)
 
-    assert one.threads == {f"kafka-reader-{topic}"}
+    assert one.threads == {f"kafka-session-{topic}"}
     assert sorted(one.of("revoked")[0]) == [0, 1, 2, 3]
     taken = sum(len(each) for each in one.of("assigned"))
     assert taken == sum(len(each) for each in one.of("revoked") + one.of("lost"))
     assert one.events[0][0] == "assigned"
-    assert one.events[-1][0] in ("revoked", "lost")
+    rebalances = [kind for kind, _ in one.events if kind in ("assigned", "revoked", "lost")]
+    assert rebalances[-1] in ("revoked", "lost")
 
 
 def test_revoked_partitions_may_be_committed_in_the_callback(
@@ -111,13 +114,13 @@ def test_revoked_partitions_may_be_committed_in_the_callback(
     listener = make_batch_listener()
     failures: list[Exception] = []
 
-    def revoked(subscription: Any, partitions: list[int]) -> None:
+    def revoked(partitions: list[int]) -> None:
         try:
-            subscription._reader.commit({0: 7})
+            listener.session.commit([TopicPartition(topic, 0, 7)])
         except ApplicationException as error:
             failures.append(error)
 
-    listener._on_revoked = revoked
+    listener.revoked = revoked
     connection.subscribe(topic, group, {"enable.auto.commit": False}, listener)
     eventually(lambda: listener.of("assigned"))
     connection.unsubscribe(topic, group, listener)
@@ -146,7 +149,7 @@ def test_slow_listener_keeps_its_partitions(
     connection.subscribe(topic, group, options, listener)
 
     assert listener.wait(40) == [str(number).encode() for number in range(40)]
-    assert connection._subscriptions[0]._reader.assigned() == [0, 1, 2, 3]
+    assert connection._subscriptions[0]._session.assigned() == {0, 1, 2, 3}
 
 
 def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
@@ -181,7 +184,7 @@ def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
         assert len(handled) < 100, offset
 
 
-def test_batch_listener_that_raises_gets_the_next_batch(
+def test_handler_that_raises_gets_its_batch_again(
     connection: Any,
     topic: str,
     group: str,
@@ -190,21 +193,25 @@ def test_batch_listener_that_raises_gets_the_next_batch(
     logger: Any,
 ) -> None:
     listener = make_batch_listener()
-    take = listener._on_batch
+    take = listener.batch
 
-    def fail_once(subscription: Any, batch: Any) -> None:
-        take(subscription, batch)
-        if len(listener.values) == 1:
+    failed: list[int] = []
+
+    def fail_once(batch: Any) -> None:
+        if not failed:
+            failed.append(len(batch))
             raise LookupError("told")
+        take(batch)
 
-    listener._on_batch = fail_once
-    connection.subscribe(topic, group, {}, listener)
+    listener.batch = fail_once
+    connection.subscribe(topic, group, COMES_BACK, listener)
     for number in range(2):
         connection.publish(topic, [{"value": str(number)}])
         eventually(lambda number=number: len(listener.values) > number)
 
+    assert failed == [1]
     assert listener.values == [b"0", b"1"]
-    assert len(listener.of("assigned")) == 1
+    assert len(listener.of("assigned")) == 2  # the failed consumer was replaced
     assert "told" in logger.all()
 
 
@@ -218,8 +225,8 @@ def test_errors_without_messages_are_not_delivered_as_a_batch(
     listener = make_batch_listener()
     sizes: list[int] = []
     polls: list[int] = []
-    listener._on_batch = lambda _, batch: sizes.append(len(batch))
-    listener._on_poll = lambda _: polls.append(len(sizes))
+    listener.batch = lambda batch: sizes.append(len(batch))
+    listener.polled = lambda: polls.append(len(sizes))
     connection.subscribe(topic, group, {"enable.partition.eof": True}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}])
     eventually(lambda: sizes)
@@ -255,21 +262,22 @@ def test_pause_after_errors_grows_until_a_message_arrives(
                 batch.errors = (SimpleNamespace(error=lambda: KafkaError(KafkaError._TRANSPORT)),)
             return batch
 
-        # A reader checks whether a batch is truthy: errors count.
+        # A session checks whether a batch is truthy: errors count.
         Batch.__bool__ = lambda self: bool(len(self) or self.errors)  # type: ignore[attr-defined]
 
     listener, consumer = make_batch_listener(), Failing()
     taken: list[int] = []
-    listener._on_batch = lambda _, batch: taken.append(len(batch))
+    listener.batch = lambda batch: taken.append(len(batch))
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
     log = RareLog(logger, ClientLog(logger, str))
-    reader = Reader(subscription, lambda _: consumer, (), log)  # type: ignore[arg-type, return-value]
+    make: Any = lambda _: consumer  # noqa: E731
+    session = Session(subscription, listener, make, (), log, Outage(log))
     pauses: list[float] = []
-    reader._wanted.wait = pauses.append  # type: ignore[assignment, method-assign]
-    reader.start()
+    session._wanted.wait = pauses.append  # type: ignore[assignment, method-assign]
+    session.start()
     assert consumer.asked.wait(WAIT_S)
-    del reader._wanted.wait
-    assert reader.stop(WAIT_S)
+    del session._wanted.wait
+    assert session.stop(WAIT_S)
 
     assert pauses == [0.1, 0.2, 0.4, 0.8, 0.1, 0.2]
     assert taken == [1]
@@ -279,7 +287,7 @@ def test_pause_after_errors_grows_until_a_message_arrives(
 # -- calls from a queue
 
 
-def test_reader_pauses_resumes_seeks_stores_and_commits(
+def test_session_pauses_resumes_seeks_and_commits(
     connection: Any,
     topic: str,
     group: str,
@@ -288,29 +296,43 @@ def test_reader_pauses_resumes_seeks_stores_and_commits(
     committed: Callable[..., dict[int, int]],
 ) -> None:
     listener = make_batch_listener()
-    reader = connection._subscribe(topic, group, {"enable.auto.commit": False}, listener)
-    eventually(lambda: reader.assigned() == [0, 1, 2, 3])
+    connection.subscribe(topic, group, {"enable.auto.commit": False}, listener)
+    session = listener.session
+    eventually(lambda: session.assigned() == {0, 1, 2, 3})
     # A pause has no effect while the consumer is still taking its assignment.
-    eventually(lambda: len(reader.consumer.assignment()) == 4)
-    reader.pause([1])
+    eventually(lambda: len(session.consumer.assignment()) == 4)
+    session.pause([1])
     connection.publish(topic, [{"value": f"{n}", "partition": n} for n in (0, 1)])
     eventually(lambda: listener.values == [b"0"])
-    reader.resume([1])
+    session.resume([1])
     eventually(lambda: listener.values == [b"0", b"1"])
-    reader.seek(0, 0)
+    session.seek(0, 0)
     eventually(lambda: listener.values == [b"0", b"1", b"0"])
-    reader.commit({0: 1, 1: 1})
-    reader.commit({})
-    reader.store({0: 0})
-    reader.store({99: 5})
-
-    assert reader.watermarks(WAIT_S) == {0: (0, 1), 1: (0, 1), 2: (0, 0), 3: (0, 0)}
-    assert reader.committed(WAIT_S) == {0: 1, 1: 1} == committed(topic, group)
-    assert isinstance(reader.consumer_group_metadata(), bytes)
+    session.commit([TopicPartition(topic, number, 1) for number in (0, 1)])
+    assert committed(topic, group) == {0: 1, 1: 1}
+    session.begin_commit([TopicPartition(topic, 0, 2, metadata="told")])
+    eventually(lambda: listener.of("committed"))
+    ((error, (place,)),) = listener.of("committed")
+    assert (error, place.offset, place.metadata) == (None, 2, "told")
+    assert committed(topic, group) == {0: 2, 1: 1}
     connection.close(None)
     with pytest.raises(InvalidStateException):
-        reader.commit({0: 1})
-    assert reader.assigned() == []
+        session.commit([TopicPartition(topic, 0, 1)])
+    assert session.assigned() == set()
+
+
+def test_handler_chooses_where_partitions_begin(
+    connection: Any,
+    topic: str,
+    group: str,
+    make_batch_listener: Callable[..., Any],
+    eventually: Callable[..., None],
+) -> None:
+    connection.publish(topic, [{"value": f"{n}", "partition": 0} for n in range(5)])
+    listener = make_batch_listener()
+    listener.assigned = lambda _: {0: 3}
+    connection.subscribe(topic, group, {}, listener)
+    eventually(lambda: listener.values == [b"3", b"4"])
 
 
 def test_commit_and_seek_of_a_subscription(
@@ -361,9 +383,9 @@ def test_batch_listener_is_notified_of_seeks_polls_and_the_end(
     eventually: Callable[..., None],
 ) -> None:
     listener = make_batch_listener()
-    listener._on_seek = lambda _, *where: listener.events.append(("seek", where))
-    listener._on_poll = lambda _: listener.events.append(("poll", None))
-    listener._on_closed = lambda _: listener.events.append(("closed", None))
+    listener.sought = lambda partition: listener.events.append(("seek", partition))
+    listener.polled = lambda: listener.events.append(("poll", None))
+    listener.closed = lambda: listener.events.append(("closed", None))
     connection.subscribe(topic, group, {}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}] * 3)
     eventually(lambda: len(listener.values) == 3)
@@ -371,7 +393,7 @@ def test_batch_listener_is_notified_of_seeks_polls_and_the_end(
     eventually(lambda: len(listener.values) == 5)
     connection.unsubscribe(topic, group, listener)
 
-    assert listener.of("seek") == [(0, 1)]
+    assert listener.of("seek") == [0]
     assert listener.of("poll")
     assert listener.events[-1] == ("closed", None)
 
@@ -389,18 +411,19 @@ def test_commit_to_dead_brokers_raises_within_request_timeout_and_works_again_la
         options__retry_timeout=200,
     )
     listener = make_batch_listener()
-    reader = connection._subscribe("t", "g", {"enable.auto.commit": False}, listener)
+    connection.subscribe("t", "g", {"enable.auto.commit": False}, listener)
+    session, places = listener.session, [TopicPartition("t", 0, 0)]
     eventually(lambda: listener.of("assigned"))
     mock_cluster.broker_down()
     began = time.monotonic()
     with pytest.raises(ConnectionException):
-        reader.commit({0: 0})
+        session.commit(places)
     took = time.monotonic() - began
     mock_cluster.broker_up()
 
     def committed() -> bool:
         try:
-            reader.commit({0: 0})
+            session.commit(places)
         except ApplicationException:
             return False
         return True

@@ -1,0 +1,466 @@
+"""A session: one consumer, its thread and its rebalances."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from pip_services4_commons.errors import ConnectionException, InvalidStateException
+
+from cykafka import (
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    MessageBatch,
+    TopicPartition,
+)
+from cykafka.internal import commit_within
+
+from .._errors import kafka_error, typed, with_cause
+from ._logs import RareLog
+from ._outage import Outage
+from .KafkaSubscription import KafkaSubscription
+
+# The most messages in a batch.
+MAX_BATCH = 2_000
+# How long the thread waits for a message before it checks for stop() and calls `polled`, s. The
+# second value applies while partitions are paused, because the handler may have room again.
+IDLE_S, PAUSED_S = 0.05, 0.002
+# Pauses after errors, s: the first one, the longest one with the same consumer, and the longest
+# one before a new consumer.
+FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
+
+# After these errors a consumer stops reading.
+_DEADLY = frozenset((KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID))
+
+
+class Handler:
+    """What a session calls, always in its own thread. The methods here do nothing.
+
+    Every assignment ends with `revoked` or `lost`, at the latest when the session stops. All
+    batches of a partition come between these calls.
+    """
+
+    def started(self, session: Session) -> None:
+        """The session has a consumer. Called before anything else, in the subscriber's thread."""
+
+    def batch(self, batch: MessageBatch) -> None:
+        """Handle messages. The handler stores or commits their offsets."""
+
+    def assigned(self, partitions: list[int]) -> Mapping[int, int]:
+        """Partitions are being assigned.
+
+        Returns the offsets to begin at; a partition without one begins at its committed offset.
+        """
+        return {}
+
+    def revoked(self, partitions: list[int]) -> None:
+        """Partitions are being revoked. The handler may still commit them in the call."""
+
+    def lost(self, partitions: list[int]) -> None:
+        """Partitions were lost, and may already have other owners."""
+
+    def sought(self, partition: int) -> None:
+        """A partition was sought. No message that was fetched before follows."""
+
+    def committed(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
+        """A commit of `begin_commit`, or an automatic one, has ended."""
+
+    def failed(self, error: KafkaError) -> None:
+        """The consumer met an error, which is logged."""
+
+    def polled(self) -> None:
+        """A pass of the session's loop: after every batch, and at least 20 times a second."""
+
+    def closed(self) -> None:
+        """The session has ended."""
+
+
+class Session:
+    """Reads a topic in a daemon thread and gives batches to a handler. Thread-safe.
+
+    Parameters
+    ----------
+    subscription : KafkaSubscription
+        Its ``handler`` is always the session's current consumer.
+    handler : Handler
+    make_consumer : callable
+        Creates a consumer with more properties (callbacks).
+    partitions : iterable of int
+        Read exactly these partitions, without group rebalances. If empty, the group assigns them.
+    log : RareLog
+    outage : Outage
+        Gets the consumer's errors.
+    request_timeout : float
+        The longest time for a commit, s.
+    """
+
+    def __init__(
+        self,
+        subscription: KafkaSubscription,
+        handler: Handler,
+        make_consumer: Callable[[dict[str, Any]], Consumer],
+        partitions: Iterable[int],
+        log: RareLog,
+        outage: Outage,
+        request_timeout: float = 30.0,
+    ) -> None:
+        self.subscription = subscription
+        self.topic = str(subscription.topic)
+        self.request_timeout = request_timeout
+        self._handler = handler
+        self._make_consumer = make_consumer
+        self._partitions = tuple(partitions)
+        self._log = log
+        self._outage = outage
+        self._consumer: Consumer | None = None
+        self._assigned: frozenset[int] = frozenset()
+        self._paused: frozenset[int] = frozenset()
+        self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
+        self._wanted = threading.Event()  # ends a pause after an error
+        self._stopping = self._ended = False
+        self._waiting: list[int] = []  # threads in stop()
+        self._failed = 0  # consecutive rounds with errors only
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafka-session-{self.topic}", daemon=True
+        )
+
+    # -- for the connection
+
+    def start(self) -> None:
+        """Create the consumer and start the thread. Errors of creating the consumer propagate."""
+        self._open_consumer()
+        try:
+            self._handler.started(self)
+            self._thread.start()
+        except BaseException:  # too many threads: the consumer must be closed here
+            self._close_consumer()
+            self._call(self._handler.closed)
+            raise
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop the thread, which returns its partitions and closes the consumer.
+
+        Waits up to `timeout` s for the thread, and so for its handler, unless the thread itself is
+        the caller. Returns whether the thread has ended.
+        """
+        self._stopping = True
+        self._wanted.set()
+        if self.is_mine():
+            return False
+        if self._thread.ident is not None:
+            self._waiting.append(threading.get_ident())
+            try:
+                self._thread.join(timeout)
+            finally:
+                self._waiting.remove(threading.get_ident())
+        return not self._thread.is_alive()
+
+    def is_busy(self) -> bool:
+        """Whether the thread still runs and is not the calling thread."""
+        return self._thread.is_alive() and not self.is_mine()
+
+    def is_mine(self) -> bool:
+        """Whether the calling thread is the session's."""
+        return self._thread is threading.current_thread()
+
+    def seek_between_batches(self, partition: int, offset: int) -> None:
+        """Seek between two batches, then call `sought`. This is the connection's seek().
+
+        Runs in the session's thread; another thread waits up to `request_timeout` for it.
+        """
+
+        def seek() -> None:
+            self.seek(partition, offset)
+            self._call(self._handler.sought, partition)
+
+        if self.is_mine():
+            seek()
+            return
+        done: Future[None] = Future()
+        self._tasks.append((seek, done))
+        if self._ended:
+            self._fail_tasks()
+        try:
+            done.result(self.request_timeout)
+        except TimeoutError as error:
+            done.cancel()
+            text = (
+                f"topic {self.topic}, partition {partition}: cannot seek to offset {offset}: the "
+                f"listener did not return within {self.request_timeout:g} s"
+            )
+            raise with_cause(ConnectionException(None, "TIMED_OUT", text), error) from error
+
+    # -- for the handler
+
+    def goes_on(self) -> bool:
+        """Whether the session continues. Called between two messages; runs waiting seeks."""
+        self._do_tasks()
+        return not self._stopping
+
+    def is_awaited_by(self, thread: int) -> bool:
+        """Whether this thread waits in `stop`."""
+        return thread in self._waiting
+
+    def assigned(self) -> frozenset[int]:
+        """The partitions that are assigned to this session."""
+        return self._assigned
+
+    @property
+    def consumer(self) -> Consumer:
+        """The current consumer. InvalidStateException if there is none, as after a fatal error."""
+        consumer = self._consumer
+        if consumer is None:
+            raise InvalidStateException(
+                None,
+                "NOT_OPEN",
+                f"topic {self.topic}: the subscription has no consumer: it is closed or replaces "
+                "a failed one",
+            )
+        return consumer
+
+    def ask(self, doing: str, call: Callable[[Consumer], Any], **details: Any) -> Any:
+        """Call the consumer; its errors become typed exceptions."""
+        try:
+            return call(self.consumer)
+        except (KafkaException, RuntimeError) as error:
+            text = f"topic {self.topic}: {doing} failed"
+            raise typed(error, text, topic=self.topic, **details) from error
+
+    def is_cut_off(self) -> bool:
+        """Whether no broker answers at present, which the connection logs."""
+        return bool(self._outage)
+
+    def places(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        """Partitions of the topic."""
+        return [TopicPartition(self.topic, number) for number in partitions]
+
+    def pause(self, partitions: Iterable[int]) -> None:
+        """Stop fetching these partitions, until `resume` or a new assignment.
+
+        A batch that was already fetched may still come.
+        """
+        numbers = frozenset(partitions)
+        self.ask("pause", lambda consumer: consumer.pause(self.places(numbers)))
+        self._paused |= numbers
+
+    def resume(self, partitions: Iterable[int]) -> None:
+        """Fetch these partitions again."""
+        numbers = frozenset(partitions)
+        self.ask("resume", lambda consumer: consumer.resume(self.places(numbers)))
+        self._paused -= numbers
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Seek an assigned partition. A batch that was already fetched may still come."""
+        position = TopicPartition(self.topic, partition, offset)
+        self.ask("seek", lambda consumer: consumer.seek(position), partition=partition)
+
+    def commit(self, positions: list[TopicPartition]) -> None:
+        """Commit offsets (of the next message to read) and wait for the answer.
+
+        Raises
+        ------
+        ApplicationException
+            Typed by the broker's error, for example that another member owns the partition.
+            ConnectionException TIMED_OUT: the offset may be committed or not.
+        """
+        try:
+            done = commit_within(self.consumer, positions, self.request_timeout)
+        except (KafkaException, RuntimeError) as error:
+            raise typed(error, f"topic {self.topic}: commit failed", topic=self.topic) from error
+        for place in done or ():
+            if place.error is not None:
+                text = f"topic {self.topic}, partition {place.partition}: commit failed"
+                raise typed(place.error, text, topic=self.topic, partition=place.partition)
+
+    def begin_commit(self, positions: list[TopicPartition]) -> None:
+        """Begin a commit; the handler's `committed` gets its outcome."""
+        self.ask("commit", lambda consumer: consumer.commit(offsets=positions))
+
+    # -- the consumer
+
+    def _open_consumer(self) -> None:
+        consumer = self._make_consumer({"error_cb": self._on_error, "on_commit": self._on_commit})
+        try:
+            if not self._partitions:
+                consumer.subscribe(
+                    [self.topic],
+                    on_assign=self._on_assign,
+                    on_revoke=lambda _, places: self._give_back(self._handler.revoked, places),
+                    on_lost=lambda _, places: self._give_back(self._handler.lost, places),
+                )
+        except BaseException:
+            consumer.close()
+            raise
+        self._consumer = self.subscription.handler = consumer
+
+    def _close_consumer(self) -> None:
+        """Return the partitions and close the consumer. After errors too, none stay assigned."""
+        consumer = self._consumer
+        try:
+            if consumer is not None:
+                if self._partitions and self._assigned:
+                    self._give_back(self._handler.revoked, self.places(self._assigned))
+                consumer.close()  # runs on_revoke or on_lost
+        except Exception as error:  # the partitions count as lost then
+            self._log_error("close", error, "closing its consumer failed")
+        finally:
+            self._consumer = None
+            if self._assigned:
+                self._give_back(self._handler.lost, self.places(self._assigned))
+
+    # -- rebalances
+
+    def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        starts = self._begin(place.partition for place in places)
+        for place in places:
+            place.offset = starts.get(place.partition, place.offset)
+        try:
+            consumer.incremental_assign(places)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:  # the group's protocol is eager
+                raise
+            consumer.assign(places)
+
+    def _begin(self, numbers: Iterable[int]) -> Mapping[int, int]:
+        begun = sorted(numbers)
+        self._assigned |= frozenset(begun)
+        starts: Mapping[int, int] | None = self._call(self._handler.assigned, begun)
+        return starts or {}
+
+    def _assign_own(self) -> None:
+        """Assign the configured partitions."""
+        starts = self._begin(self._partitions)
+        places = self.places(self._partitions)
+        for place in places:
+            place.offset = starts.get(place.partition, OFFSET_STORED)
+        self.consumer.assign(places)
+
+    def _give_back(
+        self, hook: Callable[[list[int]], object], places: list[TopicPartition]
+    ) -> None:
+        # The partitions stay assigned during the call, because the handler commits there.
+        numbers = [place.partition for place in places]
+        try:
+            self._call(hook, numbers)
+        finally:
+            self._assigned -= frozenset(numbers)
+            paused = self._paused.intersection(numbers)
+            self._paused -= paused
+            if paused and self._consumer is not None:
+                # librdkafka keeps the pause through reassignments. A closed consumer gets none.
+                with contextlib.suppress(RuntimeError):
+                    self._consumer.resume(self.places(paused))
+
+    def _call(self, hook: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return hook(*arguments)
+        except Exception as error:  # raised by the handler; the session continues
+            self._log_error(hook.__name__, error, f"its listener failed ({hook.__name__})")
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                try:
+                    if self._consumer is None:
+                        self._open_consumer()
+                    if self._partitions and not self._assigned:
+                        self._assign_own()
+                    batch, count, errors = self._fetch()
+                    if count:
+                        self._failed = 0
+                        self._handler.batch(batch)  # may release it
+                    if errors and self._note(errors) and not count:
+                        self._pause(SHORT_PAUSE_S)
+                    self._do_tasks()
+                    self._call(self._handler.polled)
+                except BaseException as error:  # a new consumer may work, and fetches again
+                    if not self._stopping:
+                        self._replace(error)
+        finally:
+            self._close_consumer()
+            self._ended = True
+            self._fail_tasks()
+            self._call(self._handler.closed)
+
+    def _fetch(self) -> tuple[MessageBatch, int, list[Message]]:
+        """Take all fetched messages, or else wait for the next one: a batch, its size, errors."""
+        batch = self.consumer.consume_batch(MAX_BATCH, 0)
+        if not batch:  # no errors either
+            batch = self.consumer.consume_batch(1, PAUSED_S if self._paused else IDLE_S)
+        return batch, len(batch), batch.errors
+
+    def _replace(self, error: BaseException) -> None:
+        known = kafka_error(error)
+        kind = known.code() if known is not None else type(error)
+        self._log_error(kind, error, "its consumer failed and is replaced")
+        self._close_consumer()
+        self._pause(LONG_PAUSE_S)
+
+    def serve(self) -> MessageBatch:
+        """Poll the consumer during a slow handler's batch; this may return a message."""
+        more = self.consumer.consume_batch(1, 0)
+        self._note(more.errors)
+        return more
+
+    def _do_tasks(self) -> None:
+        while self._tasks:
+            task, done = self._tasks.popleft()
+            if not done.set_running_or_notify_cancel():
+                continue
+            try:
+                task()
+            except Exception as error:  # raised in the waiting thread
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+    def _fail_tasks(self) -> None:
+        text = f"topic {self.topic}: the subscription has ended"
+        with contextlib.suppress(IndexError):  # two threads may run this loop
+            while True:
+                _, done = self._tasks.popleft()
+                if done.set_running_or_notify_cancel():
+                    done.set_exception(InvalidStateException(None, "NOT_OPEN", text))
+
+    # -- errors
+
+    def _note(self, errors: Iterable[Message]) -> bool:
+        """Report errors that came instead of messages. Returns whether any was reported."""
+        noted = False
+        for message in errors:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                continue
+            noted = True
+            self._on_error(error)
+            if error.fatal() or error.code() in _DEADLY:
+                raise KafkaException(error)
+        return noted
+
+    def _on_error(self, error: KafkaError) -> None:
+        text = f"Subscription to topic {self.topic}: its consumer met an error and continues"
+        self._outage.report(error, text)
+        self._call(self._handler.failed, error)
+
+    def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
+        self._call(self._handler.committed, error, positions)
+
+    def _log_error(self, kind: Any, error: BaseException, text: str) -> None:
+        group = self.subscription.group_id or "default"
+        message = f"Subscription to topic {self.topic}, group {group}: {text}"
+        self._log.error((self.topic, group, kind), error, message)
+
+    def _pause(self, longest: float) -> None:
+        self._wanted.wait(min(FIRST_PAUSE_S * 2 ** min(self._failed, 10), longest))
+        self._failed += 1
+        if not self._stopping:
+            self._wanted.clear()

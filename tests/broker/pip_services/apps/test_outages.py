@@ -1,0 +1,178 @@
+"""What queues report of brokers that are away, and of topics that are gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from machine import WAIT_S
+from pip_services4_commons.errors import NotFoundException
+from pip_services4_components.refer import Descriptor
+from pip_services4_observability.log import LogLevel
+
+from cykafka.testing import KafkaCluster
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka_cluster_factory: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """One node that this module may kill, and that creates no topic by itself."""
+    return kafka_cluster_factory(properties={"auto.create.topics.enable": "false"})
+
+
+def test_outage_is_logged_once_when_it_begins_and_once_when_it_is_over(
+    make_connection: Callable[..., Any],
+    make_queue: Callable[..., Any],
+    make_receiver: Callable[..., Any],
+    make_references: Callable[..., Any],
+    eventually: Callable[..., None],
+    envelope: Callable[..., Any],
+    unique: Callable[[str], str],
+    cluster: KafkaCluster,
+    logger: Any,
+) -> None:
+    """Three queues share a connection: two of them listen, and one sends."""
+    fast = {"options__retry_timeout": 1000, "options__kafka__auto.commit.interval.ms": 500}
+    references = make_references()
+    shared = Descriptor("pip-services", "connection", "kafka", "default", "1.0")
+    references.put(shared, make_connection(**fast))
+    queues = [
+        make_queue(topic=name, group_id=name, references=references)
+        for name in (unique("a"), unique("b"), unique("c"))
+    ]
+    receivers = [make_receiver() for _ in queues[:2]]
+    for queue, receiver in zip(queues, receivers, strict=False):
+        queue.begin_listen(None, receiver)
+        queue.send(None, envelope("before"))
+        receiver.wait(1)
+
+    def serious() -> list[str]:
+        return [text for level, text, _ in list(logger.lines) if level <= LogLevel.Info]
+
+    logger.lines.clear()
+    cluster.nodes[0].kill()
+    sent = threading.Event()
+
+    def send() -> None:
+        queues[2].send(None, envelope("in between"))
+        sent.set()
+
+    threading.Thread(target=send, daemon=True).start()
+    eventually(serious)
+    time.sleep(3)  # the time in which clients try again and again
+    assert len(serious()) == 1
+    cluster.nodes[0].start()
+    eventually(lambda: len(serious()) > 1)
+    assert sent.wait(WAIT_S)
+    for queue, receiver in zip(queues, receivers, strict=False):
+        queue.send(None, envelope("after"))
+        eventually(lambda receiver=receiver: "after" in receiver.bodies())
+    begun, over = serious()
+    assert (
+        begun == f"No Kafka broker answers ({cluster.bootstrap_servers}); its clients keep trying"
+    )
+    assert over.startswith(f"Kafka answers again ({cluster.bootstrap_servers}), after ")
+    reason = next(error for _, text, error in logger.lines if text == begun)
+    assert "Connection refused" in str(reason)
+
+
+def test_deleted_topic_is_not_found_long_before_the_request_timeout(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    connection: Any,
+    topic: str,
+) -> None:
+    queue = make_queue(options__request_timeout=60_000)
+    queue.send(None, envelope())
+    connection.delete_queue(topic)
+    for longest in (15, 1):
+        begun = time.monotonic()
+        with pytest.raises(NotFoundException) as caught:
+            queue.send(None, envelope())
+        assert time.monotonic() - begun < longest
+        assert topic in str(caught.value)
+    with pytest.raises(NotFoundException):
+        queue.read_message_count()
+
+
+def test_queue_works_again_when_its_topic_is_back(
+    make_queue: Callable[..., Any],
+    envelope: Callable[..., Any],
+    connection: Any,
+    topic: str,
+    eventually: Callable[..., None],
+) -> None:
+    queue = make_queue()
+    queue.send(None, envelope())
+    connection.delete_queue(topic)
+    with pytest.raises(NotFoundException):
+        queue.send(None, envelope())
+    connection.create_queue(topic)
+
+    def sent() -> bool:
+        try:
+            queue.send(None, envelope("back"))
+        except NotFoundException:
+            return False
+        return True
+
+    eventually(sent, 30)
+
+
+def test_broker_that_keeps_little_metadata_gets_shorter_commits(
+    kafka_cluster_factory: Callable[..., KafkaCluster],
+    config: Callable[..., Any],
+    bodies: Callable[..., Any],
+) -> None:
+    """It refuses commits with longer metadata; more finished messages come again then."""
+    from pip_services4_kafka.queues import KafkaMessageQueue
+
+    cluster = kafka_cluster_factory(properties={"offset.metadata.max.bytes": 256})
+    given = config(
+        topic="t",
+        connection__uri=f"tcp://{cluster.bootstrap_servers}",
+        from_beginning=True,
+        autocommit=False,
+        options__connect_timeout=10_000,
+    )
+    queue = KafkaMessageQueue()
+    queue.configure(given)
+    queue.open(None)
+    queue.send_batch(None, bodies(400))
+    messages = [queue.receive(None, 30_000) for _ in range(400)]
+    for message in messages[1::2]:
+        queue.complete(message)
+    queue.complete(messages[0])  # this commit lists the others as far as there is room
+    queue.close(None)
+
+    queue.open(None)
+    found = []
+    while (again := queue.receive(None, 3000)) is not None:
+        found.append(int(again.get_message_as_string()))
+    queue.close(None)
+    assert set(range(2, 400, 2)) <= set(found)
+    assert 0 not in found
+    assert 3 not in found
+    assert len(found) < 399 - 20
+
+
+def test_message_as_large_as_possible_becomes_a_dead_letter_without_its_value(
+    make_queue: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    read: Callable[..., list[Any]],
+    envelope: Callable[..., Any],
+    topic: str,
+) -> None:
+    queue = make_queue(options__max_attempts=1)
+    queue.send(None, envelope("x" * 999_800))
+    queue.abandon(queue.receive(None, 30_000))
+    consumer = make_consumer()
+    consumer.subscribe([f"{topic}.dlq"])
+    (record,) = read(consumer, 1)
+    assert record.value() is None
+    assert ("dlq_without_value", b"true") in record.headers()
+    assert queue.read_message_count() == 0
