@@ -6,7 +6,10 @@
 #ifndef CK_UTF8_H
 #define CK_UTF8_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* The length of the character at `at`, which is before `end`, or minus the length of the
  * invalid bytes there. */
@@ -34,6 +37,20 @@ static inline int ck_utf8_step(const uint8_t *at, const uint8_t *end) {
                 high = 0xbf;
         }
         return length;
+}
+
+/* Whether all bytes are ASCII. */
+static inline bool ck_utf8_is_ascii(const void *text, size_t len) {
+        const char *at = text;
+        uint64_t eight, seen = 0;
+
+        for (; len >= sizeof(eight); at += sizeof(eight), len -= sizeof(eight)) {
+                memcpy(&eight, at, sizeof(eight));
+                seen |= eight;
+        }
+        while (len--)
+                seen |= (uint8_t)at[len];
+        return !(seen & UINT64_C(0x8080808080808080));
 }
 
 #endif

@@ -224,24 +224,10 @@ static void test_headers_of_envelopes(const ck_batch_t *batch) {
         static uint32_t at[TOTAL];
         char *block;
 
-        EACH_ALLOCATION(
-            1, ck_envelope_headers(batch, 0, 1, TOTAL, true, read, at, &block) == ENOMEM);
+        EACH_ALLOCATION(1, ck_envelope_headers(batch, 0, 1, TOTAL, read, at, &block) ==
+                               ENOMEM);
         CHECK(block && at[0] == 0 && at[1] == UINT32_MAX);
         free(block);
-}
-
-static void test_envelopes(void) {
-        ck_bytes_t text = {"text", 4}, value;
-        ck_sent_t sent = {0, 0, CK_SENT_NOT, 0};
-        ck_envelopes_t envelopes = {1, &text, &text, &text, &text, &sent, 0};
-        ck_envelope_t read = {.sent_us = 0};
-        char *written, *arena;
-
-        EACH_ALLOCATION(1, ck_envelope_encode(&envelopes, &written, &value) == ENOMEM);
-        EACH_ALLOCATION(1, ck_envelope_decode(&value, 1, &read, &arena) == ENOMEM);
-        CHECK(!read.problem && read.body.len == 4);
-        free(written);
-        free(arena);
 }
 
 static void test_batches(void) {
@@ -352,7 +338,6 @@ int main(void) {
         test_delivery_that_could_not_be_created_is_not_awaited();
         test_events();
         test_batches();
-        test_envelopes();
         test_publishing();
         return 0;
 }

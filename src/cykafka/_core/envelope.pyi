@@ -23,13 +23,7 @@ __all__ = ["EnvelopeCodec", "EnvelopeError"]
 
 @final
 class EnvelopeCodec:
-    def __init__(
-        self,
-        envelope_type: type,
-        form: str = "headers",
-        *,
-        traceparent: bool = False,
-    ) -> None: ...
+    def __init__(self, envelope_type: type) -> None: ...
     def publish(
         self,
         producer: Producer,

@@ -1,11 +1,7 @@
 """EnvelopeCodec: converts batches of message envelopes (of pip-services) to records and back.
 
-Attributes are read and set with the GIL. Their bytes are encoded and decoded without it, in
-csrc/ck_envelope.
+Attributes are read and set with the GIL. Headers are read without it, in csrc/ck_envelope.
 """
-from datetime import datetime
-from os import urandom
-
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
@@ -13,51 +9,33 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cpython.datetime cimport (
-    PyDateTime_Check,
-    PyDateTime_DATE_GET_FOLD,
-    PyDateTime_DATE_GET_HOUR,
-    PyDateTime_DATE_GET_MICROSECOND,
-    PyDateTime_DATE_GET_MINUTE,
-    PyDateTime_DATE_GET_SECOND,
-    PyDateTime_DELTA_GET_DAYS,
-    PyDateTime_DELTA_GET_MICROSECONDS,
-    PyDateTime_DELTA_GET_SECONDS,
-    PyDateTime_GET_DAY,
-    PyDateTime_GET_MONTH,
-    PyDateTime_GET_YEAR,
-    datetime_new,
-    datetime_tzinfo,
-    import_datetime,
-)
+from cpython.datetime cimport datetime_new, import_datetime
 from cpython.object cimport PyObject_GetAttr, PyObject_SetAttr
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 from cpython.unicode cimport (
     PyUnicode_AsUTF8AndSize,
     PyUnicode_Check,
+    PyUnicode_DATA,
     PyUnicode_DecodeUTF8,
+    PyUnicode_New,
 )
 cimport cython
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport INT32_MAX, INT64_MAX, UINT32_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, UINT32_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
-    CK_COLUMN_CONSTANT,
     CK_COLUMN_POINTERS,
     CK_PACK_MESSAGES,
-    CK_SENT_LOCAL,
-    CK_SENT_NOT,
-    CK_SENT_OFFSET,
-    CK_TRACEPARENT,
     PyGC_Disable,
     PyGC_Enable,
     PyObject_GC_Track,
     PyObject_GC_UnTrack,
     PyTypeObject,
+    Py_TYPE,
     ck_batch_ref,
     ck_batch_row,
     ck_batch_t,
@@ -65,21 +43,15 @@ from cykafka._core.clib.csrc cimport (
     ck_bytes_t,
     ck_civil_t,
     ck_column_t,
-    ck_envelope_decode,
-    ck_envelope_encode,
     ck_envelope_header,
     ck_envelope_headers,
     ck_envelope_t,
-    ck_envelope_traceparents,
-    ck_envelopes_t,
     ck_headers_t,
     ck_publish_t,
     ck_row_t,
     ck_runtime_generation,
-    ck_sent_t,
     ck_time_local,
-    ck_time_of_wall,
-    ck_time_wall,
+    ck_utf8_is_ascii,
     ck_zone_t,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -103,16 +75,12 @@ cdef enum:
     TRACE_ID
     MESSAGE_TYPE
     BODY
-    SENT_TIME
 
-cdef tuple FIELDS = ("message_id", "trace_id", "message_type", "message", "sent_time")
-
-# datetime's own method: it checks the result of a tzinfo, and no subclass can override it.
-_utcoffset = datetime.utcoffset
+cdef tuple FIELDS = ("message_id", "trace_id", "message_type", "message")
 
 
 class EnvelopeError(ValueError):
-    """A record that is not an envelope, or an envelope with an unreadable attribute.
+    """A record of which no envelope can be made, or an envelope with an unreadable attribute.
 
     Attributes
     ----------
@@ -131,14 +99,12 @@ cdef class Kept:
 
     cdef PyObject **_items
     cdef size_t _cnt
-    cdef char *_arena
 
     def __dealloc__(self):
         cdef size_t i
         for i in range(self._cnt):
             Py_DECREF(<object>self._items[i])
         free(self._items)
-        free(self._arena)
 
     cdef int allocate(self, size_t cnt) except -1:
         self._items = <PyObject **>malloc(max(cnt, <size_t>1) * sizeof(PyObject *))
@@ -156,11 +122,9 @@ cdef class Kept:
 cdef class Gathered:
     """The columns of envelopes that are sent."""
 
-    cdef ck_envelopes_t _envelopes
+    cdef size_t _cnt
     cdef ck_bytes_t *_texts[3]
     cdef ck_bytes_t *_bodies
-    # NULL: the sent times are not needed.
-    cdef ck_sent_t *_sent
     cdef Columns _columns
     cdef Kept _texts_kept
     cdef Kept _bodies_kept
@@ -168,7 +132,7 @@ cdef class Gathered:
     cdef int _field
     cdef Py_ssize_t _i
 
-    cdef int allocate(self, Py_ssize_t cnt, bint with_times) except -1:
+    cdef int allocate(self, Py_ssize_t cnt) except -1:
         cdef int field
         self._columns = Columns.__new__(Columns)
         self._columns.count("envelopes", cnt)
@@ -179,14 +143,7 @@ cdef class Gathered:
         for field in range(3):
             self._texts[field] = <ck_bytes_t *>self._columns.block(cnt, sizeof(ck_bytes_t))
         self._bodies = <ck_bytes_t *>self._columns.block(cnt, sizeof(ck_bytes_t))
-        self._envelopes.cnt = cnt
-        self._envelopes.message_ids = self._texts[MESSAGE_ID]
-        self._envelopes.trace_ids = self._texts[TRACE_ID]
-        self._envelopes.message_types = self._texts[MESSAGE_TYPE]
-        self._envelopes.bodies = self._bodies
-        if with_times:
-            self._sent = <ck_sent_t *>self._columns.block(cnt, sizeof(ck_sent_t))
-            self._envelopes.sent = self._sent
+        self._cnt = cnt
         return 0
 
     cdef int _text(self, object value, int field, Py_ssize_t i) except -1:
@@ -195,7 +152,7 @@ cdef class Gathered:
         if PyUnicode_Check(value):
             into.ptr = PyUnicode_AsUTF8AndSize(value, &size)
             into.len = size
-        elif value is None or (PyBytes_Check(value) and self._sent is NULL):
+        elif value is None or PyBytes_Check(value):
             into[0] = _span(value)
         else:
             self._refuse(value, "a str or None")
@@ -217,33 +174,6 @@ cdef class Gathered:
         self._bodies_kept.keep(value)
         return 0
 
-    cdef int _sent_time(self, object value, ck_sent_t *into) except -1:
-        cdef ck_civil_t civil
-        into.kind = CK_SENT_NOT
-        if value is None:
-            return 0
-        if not PyDateTime_Check(value):
-            self._refuse(value, "a datetime or None")
-        civil.year = PyDateTime_GET_YEAR(value)
-        civil.month = PyDateTime_GET_MONTH(value)
-        civil.day = PyDateTime_GET_DAY(value)
-        civil.hour = PyDateTime_DATE_GET_HOUR(value)
-        civil.minute = PyDateTime_DATE_GET_MINUTE(value)
-        civil.second = PyDateTime_DATE_GET_SECOND(value)
-        civil.microsecond = PyDateTime_DATE_GET_MICROSECOND(value)
-        into.wall_us = ck_time_of_wall(&civil)
-        into.fold = PyDateTime_DATE_GET_FOLD(value)
-        into.kind = CK_SENT_LOCAL
-        if datetime_tzinfo(value) is not None:
-            offset = _utcoffset(value)
-            if offset is not None:
-                into.kind = CK_SENT_OFFSET
-                into.offset = (PyDateTime_DELTA_GET_DAYS(offset) * 86400
-                               + PyDateTime_DELTA_GET_SECONDS(offset))
-                # into.offset has whole seconds: subtract the microseconds here.
-                into.wall_us -= PyDateTime_DELTA_GET_MICROSECONDS(offset)
-        return 0
-
     cdef int read(self, tuple envelopes) except -1:
         """Fill the columns. The attributes' code may do anything except change the tuple of
         these envelopes."""
@@ -259,9 +189,6 @@ cdef class Gathered:
                 self._text(PyObject_GetAttr(envelope, "message_type"), MESSAGE_TYPE, i)
                 self._field = BODY
                 self._body(PyObject_GetAttr(envelope, "message"), i)
-                if self._sent is not NULL:
-                    self._field = SENT_TIME
-                    self._sent_time(PyObject_GetAttr(envelope, "sent_time"), &self._sent[i])
                 i += 1
         except MemoryError:
             raise
@@ -288,48 +215,16 @@ cdef class Gathered:
         raise EnvelopeError(f"envelopes[{self._i}]: cannot read {field}: "
                             f"{type(error).__name__}") from error
 
-    cdef Kept encode(self, int64_t ms, const ck_bytes_t **values):
-        """Write the envelopes as JSON into an arena, and return the arena."""
-        cdef Kept kept = Kept.__new__(Kept)
-        cdef ck_bytes_t *items
-        cdef int err
-        # A time beyond every datetime becomes null in the JSON.
-        self._envelopes.now_us = min(ms, INT64_MAX // 1000) * 1000 if ms else now_us()
-        items = <ck_bytes_t *>self._columns.block(self._envelopes.cnt, sizeof(ck_bytes_t))
-        with nogil:
-            err = ck_envelope_encode(&self._envelopes, &kept._arena, items)
-        if err:
-            raise MemoryError
-        values[0] = items
-        return kept
 
-    cdef int add_traceparents(self, ck_headers_t *headers) except -1:
-        cdef Columns columns = self._columns
-        cdef size_t cnt = self._envelopes.cnt
-        cdef ck_bytes_t *values = <ck_bytes_t *>columns.block(cnt, sizeof(ck_bytes_t))
-        cdef int64_t *starts = <int64_t *>columns.block(cnt + 1, sizeof(int64_t))
-        cdef char *arena = <char *>columns.block(cnt, CK_TRACEPARENT)
-        cdef uint64_t seed = int.from_bytes(urandom(8), "little")
-        ck_envelope_traceparents(self._texts[TRACE_ID], cnt, seed, arena, values, starts)
-        headers.starts64 = starts
-        headers.keys.kind = CK_COLUMN_CONSTANT
-        headers.keys.u.constant.ptr = <const char *>b"traceparent"
-        headers.keys.u.constant.len = 11
-        headers.values.kind = CK_COLUMN_POINTERS
-        headers.values.u.items = values
-        return 0
-
-
-cdef int64_t now_us() noexcept:
+cdef int64_t now_ms() noexcept:
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
-    return now.tv_sec * 1000000 + now.tv_nsec // 1000
+    return now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
 cdef enum:
-    # Up to this many small records are decoded with the GIL: releasing it would cost as much.
+    # Up to this many records are decoded with the GIL: releasing it would cost as much.
     FEW = 4
-    FEW_BYTES = 65536
     # The longest message type that the codec remembers, in bytes.
     LONGEST_KNOWN = 128
 
@@ -348,8 +243,6 @@ cdef class EnvelopeRows:
     cdef uint32_t *_at
     cdef char **_blocks
     cdef size_t _block_cnt
-    cdef ck_bytes_t *_values
-    cdef char *_arena
     cdef list _kept
     cdef ck_zone_t _zone
     cdef int64_t _last_us
@@ -362,8 +255,6 @@ cdef class EnvelopeRows:
         free(self._blocks)
         free(self._read)
         free(self._at)
-        free(self._values)
-        free(self._arena)
 
     @cython.cdivision(True)
     cdef int allocate(self, size_t cnt) except -1:
@@ -371,9 +262,8 @@ cdef class EnvelopeRows:
         self._kept = []
         self._read = <ck_envelope_t *>calloc(cnt, sizeof(ck_envelope_t))
         self._at = <uint32_t *>malloc(cnt * sizeof(uint32_t))
-        self._values = <ck_bytes_t *>malloc(cnt * sizeof(ck_bytes_t))
         self._blocks = <char **>calloc(blocks, sizeof(char *))
-        if self._read is NULL or self._at is NULL or self._values is NULL or self._blocks is NULL:
+        if self._read is NULL or self._at is NULL or self._blocks is NULL:
             raise MemoryError
         self._block_cnt = blocks
         self._cnt = cnt
@@ -399,8 +289,6 @@ cdef class EnvelopeRows:
         if err:
             raise MemoryError
         self._make_messages(batch, result)
-        if self._codec._json:
-            self._read_values(result)
         # The garbage collector is off: it would run for every few hundred new objects. A run after
         # the loop finds most of the temporary ones freed already.
         collecting = PyGC_Disable()
@@ -429,15 +317,9 @@ cdef class EnvelopeRows:
                 name = _span(pair[0])
                 value = _span(pair[1])
                 if name.ptr is not NULL:
-                    ck_envelope_header(self._read, &rank, self._codec._traceparent, name,
-                                       value)
+                    ck_envelope_header(self._read, &rank, name, value)
         except (TypeError, LookupError, UnicodeEncodeError) as error:
             raise EnvelopeError(f"{_place(message)}: not an envelope: {error}", message) from None
-        if self._codec._json:
-            self._values[0] = _span(body)
-            self._decode_values(self._values[0].len)
-        if self._read.problem is not NULL:
-            raise _malformed(message, self._read)
         return self._envelope(message, key, body, self._read)
 
     @cython.cdivision(True)
@@ -446,9 +328,8 @@ cdef class EnvelopeRows:
         cdef size_t i = 0, cnt
         while i < self._cnt:
             cnt = min(self._cnt - i, <size_t>CK_PACK_MESSAGES)
-            if ck_envelope_headers(batch, start + i * step, step, cnt,
-                                   self._codec._traceparent, &self._read[i], &self._at[i],
-                                   &self._blocks[i // CK_PACK_MESSAGES]):
+            if ck_envelope_headers(batch, start + i * step, step, cnt, &self._read[i],
+                                   &self._at[i], &self._blocks[i // CK_PACK_MESSAGES]):
                 return -1
             i += cnt
         return 0
@@ -461,7 +342,9 @@ cdef class EnvelopeRows:
         cdef size_t at = batch._start, i
         cdef Message message
         cdef ck_row_t row
+        cdef const char *last = NULL
         cdef bint collecting = PyGC_Disable()
+        topic = None
         try:
             records = batch.opened()
             for i in range(self._cnt):
@@ -471,7 +354,10 @@ cdef class EnvelopeRows:
                     self._blocks[i // CK_PACK_MESSAGES] = NULL
                     self._kept.append(block)
                 ck_batch_row(records, at, &row)
-                message = message_from_row(&row, batch.name_of(row.topic))
+                if row.topic is not last:
+                    topic = batch.name_of(row.topic)
+                    last = row.topic
+                message = message_from_row(&row, topic)
                 if self._at[i] != UINT32_MAX:
                     message._headers = block
                     message._headers_at = self._at[i]
@@ -480,29 +366,6 @@ cdef class EnvelopeRows:
         finally:
             if collecting:
                 PyGC_Enable()
-        return 0
-
-    cdef int _read_values(self, list messages) except -1:
-        """Read the JSON in the values of Messages, to which no other code has a reference yet."""
-        cdef Message message
-        cdef size_t size = 0, i
-        for i in range(self._cnt):
-            message = messages[i]
-            self._values[i] = _span(message._value)
-            size += self._values[i].len
-        self._decode_values(size)
-        return 0
-
-    cdef int _decode_values(self, size_t size) except -1:
-        """Read the JSON, of `size` bytes in total."""
-        cdef int err
-        if self._cnt <= FEW and size <= FEW_BYTES:
-            err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
-        else:
-            with nogil:
-                err = ck_envelope_decode(self._values, self._cnt, self._read, &self._arena)
-        if err:
-            raise MemoryError
         return 0
 
     cdef int _make_envelopes(self, list result) except -1:
@@ -529,41 +392,24 @@ cdef class EnvelopeRows:
     cdef object _envelope(self, Message message, object key, object value,
                           const ck_envelope_t *read):
         """An envelope of a record's fields. Foreign code runs only after all objects are made."""
-        cdef object sent_time = None, message_type = None, trace_id = None, body = value
-        cdef ck_civil_t civil
+        cdef object sent_time = None, message_type = None
         cdef PyTypeObject *envelope_type
-        if read.problem is not NULL:
-            return _malformed(message, read)
-        if read.is_sent and read.is_local:
-            if ck_time_wall(read.sent_us, &civil):
-                sent_time = _datetime(&civil)
-        elif read.is_sent:
-            sent_time = self._local_time(read.sent_us)
-        elif (message._report.timestamp_type != <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
+        if (message._report.timestamp_type != <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
                 and -INT64_MAX // 1000 <= message._report.timestamp <= INT64_MAX // 1000):
             sent_time = self._local_time(message._report.timestamp * 1000)
-        if read.message_id.ptr is not NULL:
-            message_id = text_of(read.message_id)
-        elif key is not None:
-            message_id = PyUnicode_DecodeUTF8(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
-                                              "replace")
-        else:
-            message_id = None
-        if read.trace_id.ptr is not NULL:
-            trace_id = text_of(read.trace_id)
+        message_id = text_of(_span(key))
+        trace_id = text_of(read.trace_id)
         if read.message_type.ptr is not NULL:
             message_type = self._known_type(read.message_type)
-        if self._codec._json:
-            body = bytes_of(read.body)
         envelope_type = <PyTypeObject *>self._codec._type
         envelope = envelope_type.tp_new(envelope_type, (), NULL)
         # In the order of MessageEnvelope's __init__, so that all instances share their keys.
-        PyObject_SetAttr(envelope, "_MessageEnvelope__reference", message)
-        PyObject_SetAttr(envelope, "trace_id", trace_id)
-        PyObject_SetAttr(envelope, "message_type", message_type)
-        PyObject_SetAttr(envelope, "message_id", message_id)
-        PyObject_SetAttr(envelope, "sent_time", sent_time)
-        PyObject_SetAttr(envelope, "message", body)
+        _set(envelope, "_MessageEnvelope__reference", message)
+        _set(envelope, "trace_id", trace_id)
+        _set(envelope, "message_type", message_type)
+        _set(envelope, "message_id", message_id)
+        _set(envelope, "sent_time", sent_time)
+        _set(envelope, "message", value)
         return envelope
 
     cdef object _local_time(self, int64_t us):
@@ -573,7 +419,9 @@ cdef class EnvelopeRows:
         if self._last_time is None or us != self._last_us:
             if not ck_time_local(&self._zone, us, &civil):
                 return None
-            self._last_time = _datetime(&civil)
+            self._last_time = datetime_new(civil.year, civil.month, civil.day, civil.hour,
+                                           civil.minute, civil.second, civil.microsecond, None,
+                                           civil.fold)
             self._last_us = us
         return self._last_time
 
@@ -599,15 +447,22 @@ cdef class EnvelopeRows:
         return message_type
 
 
-cdef inline object _datetime(const ck_civil_t *civil):
-    return datetime_new(civil.year, civil.month, civil.day, civil.hour, civil.minute, civil.second,
-                        civil.microsecond, None, civil.fold)
+cdef inline int _set(object envelope, str name, object value) except -1:
+    """setattr(), faster for a name that is interned, as every literal is."""
+    if Py_TYPE(envelope).tp_setattro is NULL:
+        return PyObject_SetAttr(envelope, name, value)
+    return Py_TYPE(envelope).tp_setattro(envelope, name, value)
 
 
 cdef inline object text_of(ck_bytes_t text):
     if text.ptr is NULL:
         return None
-    return PyUnicode_DecodeUTF8(<const char *>text.ptr, text.len, "replace")
+    if not ck_utf8_is_ascii(text.ptr, text.len):
+        return PyUnicode_DecodeUTF8(<const char *>text.ptr, text.len, "replace")
+    # Most texts are short and ASCII: a copy takes half the time of the decoder.
+    made = PyUnicode_New(text.len, 127)
+    memcpy(PyUnicode_DATA(made), text.ptr, text.len)
+    return made
 
 
 cdef inline object bytes_of(ck_bytes_t data):
@@ -642,14 +497,6 @@ cdef str _place(Message message):
     return f"{message._topic} [{message.partition()}] at offset {message.offset()}"
 
 
-cdef object _malformed(Message message, const ck_envelope_t *read):
-    problem = (<bytes>read.problem).decode()
-    if read.field is not NULL:
-        problem = f"{(<bytes>read.field).decode()}: {problem}"
-    return EnvelopeError(
-        f"{_place(message)}: not an envelope: {problem} (byte {read.at} of the value)", message)
-
-
 # Message types that a codec remembers; a power of two.
 cdef enum:
     KNOWN = 64
@@ -667,19 +514,13 @@ cdef class EnvelopeCodec:
 
     An envelope has the attributes of pip-services' MessageEnvelope: ``message_id``, ``trace_id``,
     ``message_type`` (str or None), ``message`` (bytes or None), ``sent_time`` (datetime or None)
-    and ``_MessageEnvelope__reference``.
+    and ``_MessageEnvelope__reference``. A record's key is the id, its value the message, its
+    timestamp the sent time. Type and trace id are headers.
 
     Parameters
     ----------
     envelope_type : type
         The class of the decoded envelopes. The codec calls only its ``__new__``.
-    form : {"headers", "json"}
-        ``headers``: the body is the record's value; type and trace id are headers. ``json``: the
-        value is a JSON object of all fields, with the body as base64. The key is the envelope's id
-        in both forms.
-    traceparent : bool, default False
-        Trace ids of 32 hexadecimal digits are also sent as a header ``traceparent`` (W3C Trace
-        Context). A record without another trace id gets the id of this header.
 
     Notes
     -----
@@ -687,24 +528,16 @@ cdef class EnvelopeCodec:
     """
 
     cdef object _type
-    cdef bint _json
-    cdef bint _traceparent
     # Recent message types, so that equal ones share one str.
     cdef list _known
 
-    def __init__(self, envelope_type, form="headers", *, traceparent=False):
+    def __init__(self, envelope_type):
         if self._type is not None:
             raise TypeError("the codec was initialized already")
         if not isinstance(envelope_type, type):
             raise TypeError(f"envelope_type: expected a class, got {type(envelope_type).__name__}")
         if (<PyTypeObject *>envelope_type).tp_new is NULL:
             raise TypeError(f"envelope_type: {envelope_type.__name__} cannot be made by __new__")
-        if not isinstance(form, str):
-            raise TypeError(f"form: expected a str, got {type(form).__name__}")
-        if form not in ("headers", "json"):
-            raise ValueError(f"form: expected 'headers' or 'json', got {form!r}")
-        self._traceparent = traceparent
-        self._json = form == "json"
         self._known = [None] * KNOWN
         self._type = envelope_type
 
@@ -745,7 +578,7 @@ cdef class EnvelopeCodec:
         cdef ck_column_t[2] named
         cdef Gathered gathered
         cdef Kept kept
-        cdef int64_t ms, wait_ms
+        cdef int64_t wait_ms
         self._opened()
         if producer._open_in != ck_runtime_generation:
             producer.refuse()
@@ -754,31 +587,23 @@ cdef class EnvelopeCodec:
         publish.partitions.missing = RD_KAFKA_PARTITION_UA
         if partition is not None:
             publish.partitions.missing = int_argument(partition, "partition", -1, INT32_MAX)
-        ms = 0
         if timestamp_ms is not None:
-            ms = int_argument(timestamp_ms, "timestamp_ms", 0, INT64_MAX)
-        publish.timestamps.missing = ms
+            publish.timestamps.missing = int_argument(timestamp_ms, "timestamp_ms", 0, INT64_MAX)
         gathered = self._gather(items_of(envelopes, "envelopes", "envelopes"))
-        publish.cnt = gathered._envelopes.cnt
+        kept = gathered._bodies_kept
+        publish.cnt = gathered._cnt
         publish.keys.kind = publish.values.kind = CK_COLUMN_POINTERS
         publish.keys.u.items = gathered._texts[MESSAGE_ID]
+        publish.values.u.items = gathered._bodies
+        memset(named, 0, sizeof(named))
+        named[0].kind = named[1].kind = CK_COLUMN_POINTERS
+        named[0].u.items = gathered._texts[MESSAGE_TYPE]
+        named[1].u.items = gathered._texts[TRACE_ID]
         memset(&headers, 0, sizeof(headers))
-        if self._json:
-            kept = gathered.encode(ms, &publish.values.u.items)
-        else:
-            kept = gathered._bodies_kept
-            publish.values.u.items = gathered._bodies
-            memset(named, 0, sizeof(named))
-            named[0].kind = named[1].kind = CK_COLUMN_POINTERS
-            named[0].u.items = gathered._texts[MESSAGE_TYPE]
-            named[1].u.items = gathered._texts[TRACE_ID]
-            headers.named_cnt = 2
-            headers.names = NAMES
-            headers.named = named
-            publish.headers = &headers
-        if self._traceparent:
-            gathered.add_traceparents(&headers)
-            publish.headers = &headers
+        headers.named_cnt = 2
+        headers.names = NAMES
+        headers.named = named
+        publish.headers = &headers
         names = producer._publisher.topics_column(producer, topic, gathered._columns, &publish)
         return producer._publisher.send(producer, &publish, names,
                                         kept if is_large(kept, &publish) else None, wait_ms)
@@ -799,34 +624,21 @@ cdef class EnvelopeCodec:
             None) and ``timestamp`` (int, ms).
         """
         cdef Gathered gathered
-        cdef const ck_bytes_t *values
-        cdef ck_headers_t headers
-        cdef ck_bytes_t item
         cdef int64_t ms
         self._opened()
-        ms = now_us() // 1000
+        ms = now_ms()
         if timestamp_ms is not None:
             ms = int_argument(timestamp_ms, "timestamp_ms", 0, INT64_MAX)
         gathered = self._gather((envelope,))
-        values = gathered._bodies
-        made = {}
-        if self._json:
-            kept = gathered.encode(ms, &values)  # no-cython-lint: values points to it
-        else:
-            made["message_type"] = text_of(gathered._texts[MESSAGE_TYPE][0])
-            made["trace_id"] = text_of(gathered._texts[TRACE_ID][0])
-        if self._traceparent:
-            memset(&headers, 0, sizeof(headers))
-            gathered.add_traceparents(&headers)
-            if headers.starts64[1]:
-                item = headers.values.u.items[0]
-                made["traceparent"] = text_of(item)
-        return {"key": text_of(gathered._texts[MESSAGE_ID][0]), "value": bytes_of(values[0]),
-                "headers": made, "timestamp": ms}
+        return {"key": text_of(gathered._texts[MESSAGE_ID][0]),
+                "value": bytes_of(gathered._bodies[0]),
+                "headers": {"message_type": text_of(gathered._texts[MESSAGE_TYPE][0]),
+                            "trace_id": text_of(gathered._texts[TRACE_ID][0])},
+                "timestamp": ms}
 
     cdef Gathered _gather(self, tuple envelopes):
         cdef Gathered gathered = Gathered.__new__(Gathered)
-        gathered.allocate(len(envelopes), self._json)
+        gathered.allocate(len(envelopes))
         gathered.read(envelopes)
         return gathered
 

@@ -327,8 +327,9 @@ cdef extern from "ck_time.h" nogil:
         int fold
 
     bint ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil)
-    bint ck_time_wall(int64_t wall_us, ck_civil_t *civil)
-    int64_t ck_time_of_wall(const ck_civil_t *civil)
+
+cdef extern from "ck_utf8.h" nogil:
+    bint ck_utf8_is_ascii(const void *text, size_t len)
 
 cdef extern from "ck_publish.h" nogil:
     ctypedef struct ck_publish_t:
@@ -436,50 +437,13 @@ cdef extern from "ck_batch.h" nogil:
     const char *ck_batch_topic(const ck_batch_t *batch, size_t i)
 
 cdef extern from "ck_envelope.h" nogil:
-    ctypedef enum ck_sent_kind_t:
-        CK_SENT_NOT
-        CK_SENT_LOCAL
-        CK_SENT_OFFSET
-
-    ctypedef struct ck_sent_t:
-        int64_t wall_us
-        int32_t offset
-        uint8_t kind
-        uint8_t fold
-
-    ctypedef struct ck_envelopes_t:
-        size_t cnt
-        const ck_bytes_t *message_ids
-        const ck_bytes_t *trace_ids
-        const ck_bytes_t *message_types
-        const ck_bytes_t *bodies
-        const ck_sent_t *sent
-        int64_t now_us
-
     ctypedef struct ck_envelope_t:
-        ck_bytes_t message_id
         ck_bytes_t trace_id
         ck_bytes_t message_type
-        ck_bytes_t body
-        int64_t sent_us
-        bint is_sent
-        bint is_local
-        const char *problem
-        const char *field
-        size_t at
 
-    int CK_TRACEPARENT
-
-    int ck_envelope_encode(const ck_envelopes_t *envelopes, char **arena, ck_bytes_t *values)
-    void ck_envelope_traceparents(const ck_bytes_t *trace_ids, size_t cnt, uint64_t seed,
-                                  char *arena, ck_bytes_t *values, int64_t *starts)
-    void ck_envelope_header(ck_envelope_t *envelope, int *rank, bint traceparent, ck_bytes_t name,
-                            ck_bytes_t value)
+    void ck_envelope_header(ck_envelope_t *envelope, int *rank, ck_bytes_t name, ck_bytes_t value)
     int ck_envelope_headers(const ck_batch_t *batch, size_t start, ptrdiff_t step, size_t cnt,
-                            bint traceparent, ck_envelope_t *envelopes, uint32_t *at,
-                            char **block)
-    int ck_envelope_decode(const ck_bytes_t *values, size_t cnt, ck_envelope_t *envelopes,
-                           char **arena)
+                            ck_envelope_t *envelopes, uint32_t *at, char **block)
 
 cdef extern from "ck_arrow.h" nogil:
     struct ArrowSchema:
@@ -558,3 +522,6 @@ cdef extern from "Python.h":
 
     ctypedef struct PyTypeObject:
         object (*tp_new)(PyTypeObject *, object args, void *kwargs)
+        int (*tp_setattro)(object, object name, object value) except -1
+
+    PyTypeObject *Py_TYPE(object)
