@@ -169,6 +169,8 @@ cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, l
 
 # By id, because a subclass may override comparison and hash.
 _live = weakref.WeakValueDictionary()
+# The threads between rd_kafka_new() and _live. The interpreter's end waits for them.
+cdef int _starting = 0
 
 
 @public("cykafka")
@@ -369,12 +371,18 @@ cdef class Handle:
 
     cdef int start(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf) except -1:
         """Make the rd_kafka_t, which takes the configuration over, and open the handle."""
+        global _starting
         cdef char errstr[512]
         cdef rd_kafka_error_t *error = NULL
         cdef rd_kafka_t *rk
+        if exiting() and PyThread_get_thread_ident() != _main_thread:
+            rd_kafka_conf_destroy(conf)
+            raise SystemExit
+        _starting += 1  # until it is in _live
         with nogil:
             rk = rd_kafka_new(kind, conf, errstr, sizeof(errstr))
         if rk is NULL:
+            _starting -= 1
             err = rd_kafka_last_error()
             rd_kafka_conf_destroy(conf)
             raise KafkaException(KafkaError(
@@ -398,6 +406,7 @@ cdef class Handle:
         self._open_in = self._generation
         ck_runtime_count(CK_KIND_HANDLE, 1)
         _live[id(self)] = self
+        _starting -= 1
         if self._tokens is not None:
             try:
                 check_error(error)
@@ -1104,7 +1113,10 @@ def _at_exit():
     Daemon threads that wait in a call get SystemExit, which ends a thread silently. Clients that
     are being destroyed already get EXIT_WAIT_MS to end.
     """
+    cdef int64_t deadline = ck_runtime_now_ms() + EXIT_WAIT_MS
     runtime.ck_runtime_exiting = True
+    while _starting and ck_runtime_now_ms() < deadline:
+        threading.Event().wait(0.001)  # a daemon thread is making a client
     # Daemon threads may make and free handles meanwhile: valuerefs() is a copy.
     ended = {}  # by id; the references stay alive, so that no id is reused
     while True:
