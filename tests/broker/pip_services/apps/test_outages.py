@@ -78,6 +78,11 @@ def test_outage_is_logged_once_when_it_begins_and_once_when_it_is_over(
     assert over.startswith(f"Kafka answers again ({cluster.bootstrap_servers}), after ")
     reason = next(error for _, text, error in logger.lines if text == begun)
     assert "Connection refused" in str(reason)
+    connection = queues[0]._connection
+    for queue in queues:
+        queue.close(None)
+    connection.close(None)  # what its clients met in the outage is no news
+    assert serious() == [begun, over]
 
 
 def test_deleted_topic_is_not_found_long_before_the_request_timeout(

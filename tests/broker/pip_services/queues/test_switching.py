@@ -245,8 +245,9 @@ def test_timeout_that_is_no_number_is_named(make_queue: Callable[..., Any]) -> N
 def test_forked_child_is_told_so(
     make_queue: Callable[..., Any], bodies: Callable[..., Any]
 ) -> None:
-    queue = make_queue(**ONE)
-    queue.send_batch(None, bodies(1))
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(2))
+    message = queue.receive(None, 30_000)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -255,6 +256,11 @@ def test_forked_child_is_told_so(
             lambda: queue.receive(None, 0),
             lambda: queue.begin_listen(None, _Receiver()),
             lambda: queue.send(None, bodies(1)[0]),
+            lambda: queue.complete(message),
+            lambda: queue.abandon(message),
+            lambda: queue.clear(None),
+            lambda: queue.end_listen(None),
+            lambda: queue.close(None),  # drops what belongs to the parent
         ):
             try:
                 call()
@@ -266,7 +272,8 @@ def test_forked_child_is_told_so(
     os.waitpid(child, 0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
-        assert answer.read() == b"False forked forked forked"
+        assert answer.read() == b"False" + b" forked" * 7 + b" nothing"
+    queue.complete(message)
     assert queue.receive(None, 30_000) is not None
 
 
