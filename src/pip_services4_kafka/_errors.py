@@ -220,7 +220,7 @@ def _unknown(
             "indices": ",".join(map(str, indices)),
             "perhaps_stored": ",".join(map(str, unknown)) or None,
         }
-        # The producer logs failures that nobody reads.
+        # The producer logs failures that the program does not read.
         delivery.add_done_callback(lambda ended: ended.errors)
     return with_cause(exception, error, topic=topic, **details)
 

@@ -447,7 +447,8 @@ class KafkaMessageQueue(
         ApplicationException
             InvalidStateException NOT_OPENED; BadRequestException: the message cannot be sent, or
             a subclass's ``_from_message`` returned no dict; ConnectionException and others: the
-            message was not stored within ``request_timeout``, or nobody knows (its text says so).
+            message was not stored within ``request_timeout``, or its outcome is unknown, as the
+            text then says.
         """
         envelope = envelop if envelop is not None else message
         if envelope is None:

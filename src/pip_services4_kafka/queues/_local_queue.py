@@ -180,7 +180,10 @@ class LocalQueue:
                     partition
                     for partition in self._partitions.values()
                     if not partition.paused
-                    and (partition.buffered >= share or partition.pending >= self._max_pending)
+                    and (
+                        partition.buffered >= share
+                        or max(partition.pending, partition.uncovered) >= self._max_pending
+                    )
                 ]
                 left = deadline - time.monotonic()
                 if not full or left <= 0:
@@ -206,7 +209,8 @@ class LocalQueue:
     def _has_room(self, partition: Partition) -> bool:
         low = self._share() // 2
         room = max(1, low)
-        return partition.buffered <= low and partition.pending <= self._max_pending - room
+        behind = max(partition.pending, partition.uncovered)
+        return partition.buffered <= low and behind <= self._max_pending - room
 
     def _note_room(self, partition: Partition) -> None:
         if self._room_wanted and self._has_room(partition):

@@ -20,6 +20,9 @@ _START, _STOP = itemgetter(0), itemgetter(1)
 # abandoned.
 _KEPT_ATTEMPTS = 10_000
 
+# A number of ranges that usually have room in a commit's metadata.
+_COVERED = 300
+
 Range = tuple[int, int]  # the first offset, and the offset behind the last one
 
 
@@ -84,6 +87,13 @@ class Partition:
             return 0
         return self.next - self.position - self._finished_count
 
+    @property
+    def uncovered(self) -> int:
+        """About how many finished offsets have no room in a commit's metadata."""
+        if len(self.finished) <= _COVERED:  # the usual case
+            return 0
+        return sum(stop - start for start, stop in self.finished[_COVERED:])
+
     def is_finished(self, offset: int) -> bool:
         """Whether a fetched message is finished."""
         if self.position is None or offset < self.position:
@@ -142,7 +152,7 @@ class Partition:
         self._finished_count -= 1
 
     def continue_from(self, earlier: Partition) -> None:
-        """Take over what this process knew before a rebalance, if nobody has committed since."""
+        """Take over what this process knew before a rebalance, unless the commit has changed."""
         position = self.position
         if position is None or position not in (earlier.committed[0], earlier.confirmed):
             return

@@ -493,6 +493,26 @@ def test_messages_fetched_again_after_an_unfinished_one_come_once() -> None:
     assert taken(queue, 100) == [f"m{i}" for i in range(5, 12)]
 
 
+def test_finished_messages_that_no_commit_covers_are_bounded() -> None:
+    """With many gaps they would all come again after a restart."""
+    queue = LocalQueue(1000, False)
+    queue.assign({0: 0})
+    fetched = 0
+    while not (full := queue.wait_for_room(0)):
+        queue.add(0, range(fetched, fetched + 100), list(range(fetched, fetched + 100)))
+        for offset in (message.offset for _ in range(100) if (message := queue.take(0))):
+            if offset >= 1000 or offset % 2:  # 500 are never completed
+                queue.finish(0, offset)
+        fetched += 100
+        assert fetched < 20_000
+    (partition,) = full
+    assert 1000 <= partition.uncovered < 1200
+    assert queue.with_room() == []
+    for offset in range(0, 1000, 2):
+        queue.finish(0, offset)
+    assert queue.with_room() == [partition]
+
+
 def test_listener_that_was_interrupted_before_it_began_keeps_nobody_waiting() -> None:
     local = filled(1)
     ended: list[Listener] = []

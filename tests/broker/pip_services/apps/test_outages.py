@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
-from pip_services4_commons.errors import NotFoundException
+from pip_services4_commons.errors import ConnectionException, NotFoundException
 from pip_services4_components.refer import Descriptor
 from pip_services4_observability.log import LogLevel
 
@@ -181,3 +181,23 @@ def test_message_as_large_as_possible_becomes_a_dead_letter_without_its_value(
     assert record.value() is None
     assert ("dlq_without_value", b"true") in record.headers()
     assert queue.read_message_count() == 0
+
+
+def test_timeout_says_which_messages_may_be_stored(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    cluster: KafkaCluster,
+) -> None:
+    queue = make_queue(options__request_timeout=4000)
+    queue.send_batch(None, bodies(1))
+    cluster.nodes[0].pause()
+    try:
+        with pytest.raises(ConnectionException) as caught:
+            queue.send_batch(None, bodies(3, 1))
+    finally:
+        cluster.nodes[0].resume()
+    assert caught.value.code in ("MSG_TIMED_OUT", "REQUEST_TIMED_OUT")
+    assert "stored" in caught.value.message
+    details = caught.value.details
+    assert details.get("failed") == "3"
+    assert details.get("indices") == details.get("perhaps_stored") == "0,1,2"
