@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pip_services4_commons.errors import (
@@ -76,6 +75,12 @@ def kafka_error(error: BaseException | KafkaError) -> KafkaError | None:
     return None
 
 
+def reason(error: BaseException | KafkaError) -> str:
+    """The text of an error, without its code."""
+    known = kafka_error(error)
+    return known.str() if known is not None else str(error)
+
+
 def typed(
     error: BaseException | KafkaError,
     doing: str,
@@ -104,19 +109,19 @@ def typed(
         return error
     cause = KafkaException(error) if isinstance(error, KafkaError) else error
     known = kafka_error(error)
-    exception: ApplicationException
+    kind, code = InvocationException, "FAILED"
     if known is not None:
-        kind = _TYPE_OF.get(known.code(), InvocationException)
-        exception = kind(trace_id_of(context), known.name().lstrip("_"), f"{doing}: {known.str()}")
+        kind, code = _kind_and_code(known)
     elif isinstance(error, RuntimeError):  # raised by a closed client
-        exception = InvalidStateException(trace_id_of(context), "NOT_OPEN", f"{doing}: {error}")
+        kind, code = InvalidStateException, "NOT_OPEN"
     elif isinstance(error, (TypeError, ValueError)):
-        exception = BadRequestException(
-            trace_id_of(context), "INVALID_MESSAGE", f"{doing}: {error}"
-        )
-    else:
-        exception = InvocationException(trace_id_of(context), "FAILED", f"{doing}: {error}")
+        kind, code = BadRequestException, "INVALID_MESSAGE"
+    exception = kind(trace_id_of(context), code, f"{doing}: {reason(error)}")
     return with_cause(exception, cause, **details)
+
+
+def _kind_and_code(error: KafkaError) -> tuple[type[ApplicationException], str]:
+    return _TYPE_OF.get(error.code(), InvocationException), error.name().lstrip("_")
 
 
 def with_cause(
@@ -146,59 +151,48 @@ def undelivered(
     of each record.
     """
     failures = error.failures
-    first = next(iter(failures.values()), kafka_error(error))
+    index, first = next(iter(failures.items()))
     count = error.delivery.count if error.delivery is not None else len(failures)
-    known = first or KafkaError(KafkaError._FAIL)
-    kind = _TYPE_OF.get(known.code(), InvocationException)
     unknown = [index for index, each in failures.items() if each.code() in _PERHAPS_STORED]
-    outcome = "not stored"
+    outcome, hint = "not stored", ""
     if unknown:
-        outcome = (
-            "perhaps not stored"
-            if len(unknown) == len(failures)
-            else "not, or perhaps not, stored"
-        )
-    text = (
-        f"topic {topic}: {len(failures)} of {count} messages were {outcome}, "
-        f"message {next(iter(failures), 0)}: {known.str()}"
-    )
-    if unknown:
-        text += "; the brokers may have stored a message without their answer coming in time"
-    exception = kind(trace_id_of(context), known.name().lstrip("_"), text)
-    return with_cause(
-        exception,
-        error,
-        topic=topic,
-        failed=len(failures),
-        indices=",".join(map(str, failures)),
-        perhaps_stored=",".join(map(str, unknown)) or None,
-    )
+        every = len(unknown) == len(failures)
+        outcome = "perhaps not stored" if every else "not, or perhaps not, stored"
+        hint = "; the brokers may have stored a message without their answer coming in time"
+    text = f"topic {topic}: {len(failures)} of {count} messages were {outcome}, message {index}"
+    kind, code = _kind_and_code(first)
+    exception = kind(trace_id_of(context), code, f"{text}: {first.str()}{hint}")
+    return with_cause(exception, error, topic=topic, **_failed(failures, unknown))
 
 
-@contextlib.contextmanager
-def sending(
-    topic: str, timeout: float, context: AnyContext = None
-) -> Iterator[Callable[[Delivery], None]]:
-    """Convert the errors of sending. Yields a function that waits for a delivery's outcome."""
+def _failed(indices: Collection[int], unknown: Iterable[int]) -> dict[str, Any]:
+    """The details of a batch with failed messages; some of them may be stored."""
+    return {
+        "failed": len(indices),
+        "indices": ",".join(map(str, indices)),
+        "perhaps_stored": ",".join(map(str, unknown)) or None,
+    }
+
+
+def deliver(
+    publish: Callable[[], Delivery], topic: str, timeout: float, context: AnyContext = None
+) -> None:
+    """Call `publish` and wait for the outcome of its messages. Errors are typed."""
     deadline = time.monotonic() + timeout
-    waited: list[Delivery] = []
-
-    def wait(delivery: Delivery) -> None:
-        waited.append(delivery)
-        delivery.wait(max(0.0, deadline - time.monotonic()))
-
+    delivery: Delivery | None = None
     try:
-        yield wait
+        delivery = publish()
+        delivery.wait(max(0.0, deadline - time.monotonic()))
     except DeliveryError as error:
         raise undelivered(error, topic, context) from error
     except TimeoutError as error:
-        raise _unknown(error, topic, timeout, waited, context) from error
+        raise _unknown(error, topic, timeout, delivery, context) from error
     except (KafkaException, RuntimeError, TypeError, ValueError) as error:
         raise typed(error, f"topic {topic}: send failed", context, topic=topic) from error
 
 
 def _unknown(
-    error: TimeoutError, topic: str, timeout: float, waited: list[Delivery], context: AnyContext
+    error: TimeoutError, topic: str, timeout: float, sent: Delivery | None, context: AnyContext
 ) -> ApplicationException:
     """Make the exception for a batch with records that have no outcome in time."""
     text = (
@@ -207,21 +201,17 @@ def _unknown(
     )
     exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", text)
     details: dict[str, Any] = {}
-    for delivery in waited:
-        failures = delivery.errors
-        indices = [index for index, offset in enumerate(delivery.offsets) if offset < 0]
+    if sent is not None:
+        failures = sent.errors
+        indices = [index for index, offset in enumerate(sent.offsets) if offset < 0]
         unknown = [
             index
             for index in indices
             if index not in failures or failures[index].code() in _PERHAPS_STORED
         ]
-        details = {
-            "failed": len(indices),
-            "indices": ",".join(map(str, indices)),
-            "perhaps_stored": ",".join(map(str, unknown)) or None,
-        }
+        details = _failed(indices, unknown)
         # The producer logs failures that the program does not read.
-        delivery.add_done_callback(lambda ended: ended.errors)
+        sent.add_done_callback(lambda ended: ended.errors)
     return with_cause(exception, error, topic=topic, **details)
 
 

@@ -27,10 +27,10 @@ from cykafka.internal import EnvelopeCodec
 
 from .._closing import Closing
 from .._context import AnyContext, to_context, trace_id_of
-from .._errors import sending, typed
-from ._clients import Clients, connect
+from .._errors import deliver, typed
+from .._log import Log
+from ._clients import Clients, not_open
 from ._columns import columns_of
-from ._logs import ClientLog, RareLog
 from ._one_by_one import OneByOne
 from ._outage import Outage
 from ._secrets import HiddenParams
@@ -94,9 +94,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self._subscriptions: list[KafkaSubscription] = []
 
         self._settings = Settings()
-        self.__client_log = ClientLog(self._logger, self._settings.secrets.scrub)
-        self.__rare_log = RareLog(self._logger, self.__client_log)
-        self.__outage = Outage(self.__rare_log)
+        self.__log = Log(self._settings.secrets.scrub)
+        self.__outage = Outage(self.__log)
         self.__clients: Clients | None = None
         self.__process = os.getpid()
         self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
@@ -158,7 +157,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         references : IReferences
         """
         self._logger.set_references(references)
-        self.__client_log.set_references(references)
+        self.__log.set_references(references)
         self._connection_resolver.set_references(references)
 
     def is_open(self) -> bool:
@@ -208,8 +207,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             if self._connection is not None:
                 return True
             try:
-                logs = self.__client_log, self.__rare_log, self.__outage
-                clients = connect(self._settings, self._connection_resolver.resolve, known, *logs)
+                resolve = self._connection_resolver.resolve
+                clients = Clients(self._settings, resolve, self.__log, self.__outage)
+                clients.open(known)
             except Exception as failure:  # logged and raised
                 self._logger.error(known, failure, "Failed to connect to Kafka")
                 raise
@@ -302,8 +302,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def _open_clients(self) -> Clients:
         clients = self.__clients
         if clients is None:
-            text = "the connection to Kafka is not open: call open() first"
-            raise InvalidStateException(None, "NOT_OPEN", text)
+            raise not_open()
         return clients
 
     # -- topics
@@ -420,8 +419,8 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         columns = columns_of(messages, self._settings.write_partition)
         if columns is not None:
             timeout, producer = self.get_request_timeout(), self.__producer_for(options)
-            with sending(topic, timeout) as wait:
-                wait(producer.publish(topic, timeout=timeout, **columns))
+            publish = partial(producer.publish, topic, timeout=timeout, **columns)
+            deliver(publish, topic, timeout)
 
     def publish_envelopes(
         self,
@@ -448,8 +447,10 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         """
         timeout, producer = self.get_request_timeout(), self.__producer_for(options)
         partition = self._settings.write_partition
-        with sending(topic, timeout, context) as wait:
-            wait(codec.publish(producer, topic, envelopes, partition=partition, timeout=timeout))
+        publish = partial(
+            codec.publish, producer, topic, envelopes, partition=partition, timeout=timeout
+        )
+        deliver(publish, topic, timeout, context)
 
     def __producer_for(self, options: dict[str, Any] | None) -> Producer:
         self._check_open()
@@ -499,7 +500,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
                 handler,
                 partial(clients.consumer, properties),
                 self._settings.readable_partitions,
-                self.__rare_log,
+                self.__log,
                 self.__outage,
                 self.get_request_timeout(),
             )
@@ -517,7 +518,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def __one_by_one(self, subscription: KafkaSubscription) -> OneByOne:
         def failed(error: BaseException) -> None:
             text = f"Subscription to topic {subscription.topic}: its listener failed"
-            self.__rare_log.error((subscription.topic, "on_message"), error, text)
+            self.__log.rare_error((subscription.topic, "on_message"), text, error)
 
         assert subscription.listener is not None
         return OneByOne(subscription.listener, failed)
@@ -571,7 +572,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
                     f"{timeout:g} s: its listener is still running, or brokers do not answer. "
                     "Its thread will close its consumer"
                 )
-                self.__rare_log.error(("end", session.topic), None, text)
+                self.__log.rare_error(("end", session.topic), text, None)
 
     def __find(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener

@@ -14,6 +14,7 @@ from pip_services4_observability.log import CompositeLogger
 from pip_services4_kafka._context import AnyContext, to_context
 from pip_services4_kafka._errors import misconfigured, with_cause
 from pip_services4_kafka.connect._secrets import HiddenParams
+from pip_services4_kafka.connect._settings import whole
 
 DEFAULT_PORT = 9092
 
@@ -120,19 +121,14 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         ConfigException
             NO_CONNECTION, NO_HOST, NO_PORT or NO_PROTOCOL.
         """
-        options = HiddenParams()
-        for key, value in (credential or {}).items():
-            options.put(key, value)
+        options = HiddenParams(credential or {})
         for alias, key in _ALIASES.items():
             if not options.get(key) and options.get(alias):
                 options.put(key, options[alias])
         given = [connection for connection in connections or () if connection]
         if not given:
-            raise misconfigured(
-                "NO_CONNECTION",
-                "no connection to Kafka is configured: set connection.host or connection.uri",
-                context,
-            )
+            text = "no connection to Kafka is configured: set connection.host or connection.uri"
+            raise misconfigured("NO_CONNECTION", text, context)
         brokers: list[str] = []
         for connection in given:
             uri = connection.get_as_nullable_string("uri")
@@ -150,20 +146,14 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
     def _find_connections(self, context: AnyContext) -> list[ConnectionParams]:
         connections = self.__connections.get_all()
         keys = [each.get_discovery_key() for each in connections if each.use_discovery()]
-        if keys and self._references is None:
-            raise misconfigured(
-                "CANNOT_RESOLVE",
-                f'connection.discovery_key: cannot look up "{keys[0]}" without a discovery '
-                "service; add one to the references",
-                context,
-            )
-        found: list[ConnectionParams] = self.__connections.resolve_all(to_context(context))
+        found: list[ConnectionParams] = []
+        if not keys or self._references is not None:
+            found = self.__connections.resolve_all(to_context(context))
         if keys and not found:
-            raise misconfigured(
-                "CANNOT_RESOLVE",
-                f'connection.discovery_key: no discovery service knows a connection "{keys[0]}"',
-                context,
+            text = (
+                f'no discovery service knows a connection "{keys[0]}": add one to the references'
             )
+            raise misconfigured("CANNOT_RESOLVE", f"connection.discovery_key: {text}", context)
         return found
 
     def _find_credential(self, context: AnyContext) -> CredentialParams | None:
@@ -171,18 +161,15 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         stored = [each for each in credentials if each.use_credential_store()]
         if not stored or len(stored) < len(credentials):
             return self.__credentials.lookup(to_context(context))
+        key = stored[0].get_store_key()
         try:
             found = self.__credentials.lookup(to_context(context))
         except Exception as error:  # stores are foreign code
-            text = f'credential.store_key: looking up "{stored[0].get_store_key()}" failed'
+            text = f'credential.store_key: looking up "{key}" failed'
             raise with_cause(misconfigured("CANNOT_RESOLVE", text, context), error) from error
         if not found:
-            key = stored[0].get_store_key()
-            raise misconfigured(
-                "CANNOT_RESOLVE",
-                f'credential.store_key: no credential store knows a credential "{key}"',
-                context,
-            )
+            text = f'credential.store_key: no credential store knows a credential "{key}"'
+            raise misconfigured("CANNOT_RESOLVE", text, context)
         # Parameters beside the key, such as the mechanism, complete the store's.
         beside = {key: value for key, value in stored[0].items() if key != "store_key"}
         return CredentialParams({**beside, **found})
@@ -192,9 +179,8 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
     def _of_host(self, connection: ConnectionParams, context: AnyContext) -> str:
         protocol = connection.get_as_nullable_string("protocol")
         if protocol is not None and not protocol.strip():
-            raise misconfigured(
-                "NO_PROTOCOL", "connection.protocol is empty: set it to tcp or remove it", context
-            )
+            text = "connection.protocol is empty: set it to tcp or remove it"
+            raise misconfigured("NO_PROTOCOL", text, context)
         self._check_protocol(protocol, context)
         host = (connection.get_host() or "").strip()
         if not host:
@@ -227,16 +213,13 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
 
     def _check_protocol(self, protocol: str | None, context: AnyContext) -> None:
         if protocol is not None and protocol.strip().lower() not in _PROTOCOLS:
-            self._logger.warn(
-                to_context(context),
-                f'connection: unknown protocol "{protocol}", using tcp; for TLS set "ssl" to true '
-                "in the connection or the credential",
-            )
+            text = f'connection: unknown protocol "{protocol}", using tcp; for TLS set "ssl" to '
+            text += "true in the connection or the credential"
+            self._logger.warn(to_context(context), text)
 
 
 def _has(config: ConfigParams, section: str) -> bool:
-    starts = (f"{section}.", f"{section}s.")
-    return any(key.startswith(starts) for key in config)
+    return any(key.startswith((f"{section}.", f"{section}s.")) for key in config)
 
 
 def _server(server: str, context: AnyContext) -> str:
@@ -252,10 +235,7 @@ def _server(server: str, context: AnyContext) -> str:
 def _port(port: str | None, where: str, context: AnyContext) -> int:
     if port is None or not port.strip():
         return DEFAULT_PORT
-    try:
-        number = int(port)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= 65535:
+    number = whole(port, 1, 65535)
+    if number is None:
         raise misconfigured("NO_PORT", f"{where}: expected a port from 1 to 65535", context)
     return number

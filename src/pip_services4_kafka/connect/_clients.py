@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,8 +20,8 @@ from pip_services4_components.context import IContext
 from cykafka import Consumer, KafkaError, KafkaException, Producer
 from cykafka.admin import AdminClient
 from pip_services4_kafka._context import trace_id_of
-from pip_services4_kafka._errors import kafka_error, misconfigured, typed, with_cause
-from pip_services4_kafka.connect._logs import ClientLog, RareLog
+from pip_services4_kafka._errors import kafka_error, misconfigured, reason, typed
+from pip_services4_kafka._log import Log
 from pip_services4_kafka.connect._outage import Outage
 from pip_services4_kafka.connect._security import token_source, unreadable_file
 from pip_services4_kafka.connect._settings import Settings
@@ -39,29 +38,23 @@ class Clients:
     Parameters
     ----------
     settings : Settings
-    resolved : ConfigParams
-        The resolver's result.
     resolve : callable
-        Resolves again, to replace an expired token.
-    client_log : ClientLog
-    rare_log : RareLog
+        The resolver. It is called again to replace an expired token.
+    log : Log
     outage : Outage
     """
 
     def __init__(
         self,
         settings: Settings,
-        resolved: ConfigParams,
-        resolve: Callable[[], ConfigParams],
-        client_log: ClientLog,
-        rare_log: RareLog,
+        resolve: Callable[[IContext | None], ConfigParams],
+        log: Log,
         outage: Outage,
     ) -> None:
         self._settings = settings
-        self._resolved = resolved
+        self._resolved = ConfigParams()
         self._resolve = resolve
-        self._client_log = client_log
-        self._rare_log = rare_log
+        self._log = log
         self._outage = outage
         self._lock = threading.RLock()  # a signal handler may close in the thread that has it
         self._closed = False
@@ -71,19 +64,43 @@ class Clients:
         self._opening = True
         self._answered = False
         self._known = threading.Event()  # the outcome of open()
-        self.producer_properties = settings.producer(resolved, settings.acks)
+        self.producer_properties: dict[str, Any] = {}
 
-    def open(self) -> None:
-        """Check that the cluster answers within connect_timeout.
+    def open(self, context: IContext | None) -> None:
+        """Create clients and check that the cluster answers. On failure, no client stays open.
 
         Raises
         ------
         ConfigException
-            A property has a wrong value.
-        KafkaException
-            The cluster does not answer, or refuses the credentials. The exception has the most
-            specific error that librdkafka reported.
+            The configuration is wrong.
+        ConnectionException
+            CONNECT_FAILED: the cluster does not answer within connect_timeout, or refuses the
+            credentials. The cause is the most specific error that librdkafka reported.
         """
+        try:
+            self._prepare(context)
+            self._connect()
+            return
+        except BaseException as error:
+            self.close(0)
+            if not isinstance(error, Exception) or isinstance(error, ConfigException):
+                raise
+            secrets = self._settings.secrets
+            text = f"Connection to Kafka failed: {secrets.scrub(reason(error))}"
+            failure = ConnectionException(trace_id_of(context), "CONNECT_FAILED", text)
+            secrets.explain(failure, error)
+        raise failure  # here, so that the original error is not its context
+
+    def _prepare(self, context: IContext | None) -> None:
+        settings = self._settings
+        try:
+            self._resolved = self._resolve(context)
+            self.producer_properties = settings.producer(self._resolved, settings.acks)
+        finally:
+            for warning in settings.warnings:  # a misspelled key may be why it cannot resolve
+                self._log.warn(f"{settings.name}: {warning}")
+
+    def _connect(self) -> None:
         self.producer(self._settings.acks)  # it connects with the first message
         admin = self.admin()
         threading.Thread(
@@ -93,14 +110,16 @@ class Clients:
         threading.Thread(target=self._ask, args=(admin, wait), daemon=True).start()
         self._known.wait(wait)
         if not self._answered:
-            raise KafkaException(self._told(_EXPLAINING) or self._guess(self._told(_NAMING)))
+            raise KafkaException(self._met(_EXPLAINING) or self._guess())
         self._opening = False
         brokers = self.producer_properties["bootstrap.servers"]
         self._outage.watch(brokers, self._ask_cluster)
 
     def _ask_cluster(self, timeout: float) -> None:
         """Return when a broker has answered. Errors that producers met before are reported."""
-        self.admin().list_topics(timeout=timeout)
+        if (admin := self._admin) is None:
+            raise RuntimeError("the connection is closed")
+        admin.list_topics(timeout=timeout)
         for producer in list(self._producers.values()):
             producer.poll(0)
 
@@ -110,23 +129,22 @@ class Clients:
             self._answered = True
         self._known.set()
 
-    def _told(self, codes: tuple[int, ...]) -> KafkaError | None:
+    def _met(self, codes: tuple[int, ...]) -> KafkaError | None:
         """The first error met during open() that has one of these codes."""
         return next((error for error in self._errors if error.code() in codes), None)
 
-    def _guess(self, met: KafkaError | None) -> KafkaError:
+    def _guess(self) -> KafkaError:
         """Explain silence: the brokers are slow, or the port expects TLS or SASL."""
-        known, waited = self.producer_properties, self._settings.connect_timeout
-        text = (
-            f"no answer from {known['bootstrap.servers']} (options.connect_timeout: {waited} ms)"
-        )
-        if met is not None:
-            text = met.str()
-        protocol = str(known["security.protocol"]).upper()
+        servers = self.producer_properties["bootstrap.servers"]
+        waited = self._settings.connect_timeout
+        text = f"no answer from {servers} (options.connect_timeout: {waited} ms)"
+        error = self._met(_NAMING) or KafkaError(KafkaError._TIMED_OUT, text)
+        text = error.str()
+        protocol = str(self.producer_properties["security.protocol"]).upper()
         if "SSL" not in protocol and "Connect to" not in text:
             text += "; if the port expects TLS or SASL: credential.ssl turns TLS on,"
             text += " credential.username turns SASL on"
-        return KafkaError(KafkaError._TIMED_OUT if met is None else met.code(), text)
+        return KafkaError(error.code(), text)
 
     def producer(self, acks: int) -> Producer:
         """The producer for a value of acks, created on first use."""
@@ -134,41 +152,35 @@ class Clients:
         if producer is not None:
             return producer
         with self._lock:
-            self._check_open()
             producer = self._producers.get(acks)
             if producer is None:
                 properties = self._settings.producer(self._resolved, acks)
-                producer = self._make(Producer, properties)
-                self._check_open(producer)
-                self._producers[acks] = producer
+                producer = self._producers[acks] = self._make(Producer, properties)
             return producer
 
     def admin(self) -> AdminClient:
         """The admin client, created on first use."""
         with self._lock:
-            self._check_open()
             if self._admin is None:
-                admin = self._make(AdminClient, self._settings.admin(self._resolved))
-                self._check_open(admin)
-                self._admin = admin
+                self._admin = self._make(AdminClient, self._settings.admin(self._resolved))
             return self._admin
 
     def consumer(self, properties: dict[str, Any], callbacks: dict[str, Any]) -> Consumer:
         """Create a consumer that the caller owns. Callables in `properties` are called as well."""
 
-        def both(ours: Callable[..., object], theirs: Callable[..., object]) -> Any:
+        def both(name: str) -> Callable[..., None]:
+            ours, theirs = callbacks[name], properties.get(name)
+
             def call(*arguments: Any) -> None:
                 ours(*arguments)
-                theirs(*arguments)
+                if theirs is not None:
+                    theirs(*arguments)
 
             return call
 
-        given = {
-            name: both(call, properties[name]) if properties.get(name) is not None else call
-            for name, call in callbacks.items()
-        }
-        consumer: Consumer = self._make(Consumer, {**properties, **given})
-        self._check_open(consumer)
+        consumer: Consumer = self._make(
+            Consumer, {**properties, **{name: both(name) for name in callbacks}}
+        )
         return consumer
 
     def consumer_properties(
@@ -200,42 +212,41 @@ class Clients:
                     lost += left
                     producer.purge()
             except (KafkaException, RuntimeError) as error:  # RuntimeError: in a forked child
-                self._rare_log.error("flush", error, "Flushing a Kafka producer failed")
+                self._log.rare_error("flush", "Flushing a Kafka producer failed", error)
             finally:
                 producer.close()
         if admin is not None:
             admin.close()
         return lost
 
-    def _check_open(self, made: Producer | AdminClient | Consumer | None = None) -> None:
-        if self._closed:
-            if made is not None:
-                made.close()
-            text = "the connection to Kafka is not open: call open() first"
-            raise InvalidStateException(None, "NOT_OPEN", text)
-
     def _make(self, kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
-        config = {"error_cb": self._on_error, **properties, "logger": self._client_log}
+        if self._closed:
+            raise not_open()
+        config = {"error_cb": self._on_error, **properties, "logger": self._log}
         mechanism = config.get("sasl.mechanisms", config.get("sasl.mechanism", ""))
         if str(mechanism).upper() == "OAUTHBEARER" and self._find_token():
             config["oauth_cb"] = token_source(self._find_token)
         try:
-            return kind(config)
+            client = kind(config)
         except (KafkaException, ValueError, TypeError) as error:
-            secrets = self._settings.secrets
-            clean = secrets.clean(error)
-            known = kafka_error(error)
-            if known is None or known.code() == KafkaError._INVALID_ARG:
-                words = secrets.scrub(known.str()) if known is not None else str(clean)
-                path = unreadable_file(config)
-                words = f"{path}: {words}" if path is not None else words
-                failure = with_cause(misconfigured("INVALID_PROPERTY", words), clean)
-            else:
-                failure = typed(clean, "Kafka client")
-            raise secrets.clean_trace(failure) from clean
+            failure = self._refused(error, config)
+        else:
+            if self._closed:  # meanwhile
+                client.close()
+                raise not_open()
+            return client
+        raise failure  # here, so that the original error is not its context
+
+    def _refused(self, error: Exception, config: dict[str, Any]) -> ApplicationException:
+        secrets = self._settings.secrets
+        known = kafka_error(error)
+        if known is not None and known.code() != KafkaError._INVALID_ARG:
+            return secrets.explain(typed(secrets.clean(error), "Kafka client"), error)
+        text = unreadable_file(config) + secrets.scrub(reason(error))
+        return secrets.explain(misconfigured("INVALID_PROPERTY", text), error)
 
     def _find_token(self) -> str | None:
-        token: str | None = self._resolve().get_as_nullable_string("token")
+        token: str | None = self._resolve(None).get_as_nullable_string("token")
         if token:
             self._settings.secrets.add([token])
         return token or None
@@ -256,55 +267,7 @@ def _serve(admin: AdminClient) -> None:
             admin.poll()
 
 
-def connect(
-    settings: Settings,
-    resolve: Callable[[IContext | None], ConfigParams],
-    context: IContext | None,
-    client_log: ClientLog,
-    rare_log: RareLog,
-    outage: Outage,
-) -> Clients:
-    """Create the clients of a connection and check that the cluster answers.
-
-    On failure, no client stays open.
-
-    Raises
-    ------
-    ApplicationException
-        ConfigException, or ConnectionException CONNECT_FAILED, without secrets.
-    """
-    clients: Clients | None = None
-    try:
-        for warning in settings.warnings:  # a misspelled key may be why it cannot resolve
-            client_log.log(logging.WARNING, "%s: %s", settings.name, warning)
-        logged = len(settings.warnings)
-        clients = Clients(
-            settings, resolve(context), lambda: resolve(None), client_log, rare_log, outage
-        )
-        for warning in settings.warnings[logged:]:
-            client_log.log(logging.WARNING, "%s: %s", settings.name, warning)
-        clients.open()
-        return clients
-    except BaseException as error:
-        if clients is not None:
-            clients.close(0)
-        if not isinstance(error, Exception):
-            raise
-        failure = _not_connected(error, settings, context)
-        if failure is error:
-            raise
-        raise failure from failure.__cause__
-
-
-def _not_connected(
-    error: Exception, settings: Settings, context: IContext | None
-) -> ApplicationException:
-    """The exception for open(): a ConfigException, or CONNECT_FAILED without secrets."""
-    if isinstance(error, ConfigException):
-        return error
-    clean = settings.secrets.clean(error)
-    known = kafka_error(error)
-    words = settings.secrets.scrub(known.str() if known is not None else str(error))
-    text = f"Connection to Kafka failed: {words}"
-    exception = ConnectionException(trace_id_of(context), "CONNECT_FAILED", text)
-    return settings.secrets.clean_trace(with_cause(exception, clean))
+def not_open() -> InvalidStateException:
+    """The exception of a closed connection."""
+    text = "the connection to Kafka is not open: call open() first"
+    return InvalidStateException(None, "NOT_OPEN", text)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pip_services4_commons.errors import BadRequestException
 
-from pip_services4_kafka._errors import with_cause
-
-_KEYS = frozenset(("value", "key", "timestamp", "headers", "partition"))
+_COLUMNS = {
+    "value": "values",
+    "key": "keys",
+    "headers": "headers",
+    "timestamp": "timestamps",
+    "partition": "partitions",
+}
+_KEYS = frozenset(_COLUMNS)
 
 
 def columns_of(
@@ -28,37 +34,19 @@ def columns_of(
         INVALID_MESSAGE: an item is not a dict, or has an unknown key.
     """
     if isinstance(messages, (dict, str, bytes)):
-        raise BadRequestException(
-            None,
-            "INVALID_MESSAGE",
-            f"messages: expected a list of dicts, got {type(messages).__name__}",
-        )
+        raise _invalid(f"messages: expected a list of dicts, got {type(messages).__name__}")
     given = tuple(messages)
     if not given:
         return None
-    try:
-        columns = {
-            name: [message.get(key) for message in given]
-            for name, key in (
-                ("values", "value"),
-                ("keys", "key"),
-                ("headers", "headers"),
-                ("timestamps", "timestamp"),
-                ("partitions", "partition"),
-            )
-        }
-        strange = next((i for i, message in enumerate(given) if not message.keys() <= _KEYS), None)
-    except AttributeError as error:
-        index = next(i for i, message in enumerate(given) if not isinstance(message, dict))
-        raise with_cause(_no_message(index, given[index]), error) from error
-    if strange is not None:
-        keys = sorted(map(str, given[strange].keys() - _KEYS))
-        raise BadRequestException(
-            None,
-            "INVALID_MESSAGE",
-            f"messages[{strange}]: expected the keys {', '.join(sorted(_KEYS))}, "
-            f"got {', '.join(keys)}",
-        ).with_details("indices", str(strange))
+    for index, message in enumerate(given):
+        if not isinstance(message, (dict, Mapping)):
+            text = f"messages[{index}]: expected a dict, got {type(message).__name__}"
+            raise _invalid(text, index)
+        if not message.keys() <= _KEYS:
+            known, strange = sorted(_KEYS), sorted(map(str, message.keys() - _KEYS))
+            text = f"messages[{index}]: expected the keys {', '.join(known)}, "
+            raise _invalid(text + f"got {', '.join(strange)}", index)
+    columns = {name: [message.get(key) for message in given] for key, name in _COLUMNS.items()}
     # A field that no message sets needs no column.
     trimmed = {
         name: column
@@ -73,9 +61,6 @@ def columns_of(
     return trimmed
 
 
-def _no_message(index: int, given: Any) -> BadRequestException:
-    return BadRequestException(
-        None,
-        "INVALID_MESSAGE",
-        f"messages[{index}]: expected a dict, got {type(given).__name__}",
-    ).with_details("indices", str(index))
+def _invalid(text: str, index: int | None = None) -> BadRequestException:
+    exception = BadRequestException(None, "INVALID_MESSAGE", text)
+    return exception if index is None else exception.with_details("indices", str(index))

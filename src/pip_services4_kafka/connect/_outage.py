@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cykafka import KafkaError, KafkaException
 
 from .._errors import codes, typed
-from ._logs import RareLog
+from .._log import Log
 
 # Errors of a client that cannot reach a broker.
 _UNREACHABLE = codes("_TRANSPORT _ALL_BROKERS_DOWN _RESOLVE _TIMED_OUT")
@@ -18,6 +18,8 @@ _UNREACHABLE = codes("_TRANSPORT _ALL_BROKERS_DOWN _RESOLVE _TIMED_OUT")
 _FIRST_S, _NEXT_S = 1.0, 60.0
 # How often an unreachable broker of a cluster that answers is logged, s.
 _ONE_BROKER_S = 600.0
+# A busy client reports what it met in an outage up to this time after the end of the outage, s.
+_LATE_S = 5.0
 
 
 class Outage:
@@ -29,17 +31,17 @@ class Outage:
 
     Parameters
     ----------
-    log : RareLog
+    log : Log
     """
 
-    def __init__(self, log: RareLog) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._lock = threading.RLock()  # reentrant for signal handlers
         self._brokers = ""
-        self._ask: Callable[[float], object] | None = None
+        self._ask: Callable[[float], object] | None = None  # while the connection is open
         self._reason: KafkaError | None = None  # while the cluster is asked
         self._logged = False
-        self._closed = False
+        self._ended = -_LATE_S  # when the last outage ended
 
     def watch(self, brokers: str, ask: Callable[[float], object]) -> None:
         """Begin with a new connection.
@@ -53,13 +55,14 @@ class Outage:
             time (s), RuntimeError after the connection was closed.
         """
         with self._lock:
-            self._brokers, self._ask, self._closed = brokers, ask, False
-            self._reason, self._logged = None, False
+            self._brokers, self._ask = brokers, ask
+            self._reason, self._logged = None, False  # a forked child may have its parent's
+            self._ended = -_LATE_S
 
     def end(self) -> None:
         """The connection is being closed: unreachable brokers are no matter any more."""
         with self._lock:
-            self._ask, self._closed, self._logged = None, True, False
+            self._ask, self._logged = None, False
 
     def __bool__(self) -> bool:
         """Whether there is an outage."""
@@ -67,13 +70,13 @@ class Outage:
 
     def report(self, error: KafkaError, text: str) -> None:
         """A client met an error; `text` names the client."""
-        if error.code() in _UNREACHABLE and self._closed:
-            return
-        if error.code() not in _UNREACHABLE or self._ask is None:
-            self._log.error((text, error.code()), typed(error, "Kafka"), text)
+        if error.code() not in _UNREACHABLE:
+            self._log.rare_error((text, error.code()), text, typed(error, "Kafka"))
             return
         with self._lock:
             known, ask = self._reason, self._ask
+            if ask is None or time.monotonic() - self._ended < _LATE_S:
+                return
             if known is None or known.code() == KafkaError._ALL_BROKERS_DOWN:
                 self._reason = error  # the other errors name a broker and the cause
         if known is None:
@@ -98,10 +101,9 @@ class Outage:
                         return
                     if not self._logged:
                         self._logged = True
-                        text = (
-                            f"No Kafka broker answers ({self._brokers}); its clients keep trying"
-                        )
-                        self._log.error("outage", typed(self._reason or error, "Kafka"), text, 0)
+                        text = f"No Kafka broker answers ({self._brokers})"
+                        failure = typed(self._reason or error, "Kafka")
+                        self._log.error(f"{text}; its clients keep trying", failure)
                 timeout = _NEXT_S
                 time.sleep(max(0, _FIRST_S - (time.monotonic() - asked)))
             except RuntimeError:  # closed
@@ -111,10 +113,12 @@ class Outage:
                 return
             reason, self._reason = self._reason, None
             ended, self._logged = self._logged, False
+            if ended:
+                self._ended = time.monotonic()
         if ended:
             seconds = time.monotonic() - began
             self._log.warn(f"Kafka answers again ({self._brokers}), after {seconds:.0f} s")
         elif reason is not None and reason.code() != KafkaError._ALL_BROKERS_DOWN:
             broker = reason.str().partition(": ")[0]
             text = "A Kafka broker cannot be reached; others answer"
-            self._log.error(("broker", broker), typed(reason, "Kafka"), text, _ONE_BROKER_S)
+            self._log.rare_error(("broker", broker), text, typed(reason, "Kafka"), _ONE_BROKER_S)

@@ -10,6 +10,8 @@ from urllib.parse import quote
 from pip_services4_commons.errors import ApplicationException
 from pip_services4_components.config import ConfigParams
 
+from pip_services4_kafka._errors import with_cause
+
 HIDDEN = "[hidden]"
 
 # Configuration keys and librdkafka properties with secret values.
@@ -68,21 +70,17 @@ class Secrets:
 
     def clean(self, error: Exception) -> Exception:
         """The exception itself or, if its text has secrets, a copy without them."""
-        text = str(error)
-        scrubbed = self.scrub(text)
-        return error if scrubbed == text else type_of(error)(scrubbed)
+        text = self.scrub(str(error))
+        if text == str(error):
+            return error
+        # These types can be made from a text alone.
+        kinds: tuple[type[Exception], ...] = (ValueError, TypeError, RuntimeError, OSError)
+        return next((kind for kind in kinds if isinstance(error, kind)), Exception)(text)
 
-    def clean_trace(self, exception: ApplicationException) -> ApplicationException:
-        """Remove the secrets from an exception's stack trace, which includes its cause's text."""
-        return exception.with_stack_trace(self.scrub(exception.get_stack_trace_string() or ""))
-
-
-def type_of(error: Exception) -> type[Exception]:
-    """A base type of the exception that can be made from a text alone."""
-    for kind in (ValueError, TypeError, RuntimeError, OSError):
-        if isinstance(error, kind):
-            return kind
-    return Exception
+    def explain(self, exception: ApplicationException, cause: Exception) -> ApplicationException:
+        """Set an exception's cause, and scrub both and the stack trace, which quotes the cause."""
+        with_cause(exception, self.clean(cause))
+        return exception.with_stack_trace(self.scrub(exception.stack_trace or ""))
 
 
 class HiddenParams(ConfigParams):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import time
@@ -43,9 +42,7 @@ def security_properties(
         NO_PASSWORD, NO_TOKEN or UNKNOWN_MECHANISM.
     """
     warnings: list[str] = []
-    properties = {
-        name: text for key, name in _FILES.items() if (text := _text(resolved, key)) is not None
-    }
+    properties = {name: text for key, name in _FILES.items() if (text := _text(resolved, key))}
     tls = resolved.get_as_nullable_boolean("ssl")
     if tls is None:
         tls = bool(properties)
@@ -53,17 +50,17 @@ def security_properties(
         warnings.append("credential.ssl is false: ignoring the files of credential.ssl_*_file")
         properties = {}
     sasl = _sasl(resolved, given, warnings)
-    protocol = ("SASL_SSL" if tls else "SASL_PLAINTEXT") if sasl else "SSL" if tls else "PLAINTEXT"
+    protocol = ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT")
     return {"security.protocol": protocol, **sasl, **properties}, warnings
 
 
-def unreadable_file(properties: Mapping[str, Any]) -> str | None:
-    """The key and the path of an unreadable TLS file, or None. OpenSSL's error has no path."""
+def unreadable_file(properties: Mapping[str, Any]) -> str:
+    """The key and the path of an unreadable TLS file, to begin OpenSSL's error; or nothing."""
     for key, name in _FILES.items():
         path = properties.get(name)
         if isinstance(path, str) and path != "probe" and not os.access(path, os.R_OK):
-            return f'credential.{key}: "{path}" cannot be read'
-    return None
+            return f'credential.{key}: "{path}" cannot be read: '
+    return ""
 
 
 def _sasl(resolved: ConfigParams, given: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
@@ -73,43 +70,28 @@ def _sasl(resolved: ConfigParams, given: Mapping[str, str], warnings: list[str])
     mechanism = mechanism.replace("_", "-")
     if mechanism not in _MECHANISMS:
         known = ", ".join(_MECHANISMS).lower()
-        raise misconfigured(
-            "UNKNOWN_MECHANISM",
-            f'credential.mechanism: expected one of {known}, got "{named}"',
-            keys=["credential.mechanism"],
-        )
-    if mechanism == "GSSAPI":
-        return {"sasl.mechanism": mechanism}
-    if mechanism == "OAUTHBEARER":
-        if token is None and not any("oauthbearer" in key for key in given):
-            raise misconfigured(
-                "NO_TOKEN",
-                "credential.token is not set: the mechanism oauthbearer needs it",
-                keys=["credential.token"],
-            )
+        text = f'credential.mechanism: expected one of {known}, got "{named}"'
+        raise misconfigured("UNKNOWN_MECHANISM", text, keys=["credential.mechanism"])
+    has_token = token is not None or any("oauthbearer" in key for key in given)
+    if mechanism == "OAUTHBEARER" and not has_token:
+        text = "credential.token is not set: the mechanism oauthbearer needs it"
+        raise misconfigured("NO_TOKEN", text, keys=["credential.token"])
+    if mechanism in ("GSSAPI", "OAUTHBEARER"):
         return {"sasl.mechanism": mechanism}
     if user is not None and password is None and "sasl.password" not in given:
-        raise misconfigured(
-            "NO_PASSWORD",
-            "credential.password is not set: credential.username needs one",
-            keys=["credential.password"],
-        )
+        text = "credential.password is not set: credential.username needs one"
+        raise misconfigured("NO_PASSWORD", text, keys=["credential.password"])
     if user is None and "sasl.username" not in given:
         for key, value in (("password", password), ("token", token)):
             if value is not None:
                 warnings.append(f"ignoring credential.{key}: credential.username is not set")
         return {}
-    properties = {"sasl.mechanism": mechanism}
-    if user is not None:
-        properties["sasl.username"] = user
-    if password is not None:
-        properties["sasl.password"] = password
-    return properties
+    found = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _text(resolved: ConfigParams, key: str) -> str | None:
-    value = resolved.get_as_nullable_string(key)
-    return value if value else None
+    return resolved.get_as_nullable_string(key) or None
 
 
 # -- tokens
@@ -134,12 +116,10 @@ def token_source(find: Callable[[], str | None]) -> Callable[[str], tuple[str, f
         token = token.strip()
         claims = _claims(token)
         now = time.time()
-        expires = claims.get("exp")
-        until = now + UNTOLD_S
-        if isinstance(expires, (int, float)) and not isinstance(expires, bool):
-            until = float(expires)
-            if until <= now:
-                raise ValueError(f"credential.token expired {int(now - until)} s ago: replace it")
+        expires: Any = claims.get("exp")
+        until = float(expires) if type(expires) in (int, float) else now + UNTOLD_S
+        if until <= now:
+            raise ValueError(f"credential.token expired {int(now - until)} s ago: replace it")
         subject = claims.get("sub")
         return token, until, subject if isinstance(subject, str) else ""
 
@@ -154,6 +134,6 @@ def _claims(token: str) -> dict[str, Any]:
     try:
         text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         claims = json.loads(text)
-    except (binascii.Error, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}

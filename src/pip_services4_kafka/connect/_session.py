@@ -23,7 +23,7 @@ from cykafka import (
 from cykafka.internal import commit_within
 
 from .._errors import kafka_error, typed, with_cause
-from ._logs import RareLog
+from .._log import Log
 from ._outage import Outage
 from .KafkaSubscription import KafkaSubscription
 
@@ -94,7 +94,7 @@ class Session:
         Creates a consumer with more properties (callbacks).
     partitions : iterable of int
         Read exactly these partitions, without group rebalances. If empty, the group assigns them.
-    log : RareLog
+    log : Log
     outage : Outage
         Gets the consumer's errors.
     request_timeout : float
@@ -107,7 +107,7 @@ class Session:
         handler: Handler,
         make_consumer: Callable[[dict[str, Any]], Consumer],
         partitions: Iterable[int],
-        log: RareLog,
+        log: Log,
         outage: Outage,
         request_timeout: float = 30.0,
     ) -> None:
@@ -457,7 +457,7 @@ class Session:
     def _log_error(self, kind: Any, error: BaseException, text: str) -> None:
         group = self.subscription.group_id or "default"
         message = f"Subscription to topic {self.topic}, group {group}: {text}"
-        self._log.error((self.topic, group, kind), error, message)
+        self._log.rare_error((self.topic, group, kind), message, error)
 
     def _pause(self, longest: float) -> None:
         self._wanted.wait(min(FIRST_PAUSE_S * 2 ** min(self._failed, 10), longest))

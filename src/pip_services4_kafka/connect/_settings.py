@@ -28,7 +28,18 @@ _REPORT_DELAY_MS = 2500
 # The default upper bound of numbers.
 MOST = 2**31 - 1
 
-_RAW = "options.kafka."
+_RAW = "options.kafka"
+
+# The whole numbers among the options of a connection: the least and the greatest value.
+_NUMBERS = {
+    "log_level": (0, 4),
+    "connect_timeout": (1, MOST),
+    "max_retries": (0, MOST),
+    "retry_timeout": (1, 3600000),
+    "request_timeout": (1, MOST),
+    "num_partitions": (-1, MOST),
+    "replication_factor": (-1, 32767),
+}
 
 # All documented keys, of connections and of queues: a queue passes its whole configuration to its
 # connection.
@@ -37,11 +48,8 @@ _TOP = words(
     "logger level source"
 )
 # A queue uses these only for its own connection.
-_OF_CONNECTIONS = words(
-    "num_partitions replication_factor readable_partitions write_partition log_level "
-    "connect_timeout max_retries retry_timeout request_timeout kafka"
-)
-_OPTIONS = _OF_CONNECTIONS[:-1] + words(
+_OF_CONNECTIONS = (*_NUMBERS, "readable_partitions", "write_partition")
+_OPTIONS = _OF_CONNECTIONS + words(
     "acks autosubscribe max_attempts max_pending retry_backoff retry_backoff_max dead_letter_topic"
 )
 _CONNECTION = words("discovery_key protocol host ip port uri ssl")
@@ -59,10 +67,7 @@ _SECTIONS = {
 # Sections that belong to other components.
 _FOREIGN = ("dependencies", "context")
 
-
-@functools.cache
-def _known_properties() -> tuple[str, ...]:
-    return tuple(sorted(known_properties()))
+_known_properties = functools.cache(known_properties)
 
 
 class Settings:
@@ -101,15 +106,10 @@ class Settings:
         self.warnings = unknown_keys(config)
         self.client_id = _text(config, "client_id") or self.client_id
         self.acks = acks_of(_text(config, "options.acks"), self.acks)
-        self.log_level = self._number(config, "log_level", self.log_level, 0, 4)
-        self.connect_timeout = self._number(config, "connect_timeout", self.connect_timeout, 1)
-        self.max_retries = self._number(config, "max_retries", self.max_retries, 0)
-        self.retry_timeout = self._number(config, "retry_timeout", self.retry_timeout, 1, 3600000)
-        self.request_timeout = self._number(config, "request_timeout", self.request_timeout, 1)
-        self.num_partitions = self._number(config, "num_partitions", self.num_partitions, -1)
-        self.replication_factor = self._number(
-            config, "replication_factor", self.replication_factor, -1, 32767
-        )
+        for name, (low, high) in _NUMBERS.items():
+            key, default = f"options.{name}", getattr(self, name)
+            number = number_of(config, key, default, low, high, warnings=self.warnings)
+            setattr(self, name, number)
         numbers = _partitions(config)
         if numbers is not None:
             self.readable_partitions = numbers
@@ -117,17 +117,9 @@ class Settings:
         if write is not None:
             number = _partition(write, "options.write_partition", -1)
             self.write_partition = None if number < 0 else number
-        raw = {
-            key[len(_RAW) :]: config.get_as_string(key) for key in config if key.startswith(_RAW)
-        }
-        check_properties(raw, _RAW)
+        raw = _properties(config)
         self.properties.update(raw)
         self.secrets.add(value for key, value in raw.items() if is_secret(key))
-
-    def _number(
-        self, config: ConfigParams, key: str, default: int, low: int, high: int = MOST
-    ) -> int:
-        return number_of(config, f"options.{key}", default, low, high, warnings=self.warnings)
 
     # -- properties
 
@@ -170,7 +162,7 @@ class Settings:
         """The properties of a consumer; `options` come from its subscriber."""
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
         wanted.pop("from_beginning", None)
-        check_properties((key for key in wanted if key not in OWN_KEYS), "")
+        _check_properties(key for key in wanted if key not in OWN_KEYS)
         given = {**self.properties, **wanted}
         properties = {
             **self._common(resolved),
@@ -215,7 +207,14 @@ class Settings:
 # -- keys
 
 
-def check_properties(given: Iterable[str], prefix: str) -> None:
+def _properties(config: ConfigParams) -> dict[str, str]:
+    """librdkafka's properties in a configuration, after a check of their names."""
+    given = config.get_section(_RAW)
+    _check_properties(given, f"{_RAW}.")
+    return {key: given.get_as_string(key) for key in given}
+
+
+def _check_properties(given: Iterable[str], prefix: str = "") -> None:
     """Raise for properties that librdkafka does not know, and suggest a similar one.
 
     Raises
@@ -226,12 +225,9 @@ def check_properties(given: Iterable[str], prefix: str) -> None:
     known = _known_properties()
     for key in given:
         if key not in known:
-            text = f'librdkafka has no property "{key}"'
-            raise misconfigured(
-                "UNKNOWN_PROPERTY",
-                f"{prefix}{key}: {text}" + did_you_mean(key, known, prefix=prefix),
-                keys=[prefix + key],
-            )
+            text = f'{prefix}{key}: librdkafka has no property "{key}"'
+            text += did_you_mean(key, sorted(known), prefix=prefix)
+            raise misconfigured("UNKNOWN_PROPERTY", text, keys=[prefix + key])
 
 
 def unknown_keys(config: Iterable[str]) -> list[str]:
@@ -241,13 +237,10 @@ def unknown_keys(config: Iterable[str]) -> list[str]:
 
 def _unknown(key: str) -> str | None:
     section, dot, rest = key.partition(".")
-    if section in _FOREIGN or key.startswith(_RAW):
+    if section in _FOREIGN or key.startswith(f"{_RAW}."):
         return None
-    if not dot:
-        known, name, prefix = (*_TOP, *_SECTIONS), key, ""
-    elif section not in _SECTIONS:
-        known, name, prefix = (*_TOP, *_SECTIONS), section, ""
-    else:
+    known, name, prefix = (*_TOP, *_SECTIONS), section, ""
+    if dot and section in _SECTIONS:
         known, name, prefix = _SECTIONS[section], rest, f"{section}."
         number, found, inner = rest.partition(".")
         if found and section in ("connections", "credentials"):
@@ -267,17 +260,20 @@ def keys_for_shared(config: ConfigParams) -> list[str]:
     ConfigException
         UNKNOWN_PROPERTY, as for a connection.
     """
-    check_properties((key[len(_RAW) :] for key in config if key.startswith(_RAW)), _RAW)
-    warnings = []
-    for key in config:
-        warning = _unknown(key)
-        section, _, rest = key.partition(".")
-        ours = section == "options" and rest.partition(".")[0] not in _OF_CONNECTIONS
-        if warning is None and section in ("client_id", *_SECTIONS) and not ours:
-            warning = f'"{key}" has no effect here: it belongs to the shared connection'
-        if warning is not None:
-            warnings.append(warning)
-    return warnings
+    _properties(config)
+    idle = [
+        f'"{key}" has no effect here: it belongs to the shared connection'
+        for key in config
+        if _unknown(key) is None and _belongs_to_connection(key)
+    ]
+    return [*unknown_keys(config), *idle]
+
+
+def _belongs_to_connection(key: str) -> bool:
+    section, _, rest = key.partition(".")
+    if section == "options":
+        return rest.partition(".")[0] in (*_OF_CONNECTIONS, "kafka")
+    return section == "client_id" or section in _SECTIONS
 
 
 # -- values
@@ -301,11 +297,8 @@ def acks_of(value: Any, default: int = -1) -> int:
         return default
     number = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(text)
     if number is None:
-        raise misconfigured(
-            "INVALID_ACKS",
-            f'options.acks: expected -1 (all), 0 or 1, got "{text}"',
-            keys=["options.acks"],
-        )
+        wrong = f'options.acks: expected -1 (all), 0 or 1, got "{text}"'
+        raise misconfigured("INVALID_ACKS", wrong, keys=["options.acks"])
     return number
 
 
@@ -348,14 +341,12 @@ def flag_of(config: ConfigParams, key: str, default: bool, *, warnings: list[str
 
 def _partitions(config: ConfigParams) -> list[int] | None:
     key = "options.readable_partitions"
-    text = _text(config, key)
     # A YAML list becomes one key for each item.
-    texts = [_text(config, name) for name in config if name.startswith(f"{key}.")]
-    if text is not None:
-        texts += text.replace(",", ";").split(";")
-    if not texts:
-        return None
-    return sorted({_partition(each, key) for each in texts if each and each.strip()})
+    texts = [_text(config, name) or "" for name in config if name.startswith(f"{key}.")]
+    joined = _text(config, key)
+    if joined is not None:
+        texts += joined.replace(",", ";").split(";")
+    return sorted({_partition(text, key) for text in texts if text.strip()}) if texts else None
 
 
 def _text(config: ConfigParams, key: str) -> str | None:
@@ -365,14 +356,17 @@ def _text(config: ConfigParams, key: str) -> str | None:
 
 
 def _partition(text: str, key: str, low: int = 0) -> int:
+    number = whole(text, low, MOST)
+    if number is None:
+        wrong = f'{key}: expected the number of a partition, got "{text.strip()}"'
+        raise misconfigured("INVALID_PARTITION", wrong, keys=[key])
+    return number
+
+
+def whole(text: str, low: int, high: int) -> int | None:
+    """The whole number in a text, or None if it has none or one out of bounds."""
     try:
         number = int(text)
     except ValueError:
-        number = low - 1
-    if not low <= number <= MOST:
-        raise misconfigured(
-            "INVALID_PARTITION",
-            f'{key}: expected the number of a partition, got "{text.strip()}"',
-            keys=[key],
-        )
-    return number
+        return None
+    return number if low <= number <= high else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
 from pip_services4_commons.errors import ApplicationException, ConflictException
 
@@ -24,51 +23,44 @@ _PASSING = _MISSING | codes(
 )
 
 
-def _ask(doing: str, call: Callable[[], Any], **details: Any) -> Any:
+@contextlib.contextmanager
+def _typed_errors(doing: str, topic: str | None = None) -> Iterator[None]:
     try:
-        return call()
+        yield
     except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-        raise typed(error, doing, **details) from error
+        raise typed(error, doing, topic=topic) from error
 
 
 def topic_names(admin: AdminClient, timeout: float) -> list[str]:
     """The names of all topics."""
-    topics = _ask("cannot list the topics", lambda: admin.list_topics(timeout=timeout).topics)
-    return list(topics)
+    with _typed_errors("cannot list the topics"):
+        return list(admin.list_topics(timeout=timeout).topics)
 
 
 def create_topic(
     admin: AdminClient, name: str, partitions: int, replicas: int, timeout: float
 ) -> None:
     """Create a topic, and wait until the cluster has it."""
-
-    def create() -> None:
+    with _typed_errors(f"topic {name}: cannot create it", name):
         topic = NewTopic(name, partitions, replicas)
         futures = admin.create_topics([topic], operation_timeout=timeout, request_timeout=timeout)
         futures[name].result()
 
-    _ask(f"topic {name}: cannot create it", create, topic=name)
-
 
 def delete_topic(admin: AdminClient, name: str, timeout: float) -> None:
     """Delete a topic, and wait until the cluster has done so."""
-
-    def delete() -> None:
+    with _typed_errors(f"topic {name}: cannot delete it", name):
         futures = admin.delete_topics([name], operation_timeout=timeout, request_timeout=timeout)
         futures[name].result()
-
-    _ask(f"topic {name}: cannot delete it", delete, topic=name)
 
 
 def has_topic(admin: AdminClient, name: str, timeout: float) -> bool:
     """Whether a topic exists. The broker that answers may not know a new one yet."""
-    asked = partial(admin.list_topics, name, timeout=timeout)
-    error = _ask(f"topic {name}: cannot describe it", asked, topic=name).topics[name].error
-    if error is None or error.code() in _PASSING - _MISSING:
-        return True
-    if error.code() in _MISSING:
-        return False
-    raise typed(error, f"topic {name}: cannot describe it", topic=name)
+    with _typed_errors(f"topic {name}: cannot describe it", name):
+        error = admin.list_topics(name, timeout=timeout).topics[name].error
+        if error is not None and error.code() not in _PASSING:
+            raise KafkaException(error)
+    return error is None or error.code() not in _MISSING
 
 
 def ensure_topic(
@@ -88,25 +80,24 @@ def ensure_topic(
 
 def topic_ends(admin: AdminClient, name: str, timeout: float) -> dict[int, int]:
     """The end of each partition of a topic: the offset of its next message."""
-
-    def ends() -> dict[int, int]:
-        known = admin.list_topics(name, timeout=timeout).topics[name]
-        if known.error is not None:
-            raise KafkaException(known.error)
-        if not known.partitions or any(p.leader < 0 for p in known.partitions.values()):
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-        places = [TopicPartition(name, number) for number in known.partitions]
-        asked = dict.fromkeys(places, OffsetSpec.latest())
-        found = admin.list_offsets(asked, request_timeout=timeout)
-        return {place.partition: future.result().offset for place, future in found.items()}
-
     deadline = time.monotonic() + min(timeout, _KNOWN_S)
     while True:
         try:
-            return ends()
+            return _ends(admin, name, timeout)
         except (KafkaException, RuntimeError) as error:
             known = kafka_error(error)
-            passing = known is not None and known.code() in _PASSING
-            if not passing or time.monotonic() >= deadline:
+            if known is None or known.code() not in _PASSING or time.monotonic() >= deadline:
                 raise typed(error, f"topic {name}: cannot read its ends", topic=name) from error
         time.sleep(_PAUSE_S)
+
+
+def _ends(admin: AdminClient, name: str, timeout: float) -> dict[int, int]:
+    known = admin.list_topics(name, timeout=timeout).topics[name]
+    if known.error is not None:
+        raise KafkaException(known.error)
+    if not known.partitions or any(p.leader < 0 for p in known.partitions.values()):
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    places = [TopicPartition(name, number) for number in known.partitions]
+    asked = dict.fromkeys(places, OffsetSpec.latest())
+    found = admin.list_offsets(asked, request_timeout=timeout)
+    return {place.partition: future.result().offset for place, future in found.items()}

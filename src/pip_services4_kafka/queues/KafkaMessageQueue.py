@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -37,6 +38,7 @@ from cykafka.internal import EnvelopeCodec, EnvelopeError
 from .._closing import Closing
 from .._context import AnyContext, to_context, trace_id_of
 from .._errors import described, misconfigured, with_cause
+from .._log import Log
 from ..connect._session import Handler
 from ..connect._settings import DEFAULT_GROUP, acks_of, flag_of, keys_for_shared, number_of
 from ..connect.IKafkaMessageListener import IKafkaMessageListener
@@ -132,7 +134,8 @@ class KafkaMessageQueue(
         self.__backoff_ms = (200, 10_000)
         self.__dead_letter_topic = ""
         self.__warnings: list[str] = []  # of the configuration; logged at open()
-        self.__measures = Measures(self.get_name, self._counters, self._logger)
+        self.__log = Log()
+        self.__measures = Measures(self.get_name, self._counters, self.__log)
         self.__codec = EnvelopeCodec(KafkaMessageEnvelope)
         # Protects what follows. Held while a consumer is created, never while receivers run or
         # threads are joined. A signal handler may close the queue in the thread that has it.
@@ -204,7 +207,7 @@ class KafkaMessageQueue(
         if references is not self._references:
             self._references = references
             self._logger.set_references(references)
-            self.__measures.set_references(references)
+            self.__log.set_references(references)
             self._counters._counters = []
             self._counters.set_references(references)
         self._dependency_resolver.set_references(references)
@@ -333,7 +336,7 @@ class KafkaMessageQueue(
             )
         idle = [] if self._local_connection else keys_for_shared(self._config or ConfigParams())
         for warning in (*self.__warnings, *idle):
-            self.__measures.warn(context, f"Queue {self.get_name()}: {warning}")
+            self.__log.warn(f"Queue {self.get_name()}: {warning}", context)
         topic = self._get_topic()
         if topic == self.__dead_letter_topic:
             text = (
@@ -416,7 +419,7 @@ class KafkaMessageQueue(
                     f"Queue {self.get_name()}: did not wait longer than {timeout:g} s for "
                     "a receiver, which is still running"
                 )
-                self.__measures.warn(None, text)
+                self.__log.warn(text)
 
     # -- sending
 
@@ -702,8 +705,9 @@ class KafkaMessageQueue(
             given = wait if isinstance(wait, float) else type(wait).__name__
             text = f"receive: wait_timeout: expected a number of ms, got {given}"
             raise BadRequestException(None, "INVALID_TIMEOUT", text)
-        taken = self.__joined(context or correlation_id).local.take(wait / 1000)
-        return None if taken is None else taken.envelope
+        envelope: MessageEnvelope | None
+        envelope = self.__joined(context or correlation_id).local.take(wait / 1000)
+        return envelope
 
     def peek(
         self, context: AnyContext = None, *, correlation_id: AnyContext = None
@@ -735,7 +739,7 @@ class KafkaMessageQueue(
         messageCount: int | None = None,
         correlation_id: AnyContext = None,
     ) -> list[MessageEnvelope]:
-        """Return the next messages without taking them, in the order of :meth:`receive`.
+        """Return the next messages without taking them. The first is the one of :meth:`receive`.
 
         Joins the group if necessary; never waits.
 
@@ -839,11 +843,11 @@ class KafkaMessageQueue(
                 listener.end()
 
     def __log_that_it_blocks(self, context: IContext | None) -> None:
-        self.__measures.info(
-            context,
+        text = (
             f"Queue {self.get_name()}: listen() blocks its thread until end_listen() or close(); "
-            "begin_listen() returns at once",
+            "begin_listen() returns at once"
         )
+        self.__log.write(logging.INFO, text, None, context)
 
     def begin_listen(
         self,
@@ -885,7 +889,7 @@ class KafkaMessageQueue(
 
     def __log_end(self, context: IContext | None, error: BaseException) -> None:
         text = f"Queue {self.get_name()} stopped listening: {type(error).__name__}: {error}"
-        self.__measures.fail(context, error, text)
+        self.__log.error(text, error, context)
 
     def __begin(
         self, context: IContext | None, receiver: IMessageReceiver | None, aside: bool = False
@@ -908,7 +912,7 @@ class KafkaMessageQueue(
         with self.__lock:
             self.__listeners.append(listener)
             self._receiver = receiver
-        self.__measures.debug(context, "Started listening messages at %s", self.get_name())
+        self.__log.debug("Started listening messages at %s", self.get_name(), context=context)
         return listener
 
     def end_listen(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
@@ -945,8 +949,9 @@ class KafkaMessageQueue(
     ) -> None:
         """Mark a message as finished, so that it does not come again.
 
-        Without autocommit this commits the partition's first unfinished offset, if it has moved,
-        and waits for the commit. Does nothing if another member owns the partition now.
+        Without autocommit this commits the partition's first unfinished offset, if it has moved or
+        the group has no offset yet, and waits for the commit. Does nothing if another member owns
+        the partition now.
 
         Parameters
         ----------

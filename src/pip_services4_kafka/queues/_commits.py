@@ -46,6 +46,7 @@ class Commits:
     def __init__(self, local: LocalQueue, measures: Measures) -> None:
         self._local = local
         self._measures = measures
+        self._log = measures.log
         self._turn = _Turn()
         self.metadata_max = METADATA_MAX
         self._logged = -_QUIET_S
@@ -53,7 +54,7 @@ class Commits:
     def commit(
         self, session: Session, partitions: Iterable[Partition], leaving: bool = False
     ) -> None:
-        """Commit the partitions whose position has moved, and wait for it.
+        """Commit the partitions whose first unfinished offset has moved, and wait for it.
 
         With `leaving`, the session is giving them back: also the finished ranges are committed,
         and the caller has waited for its turn.
@@ -82,7 +83,7 @@ class Commits:
                         continue
                     if error.code not in _REBALANCING:
                         raise
-                    self._measures.debug(None, "%s: not committed: %s", self._measures, error)
+                    self._log.debug("%s: not committed: %s", self._measures, error)
                     return
 
     def commit_revoked(self, session: Session, partitions: list[Partition]) -> None:
@@ -129,10 +130,10 @@ class Commits:
         if code == _TOO_LARGE:
             self._shorten()
         elif code in _REBALANCING or session is None or session.is_cut_off():
-            self._measures.debug(None, "%s", text)
+            self._log.debug("%s", text)
         elif now - self._logged >= _QUIET_S:
             self._logged = now
-            self._measures.warn(None, text)
+            self._log.warn(text)
 
     def _confirm(self, places: list[TopicPartition]) -> None:
         known = {partition.number: partition for partition in self._local.partitions()}
@@ -147,18 +148,16 @@ class Commits:
     def _uncommitted(
         self, session: Session, partitions: Iterable[Partition]
     ) -> list[TopicPartition]:
-        """The positions that are not committed yet; they count as committed from now on."""
+        """The offsets that are not committed yet; they count as committed from now on."""
         places = []
         for partition in partitions:
-            position, ranges, _ = self._local.progress(partition)
-            if position is None:
+            offset, ranges, _ = self._local.progress(partition)
+            if offset is None:
                 continue
-            metadata, _ = encode(position, ranges, self.metadata_max)
-            if partition.committed != (position, metadata):
-                partition.committed = position, metadata
-                place = TopicPartition(
-                    session.topic, partition.number, position, metadata=metadata
-                )
+            metadata, _ = encode(offset, ranges, self.metadata_max)
+            if partition.committed != (offset, metadata):
+                partition.committed = offset, metadata
+                place = TopicPartition(session.topic, partition.number, offset, metadata=metadata)
                 places.append(place)
         return places
 

@@ -33,14 +33,6 @@ class Backoff(NamedTuple):
 BACKOFF = Backoff()
 
 
-class Taken(NamedTuple):
-    """One message on its way to the application."""
-
-    partition: Partition
-    offset: int
-    envelope: Any
-
-
 class LocalQueue:
     """The fetched messages of the assigned partitions, and their outcome. Thread-safe.
 
@@ -77,12 +69,24 @@ class LocalQueue:
     ) -> None:
         """Add partitions with their committed offsets. Drops their messages from before."""
         with self._lock:
-            for number, position in starts.items():
-                partition = Partition(number, position, finished.get(number, ()))
+            for number, committed in starts.items():
+                partition = Partition(number, committed, finished.get(number, ()))
                 self._replace(number, partition)
                 earlier = self._earlier.pop(number, None)
                 if earlier is not None:
                     partition.continue_from(earlier)
+
+    def reached(self, numbers: Iterable[int]) -> dict[int, int]:
+        """How far the logs of partitions reached that this queue had before a rebalance."""
+        with self._lock:
+            known = ((number, self._earlier.get(number)) for number in numbers)
+            return {number: earlier.reached() for number, earlier in known if earlier is not None}
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget what is known of partitions from before a rebalance."""
+        with self._lock:
+            for number in numbers:
+                self._earlier.pop(number, None)
 
     def _replace(self, number: int, new: Partition | None) -> Partition | None:
         old = self._partitions.pop(number, None)
@@ -90,10 +94,7 @@ class LocalQueue:
             if old.lease is not None:
                 self._note_handled(old.lease)
                 old.lease.stopped = True
-            old.owned = False
-            old.waiting.clear()
-            old.retries.clear()
-            old.buffered = 0
+            old.end()
             if old.ready:
                 self._ready.remove(old)
                 old.ready = False
@@ -124,9 +125,9 @@ class LocalQueue:
         if self._closed:  # these messages count as not fetched
             return None
         known = self._partitions.get(number)
-        if known is not None and known.position is not None:
-            again = offset == known.position and offset != known.next
-            if offset < known.position or again:
+        if known is not None and known.first_unfinished is not None:
+            again = offset == known.first_unfinished and offset != known.position
+            if offset < known.first_unfinished or again:
                 # Below all unfinished ones: the topic was recreated or its log truncated.
                 self.restart(number)
         return self._partitions.setdefault(number, Partition(number))
@@ -219,8 +220,8 @@ class LocalQueue:
 
     # Handing over
 
-    def take(self, timeout: float) -> Taken | None:
-        """Take the next message; wait for one up to `timeout` s.
+    def take(self, timeout: float) -> Any:
+        """Take the next envelope; wait for one up to `timeout` s.
 
         None: no message came, or the queue was closed.
         """
@@ -234,7 +235,7 @@ class LocalQueue:
                         partition.finish(offsets[0], offsets[0] + 1)
                     self._note_room(partition)
                     self._make_ready(partition)
-                    return Taken(partition, offsets[0], envelope)
+                    return envelope
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
@@ -262,26 +263,30 @@ class LocalQueue:
 
     def _next(self, limit: int) -> tuple[Partition, Sequence[int], list[Any], bool] | None:
         """Take messages of the partition whose turn it is. The last item: another attempt."""
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            self._make_ready(heapq.heappop(self._timers)[2])
+        now = self._end_waits()
         while self._ready:
             partition = self._ready[0]
             due = partition.pop_due(now)
             if due is not None:
                 self._leave_turn(partition)
                 return partition, (due[0],), [due[1]], True
-            if partition.waiting:
-                run = partition.waiting[0]
-                offsets, envelopes = partition.hand_over(limit)
+            if not partition.waiting:
+                self._leave_turn(partition)
+                continue
+            run = partition.waiting[0]
+            offsets, envelopes = partition.hand_over(limit)
+            if envelopes:  # else all were finished already
                 if not partition.waiting or partition.waiting[0] is not run:
                     self._leave_turn(partition)
-                if envelopes:
-                    return partition, offsets, envelopes, False
-                self._make_ready(partition)  # all were finished already
-                continue
-            self._leave_turn(partition)
+                return partition, offsets, envelopes, False
         return None
+
+    def _end_waits(self) -> float:
+        """Make the partitions ready whose retries are due. Returns the time."""
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            self._make_ready(heapq.heappop(self._timers)[2])
+        return now
 
     def _leave_turn(self, partition: Partition) -> None:
         partition.ready = False  # first: Ctrl-C may come in between
@@ -328,15 +333,17 @@ class LocalQueue:
     # Outcomes
 
     def finish(self, number: int, offset: int) -> Partition | None:
-        """Finish a message that was handed over.
+        """Finish a message that was handed over, in a rebalance too.
 
-        Returns the partition. None: it is not assigned, or the message is finished or waits to be
-        handed over.
+        Returns the partition, which may be revoked. None: it was never assigned, or the message is
+        finished or was never fetched.
         """
         with self._lock:
-            partition = self._partitions.get(number)
-            if partition is None or not partition.can_finish(offset):
+            partition = self._partitions.get(number) or self._earlier.get(number)
+            if partition is None:
                 return None
+            if not partition.can_finish(offset):
+                return partition if partition.skip(offset) else None
             partition.finish(offset, offset + 1)
             partition.forget(offset)
             self._note_room(partition)
@@ -384,7 +391,7 @@ class LocalQueue:
             partition = self._partitions.get(number)
             return (
                 partition is not None
-                and offset < (partition.next or 0)
+                and offset < (partition.position or 0)
                 and not partition.is_finished(offset)
             )
 
@@ -426,26 +433,17 @@ class LocalQueue:
         with self._lock:
             if partition.lease is not None:
                 self._note_handled(partition.lease)
-            return partition.position, partition.ranges(), partition.next_offset()
+            return partition.first_unfinished, partition.ranges(), partition.next_offset()
 
     def peek(self, count: int) -> list[Any]:
-        """The next messages, in the order of `take`, without taking them."""
+        """The messages that wait or are due, partition by partition, without taking them.
+
+        The first is the next one to take.
+        """
         with self._lock:
-            now = time.monotonic()
-            due = (p for p in self._partitions.values() if not p.ready and p.next_due() <= now)
-            in_order = (*self._ready, *sorted(due, key=Partition.next_due))
-            turns = deque(p.upcoming(now) for p in in_order if p.lease is None)
-            found: list[Any] = []
-            while turns and len(found) < count:
-                messages = turns.popleft()
-                for envelope, leaves_turn in messages:
-                    found.append(envelope)
-                    if leaves_turn:
-                        turns.append(messages)
-                        break
-                    if len(found) == count:
-                        break
-            return found
+            now = self._end_waits()
+            messages = (partition.upcoming(now) for partition in self._ready)
+            return list(itertools.islice(itertools.chain.from_iterable(messages), count))
 
     def in_flight(self) -> int:
         """The number of messages that the application holds and has not finished."""

@@ -3,7 +3,7 @@
 A commit has the offset of the first unfinished message. Its metadata lists the finished offsets
 beyond it, so that the next owner of the partition skips them: ``cykafka/1 100 3+5 2+1`` means that
 of the offsets from 100 on, 3 are not finished, the next 5 are, the next 2 are not, and 1 is. The
-position is there because tools such as MirrorMaker copy metadata to other offsets.
+offset is there because tools such as MirrorMaker copy metadata to other offsets.
 Brokers keep metadata of up to ``offset.metadata.max.bytes`` (4096 by default).
 """
 
@@ -18,15 +18,15 @@ _MARK = "cykafka/1"
 _ITEM_MAX = 39
 
 
-def encode(position: int, ranges: Iterable[Range], limit: int) -> tuple[str, int]:
-    """The metadata for a position, of at most `limit` characters.
+def encode(committed: int, ranges: Iterable[Range], limit: int) -> tuple[str, int]:
+    """The metadata for a committed offset, of at most `limit` characters.
 
     Returns
     -------
     tuple
         The metadata, empty without ranges, and the number of ranges that had no room.
     """
-    text, last, left_out = f"{_MARK} {position}", position, 0
+    text, last, left_out = f"{_MARK} {committed}", committed, 0
     for start, stop in ranges:
         item = f" {start - last}+{stop - start}"
         if left_out or len(text) + len(item) > limit:
@@ -34,15 +34,15 @@ def encode(position: int, ranges: Iterable[Range], limit: int) -> tuple[str, int
         else:
             text += item
             last = stop
-    return (text if last != position else ""), left_out
+    return (text if last != committed else ""), left_out
 
 
-def decode(position: int, metadata: str | None) -> list[Range]:
-    """The finished ranges beyond a committed position; none if the metadata is another's."""
-    mark = f"{_MARK} {position} "
+def decode(committed: int, metadata: str | None) -> list[Range]:
+    """The finished ranges beyond a committed offset; none if the metadata is another's."""
+    mark = f"{_MARK} {committed} "
     ranges: list[Range] = []
     if metadata is not None and metadata.startswith(mark) and metadata.isascii():
-        last, items = position, metadata[len(mark) :].split(" ")
+        last, items = committed, metadata[len(mark) :].split(" ")
         for item in items:
             gap, plus, length = item.partition("+")
             numbers = gap.isdecimal() and length.isdecimal() and len(item) <= _ITEM_MAX

@@ -10,11 +10,11 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import inf
 from operator import itemgetter, length_hint
 from typing import Any
 
-_NONE = object()
 _START, _STOP = itemgetter(0), itemgetter(1)
 # The most counts of failed attempts of finished messages; with autocommit such a message may be
 # abandoned.
@@ -38,28 +38,31 @@ class Run:
 
 
 class Partition:
-    """The state of an assigned partition.
+    """The state of a partition, from its assignment on. After its revocation it may finish more.
 
-    A message above `position` that is not in `finished` waits to be handed over (in `waiting`, or
-    behind the current one of `lease`), waits for another attempt (in `retries`), or is held by the
-    application.
+    A message from `first_unfinished` on that is not in `finished` waits to be handed over (in
+    `waiting`, or behind the current one of `lease`), waits for another attempt (in `retries`), or
+    is held by the application.
 
     Parameters
     ----------
     number : int
-    position : int, optional
+    committed : int, optional
         The committed offset. None: the group has none.
     finished : iterable of pairs
-        Ranges of offsets above `position` that an earlier owner has finished.
+        Ranges of offsets above `committed` that an earlier owner has finished.
     """
 
     def __init__(
-        self, number: int, position: int | None = None, finished: Iterable[Range] = ()
+        self, number: int, committed: int | None = None, finished: Iterable[Range] = ()
     ) -> None:
         self.number = number
-        self.position = position  # the first unfinished offset; None before the first message
-        self.next = position  # the offset behind the last message that was fetched
-        self.finished: list[Range] = []  # between position and next, in order, with gaps between
+        self.first_unfinished = committed  # None before the first message
+        self.position = committed  # Kafka's position: the next offset to fetch
+        # Before the last rebalance, if the log has not changed since: the position, and the offset
+        # behind the messages that were handed over.
+        self._position_before = self._handed_before = 0
+        self.finished: list[Range] = []  # below position, in order, with gaps between
         self._finished_count = 0  # the offsets in `finished`
         self._skipped = list(finished)  # not fetched again yet
         self.waiting: deque[Run] = deque()
@@ -74,8 +77,8 @@ class Partition:
         self.owned = True  # False after the revocation
         self.ready = False  # whether it is among the partitions that have messages now
         self.paused = False
-        self.committed: tuple[int | None, str] = position, ""  # offset and metadata
-        self.confirmed: int | None = position  # the last offset that was certainly committed
+        self.committed: tuple[int | None, str] = committed, ""  # offset and metadata
+        self.confirmed: int | None = committed  # the last offset that was certainly committed
         self.stuck: tuple[int, float, bool] | None = None  # offset, since when, whether logged
 
     # Progress
@@ -83,9 +86,9 @@ class Partition:
     @property
     def pending(self) -> int:
         """The number of unfinished messages."""
-        if self.next is None or self.position is None:
+        if self.position is None or self.first_unfinished is None:
             return 0
-        return self.next - self.position - self._finished_count
+        return self.position - self.first_unfinished - self._finished_count
 
     @property
     def uncovered(self) -> int:
@@ -96,23 +99,20 @@ class Partition:
 
     def is_finished(self, offset: int) -> bool:
         """Whether a fetched message is finished."""
-        if self.position is None or offset < self.position:
-            return self.position is not None
-        index = bisect_right(self.finished, offset, key=_START)
-        return index > 0 and offset < self.finished[index - 1][1]
+        if self.first_unfinished is None or offset < self.first_unfinished:
+            return self.first_unfinished is not None
+        return _contains(self.finished, offset)
 
     def finish(self, start: int, stop: int) -> None:
         """Finish the offsets from `start` to before `stop`, all of which were fetched."""
-        if self.position is None or (start := max(start, self.position)) >= stop:
+        if self.first_unfinished is None or (start := max(start, self.first_unfinished)) >= stop:
             return
         ranges = self.finished
-        low = bisect_left(ranges, start, key=_STOP)
-        high = bisect_right(ranges, stop, key=_START)
-        if low < high:  # these touch or overlap the new range
-            start, stop = min(start, ranges[low][0]), max(stop, ranges[high - 1][1])
+        low, high, start, stop = _touching(ranges, start, stop)
+        if low < high:
             self._finished_count -= sum(last - first for first, last in ranges[low:high])
-        if start == self.position:
-            self.position = stop
+        if start == self.first_unfinished:
+            self.first_unfinished = stop
             del ranges[low:high]
         else:
             ranges[low:high] = ((start, stop),)
@@ -135,13 +135,13 @@ class Partition:
 
     def reopen(self, offset: int) -> None:
         """Make a finished message unfinished."""
-        if self.position is None or not self.is_finished(offset):
+        if self.first_unfinished is None or not self.is_finished(offset):
             return
         ranges = self.finished
-        if offset < self.position:
-            around = (offset, self.position)
+        if offset < self.first_unfinished:
+            around = (offset, self.first_unfinished)
             index = 0
-            self.position = offset
+            self.first_unfinished = offset
             self._finished_count += around[1] - offset
             ranges.insert(0, around)
         else:
@@ -152,17 +152,33 @@ class Partition:
         self._finished_count -= 1
 
     def continue_from(self, earlier: Partition) -> None:
-        """Take over what this process knew before a rebalance, unless the commit has changed."""
-        position = self.position
-        if position is None or position not in (earlier.committed[0], earlier.confirmed):
+        """Take over what this process knew before a rebalance, unless the commit has changed.
+
+        The group has no commit either after the topic was deleted, and created again.
+        """
+        begin, end = self.first_unfinished, earlier.first_unfinished
+        if begin is None or begin not in (earlier.committed[0], earlier.confirmed):
             return
         self.attempts = earlier.attempts
-        if earlier.position is not None and earlier.position >= position:
-            done = [(position, earlier.position)] if earlier.position > position else []
-            self._skipped = [*done, *earlier.ranges()]
+        self._position_before, self._handed_before = earlier.reached(), earlier._handed_before
+        if end is not None:
+            for start, stop in ((begin, end), *earlier.ranges()):
+                self._skip(start, stop)
+
+    def end(self) -> None:
+        """The partition is revoked. The application may still finish its messages."""
+        self._handed_before = max(self._handed_before, self.next_offset() or 0)
+        self.owned = False
+        self.waiting.clear()
+        self.retries.clear()
+        self.buffered = 0
+
+    def reached(self) -> int:
+        """The log has messages up to this offset, as far as this process knows."""
+        return max(self.position or 0, self._position_before)
 
     def ranges(self) -> list[Range]:
-        """All finished ranges above `position`, also those not fetched again yet."""
+        """All finished ranges above `first_unfinished`, also those not fetched again yet."""
         return [*self.finished, *self._skipped]
 
     # Messages
@@ -173,15 +189,13 @@ class Partition:
         Returns whether a message remains.
         """
         end = offsets[-1] + 1
-        if self.position is None or self.next is None:
-            self.position = self.next = offsets[0]
-            if self.committed[0] is None:
-                self.committed = offsets[0], ""
-        elif offsets[0] < self.next:
-            known = bisect_left(offsets, self.next)
+        if self.first_unfinished is None or self.position is None:
+            self.first_unfinished = self.position = offsets[0]
+        elif offsets[0] < self.position:
+            known = bisect_left(offsets, self.position)
             offsets, envelopes = offsets[known:], envelopes[known:]
         offsets, envelopes = self._without_skipped(offsets, envelopes, end)
-        begin, self.next = self.next, max(self.next, end)
+        begin, self.position = self.position, max(self.position, end)
         if isinstance(offsets, range):
             if offsets:
                 if begin < offsets[0]:
@@ -208,11 +222,7 @@ class Partition:
             return offsets, envelopes
         # The part behind this batch is still to come.
         self._skipped = [(max(start, end), stop) for start, stop in skipped if stop > end]
-        kept = [
-            index
-            for index, offset in enumerate(offsets)
-            if not any(start <= offset < stop for start, stop in _near(skipped, offset))
-        ]
+        kept = [index for index, offset in enumerate(offsets) if not _contains(skipped, offset)]
         return tuple(offsets[index] for index in kept), [envelopes[index] for index in kept]
 
     def hand_over(self, limit: int) -> tuple[Sequence[int], list[Any]]:
@@ -226,12 +236,12 @@ class Partition:
         if stop == len(run.offsets):
             self.waiting.popleft()
         self.buffered -= stop - start
-        self._after_retry = False
         offsets = run.offsets[start:stop]
         if self._early:
             kept = [i for i, offset in enumerate(offsets) if not self.is_finished(offset)]
             offsets, envelopes = [offsets[i] for i in kept], [envelopes[i] for i in kept]
             self._early = bool(self.waiting)
+        self._after_retry = self._after_retry and not envelopes
         return offsets, envelopes
 
     def take_back(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
@@ -248,12 +258,12 @@ class Partition:
         if self.waiting:
             run = self.waiting[0]
             return run.offsets[run.next]
-        return self.next
+        return self.position
 
     def _waits(self, offset: int) -> bool:
         """Whether a message was never handed over."""
         limit = self.next_offset()
-        if limit is None or self.next is None or offset >= self.next:
+        if limit is None or self.position is None or offset >= self.position:
             return True
         if offset < limit:
             return False
@@ -278,14 +288,29 @@ class Partition:
     # Other attempts
 
     def can_finish(self, offset: int) -> bool:
-        """Whether a message was fetched and is not finished.
+        """Whether the application may have a message that is not finished.
 
-        A message that waits may have been handed over before a rebalance.
+        It may have one that waits from before a rebalance, unless the log has changed since.
         """
-        if self.next is None or offset >= self.next or self.is_finished(offset):
+        if self.position is None or offset >= self.position or self.is_finished(offset):
             return False
-        self._early = self._early or self._waits(offset)
+        if self._waits(offset) or not self.owned:
+            self._early = self._early or offset < self._handed_before
+            return offset < self._handed_before
         return True
+
+    def skip(self, offset: int) -> bool:
+        """Finish a message from before a rebalance, which is not fetched again yet."""
+        again = (self.position or 0) <= offset < self._handed_before
+        if not again or _contains(self._skipped, offset):
+            return False
+        self._skip(offset, offset + 1)
+        return True
+
+    def _skip(self, start: int, stop: int) -> None:
+        if start < stop:
+            low, high, start, stop = _touching(self._skipped, start, stop)
+            self._skipped[low:high] = ((start, stop),)
 
     def can_retry(self, offset: int, reopen: bool) -> bool:
         """Whether the application holds a message. With `reopen`, also if it is finished."""
@@ -314,28 +339,17 @@ class Partition:
         offset = heapq.heappop(self._due)[1]
         return offset, self.retries.pop(offset)[1]
 
-    def upcoming(self, now: float) -> Iterator[tuple[Any, bool]]:
-        """The next messages in their order, each with whether the partition's turn ends there."""
+    def upcoming(self, now: float) -> Iterator[Any]:
+        """The messages that wait or are due. The first is the next one to hand over."""
         dues = sorted((due, offset) for offset, (due, _) in self.retries.items() if due <= now)
-        again = iter([self.retries[offset][1] for _, offset in dues])
+        again = (self.retries[offset][1] for _, offset in dues)
         new = (
-            (run.envelopes[index], index + 1 == len(run.envelopes))
+            run.envelopes[index]
             for run in tuple(self.waiting)
             for index in range(run.next, len(run.envelopes))
             if not (self._early and self.is_finished(run.offsets[index]))
         )
-        after_retry = self._after_retry
-        while True:
-            message = next(new, None) if after_retry else None
-            if message is None and (retry := next(again, _NONE)) is not _NONE:
-                after_retry = True
-                yield retry, True
-                continue
-            message = message or next(new, None)
-            if message is None:
-                return
-            after_retry = False
-            yield message
+        return chain(new, again) if self._after_retry else chain(again, new)
 
 
 class Lease:
@@ -361,6 +375,15 @@ class Lease:
         return len(self.envelopes) - length_hint(self.iterator)
 
 
-def _near(ranges: list[Range], offset: int) -> list[Range]:
+def _touching(ranges: list[Range], start: int, stop: int) -> tuple[int, int, int, int]:
+    """The ranges that touch or overlap a range, as a slice, and their union with it."""
+    low = bisect_left(ranges, start, key=_STOP)
+    high = bisect_right(ranges, stop, key=_START)
+    if low < high:
+        start, stop = min(start, ranges[low][0]), max(stop, ranges[high - 1][1])
+    return low, high, start, stop
+
+
+def _contains(ranges: list[Range], offset: int) -> bool:
     index = bisect_right(ranges, offset, key=_START)
-    return ranges[max(0, index - 1) : index]
+    return index > 0 and offset < ranges[index - 1][1]

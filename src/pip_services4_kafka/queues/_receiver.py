@@ -37,13 +37,15 @@ from ._dead_letters import DeadLetters
 from ._local_queue import BACKOFF, Backoff, LocalQueue
 from ._measures import Measures
 from ._metadata import decode, encode
-from ._partition import Lease, Partition, Range
+from ._partition import Lease, Partition
 
 # How long the session's thread waits for room before it pauses a partition, s. Rebalances wait
 # meanwhile.
 _ROOM_S = 0.5
 # The time limit for the brokers' answers to a question, s.
 _ANSWER_S = 10.0
+# How long a broker that has started may not know the ends of its logs, and how often to ask, s.
+_KNOWN_S, _PAUSE_S = 2.0, 0.1
 # A message that holds back its partition's offset for this long is logged, s.
 _STUCK_S = 60.0
 
@@ -93,6 +95,7 @@ class Receiver(Handler):
         self._each = each
         self._dead_letters = dead_letters
         self._measures = measures
+        self._log = measures.log
         self._joined = threading.Event()
         self._loop = MessageLoop()
         self._commits = Commits(self.local, measures)
@@ -126,23 +129,28 @@ class Receiver(Handler):
             if (ranges := decode(offset, known[number].metadata))
         }
         ends = {number: offset for number, offset in starts.items() if offset >= 0}
+        reached = self.local.reached(partitions)
+        for number, ranges in finished.items():
+            reached[number] = max(reached.get(number, 0), ranges[-1][1])
+        lost = self._find_shorter(reached)
+        self.local.forget(lost)
         self.local.assign(
             {number: positions.get(number, ends.get(number)) for number in partitions},
-            self._without_lost_offsets(finished),
+            {number: ranges for number, ranges in finished.items() if number not in lost},
         )
-        begun = [partition for partition in self.local.partitions() if partition.number in ends]
+        # The stored metadata of a shorter log would hide new messages, so it is replaced as well.
+        begun = [p for p in self.local.partitions() if p.number in ends or p.number in lost]
         for partition in begun:
             partition.committed = None, ""
         try:  # at once: after a crash the group begins there as well
             self._commits.commit(session, begun)
         except ApplicationException as error:
-            self._measures.warn(
-                None,
+            self._log.warn(
                 f"{self._measures}: cannot commit where the group begins. Until a message is "
-                f"committed, a restart begins elsewhere: {error}",
+                f"committed, a restart begins elsewhere: {error}"
             )
         self._joined.set()
-        self._measures.debug(None, "%s reads partitions %s", self._measures, partitions)
+        self._log.debug("%s reads partitions %s", self._measures, partitions)
         return starts
 
     def _ask_committed(self, partitions: list[int]) -> dict[int, TopicPartition]:
@@ -162,41 +170,46 @@ class Receiver(Handler):
         unknown = sorted(set(partitions) - known.keys())
         if unknown:
             failure = failure or next(place.error for place in found if place.error is not None)
-            self._measures.warn(
-                None,
+            self._log.warn(
                 f"{self._measures}: cannot read the committed offsets of partitions {unknown}. "
                 "They begin at their committed offsets, or else at their first messages, and "
-                f"finished messages may come again: {failure}",
+                f"finished messages may come again: {failure}"
             )
         return known
 
-    def _without_lost_offsets(self, finished: dict[int, list[Range]]) -> dict[int, list[Range]]:
-        """Drop the ranges of a partition if they go beyond the end of its log.
+    def _find_shorter(self, reached: dict[int, int]) -> set[int]:
+        """The partitions whose logs end before they had reached.
 
         A broker that lost the end of its log, in an unclean election, keeps the group's commits,
-        and gives the same offsets to new messages.
+        and gives the same offsets to new messages. So does a topic that was created again.
         """
         session = self.session
-        if not finished or session is None:
-            return finished
+        if not reached or session is None:
+            return set()
+        deadline = time.monotonic() + _KNOWN_S
         try:
-            marks = session.ask(
-                "reading the ends of the log",
-                lambda consumer: consumer.watermarks(session.places(finished), _ANSWER_S),
-            )
+            while shorter := self._shorter_now(session, reached):
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(_PAUSE_S)
         except ApplicationException as error:
             text = f"{self._measures}: cannot read the ends of the log; finished messages may come"
-            self._measures.warn(None, f"{text} again: {error}")
-            return {}
-        ends = {place.partition: mark.high for place, mark in marks.items() if place.error is None}
-        kept = {n: ranges for n, ranges in finished.items() if ranges[-1][1] <= ends.get(n, -1)}
-        if lost := sorted(finished.keys() - kept.keys()):
-            self._measures.warn(
-                None,
-                f"{self._measures}: the logs of partitions {lost} are shorter than they were; "
-                "finished messages may come again",
+            self._log.warn(f"{text} again: {error}")
+            return set(reached)
+        if shorter:
+            self._log.warn(
+                f"{self._measures}: the logs of partitions {sorted(shorter)} are shorter than "
+                "they were, or cannot be read; finished messages may come again"
             )
-        return kept
+        return shorter
+
+    def _shorter_now(self, session: Session, reached: dict[int, int]) -> set[int]:
+        marks = session.ask(
+            "reading the ends of the log",
+            lambda consumer: consumer.watermarks(session.places(reached), _ANSWER_S),
+        )
+        ends = {place.partition: mark.high for place, mark in marks.items() if place.error is None}
+        return {number for number, end in reached.items() if end > ends.get(number, -1)}
 
     def revoked(self, partitions: list[int]) -> None:
         """Commit the finished messages, drop the waiting ones."""
@@ -206,13 +219,9 @@ class Receiver(Handler):
         try:
             self._commits.commit_revoked(self.session, gone)
         except ApplicationException as error:
-            self._measures.fail(
-                None,
-                error,
-                f"{self._measures}: committing partitions {partitions} failed, their messages "
-                "may come again",
-            )
-        self._measures.debug(None, "%s: partitions %s were revoked", self._measures, partitions)
+            text = f"{self._measures}: committing partitions {partitions} failed, their messages"
+            self._log.error(f"{text} may come again", error)
+        self._log.debug("%s: partitions %s were revoked", self._measures, partitions)
 
     def lost(self, partitions: list[int]) -> None:
         """Drop the messages."""
@@ -222,9 +231,9 @@ class Receiver(Handler):
             self._joined.clear()
         text = f"{self._measures} lost partitions {partitions}"
         if self.session is not None and self.session.is_cut_off():
-            self._measures.debug(None, "%s", text)
+            self._log.debug("%s", text)
         else:
-            self._measures.warn(None, text)
+            self._log.warn(text)
 
     def sought(self, partition: int) -> None:
         """Drop the messages and the progress of a partition."""
@@ -257,7 +266,7 @@ class Receiver(Handler):
                     self.local.add(number, _span(offsets, start, stop), envelopes[start:stop])
                 else:
                     self._add_apart(number, offsets[start:stop].tolist(), envelopes[start:stop])
-        self._measures.received(count)
+        self._measures.count("received_messages", count)
         self._make_room()
 
     def _make_room(self) -> None:
@@ -266,11 +275,10 @@ class Receiver(Handler):
             self.session.pause([partition.number for partition in full])
             for partition in full:
                 if not partition.buffered:
-                    self._measures.warn(
-                        None,
+                    self._log.warn(
                         f"{self._measures}, partition {partition.number}: reading is paused, "
                         f"because {partition.pending} received messages are neither completed nor "
-                        "abandoned (options.max_pending)",
+                        "abandoned (options.max_pending)"
                     )
 
     def _hand_to_subclass(self, message: Message) -> None:
@@ -285,7 +293,7 @@ class Receiver(Handler):
         if self.local.add_handed(number, offset) is None:  # it is in the local queue, or closed
             if error is not None and not self.local.is_closed():
                 self._measures.failed()
-                self._measures.fail(None, error, f"{self._at(number, offset)}: on_message failed")
+                self._log.error(f"{self._at(number, offset)}: on_message failed", error)
         elif error is not None:
             text = f"on_message raised {described(error)}"
             self._note_unreadable([(message, text)], error)
@@ -319,7 +327,7 @@ class Receiver(Handler):
             if len(found) > 1:
                 text += f" (nor can {len(found) - 1} others of this batch)"
             end = "a dead letter" if self.settings.max_attempts else "skipped"
-            self._measures.fail(None, raised, f"{text}; {end}")
+            self._log.error(f"{text}; {end}", raised)
             self._dead.extend((message, error, 1) for message, error in found)
 
     def _send_dead_letters(self, session: Session) -> None:
@@ -340,7 +348,7 @@ class Receiver(Handler):
                         self._send_dead_letter(message, reason, attempts)
                 except Exception as error:  # any error may be temporary
                     text = f"{self._at(number, offset)}: cannot send the dead letter; trying again"
-                    self._measures.fail(None, error, text)
+                    self._log.error(text, error)
                     self._dead_due = time.monotonic() + self.settings.backoff.longest
                     self._dead.rotate(-1)  # another one may be sent
                     break
@@ -353,13 +361,13 @@ class Receiver(Handler):
 
     def _send_dead_letter(self, message: Message, reason: str, attempts: int) -> None:
         self._dead_letters.send(message, reason, attempts)
-        self._measures.dead()
+        self._measures.count("dead_letter_messages")
 
     def _complete_or_log(self, message: Message) -> None:
         try:
             self.complete(message)
         except ApplicationException as error:  # the next commit includes the message
-            self._measures.fail(None, error, f"{self._measures}: the commit failed")
+            self._log.error(f"{self._measures}: the commit failed", error)
 
     def put(self, number: int, offset: int, envelope: Any) -> None:
         """Add one message from on_message of the queue's class."""
@@ -386,13 +394,11 @@ class Receiver(Handler):
     # The application's threads
 
     def complete(self, message: Message) -> None:
-        """Finish a message. Without autocommit, commit if the partition's position has moved."""
+        """Finish a message. Without autocommit, commit if it was the first unfinished one."""
         number, offset = _place(message)
         partition = self.local.finish(number, offset) if self._is_ours(message) else None
-        if partition is None:
-            self._measures.debug(
-                None, "complete: partition %s, offset %s is not in progress", number, offset
-            )
+        if partition is None or not partition.owned:
+            self._log.debug("complete: partition %s, offset %s is not in progress", number, offset)
         elif not self.settings.auto_commit and self.session is not None:
             self._commits.commit(self.session, [partition])
 
@@ -412,9 +418,7 @@ class Receiver(Handler):
         if self._is_ours(message):
             attempts = self.local.fail(number, offset, envelope, limit, True)
         if not attempts:
-            self._measures.debug(
-                None, "abandon: partition %s, offset %s is not in progress", number, offset
-            )
+            self._log.debug("abandon: partition %s, offset %s is not in progress", number, offset)
         elif limit and attempts >= limit:
             self._give_up(message, f"abandoned {attempts} times", attempts)
 
@@ -428,12 +432,11 @@ class Receiver(Handler):
             if not isinstance(error, Exception):
                 raise
             text = f"{at}: cannot send the dead letter; trying again"
-            self._measures.fail(None, error, text)
+            self._log.error(text, error)
         else:
-            self._measures.warn(
-                None,
+            self._log.warn(
                 f"{at}: a dead letter after {attempts} attempts, sent to {self._dead_letters}: "
-                f"{reason[:200]}",
+                f"{reason[:200]}"
             )
             self._complete_or_log(message)
 
@@ -453,7 +456,7 @@ class Receiver(Handler):
             text += f", attempt {attempts}" + (f" of {limit}" if limit else "")
         if attempts and (not limit or attempts < limit):
             text += f"; again in {self.settings.backoff.delay(attempts):g} s"
-        self._measures.fail(context, error, text)
+        self._log.error(text, error, context)
         if limit and attempts >= limit:
             self._give_up(envelope.get_reference(), described(error), attempts)
 
@@ -540,27 +543,26 @@ class Receiver(Handler):
 
     def _look_at(self, partition: Partition, now: float) -> None:
         """Note how long a partition's first unfinished message is out; log if it is stuck."""
-        position, ranges, next_offset = self.local.progress(partition)
-        if position is None or position == next_offset:
+        offset, ranges, next_offset = self.local.progress(partition)
+        if offset is None or offset == next_offset:
             partition.stuck = None
             return
-        if partition.stuck is None or partition.stuck[0] != position:
-            partition.stuck = position, now, False
+        if partition.stuck is None or partition.stuck[0] != offset:
+            partition.stuck = offset, now, False
         _, since, logged = partition.stuck
         if not logged and now - since >= _STUCK_S:
-            partition.stuck = position, since, True
-            _, left_out = encode(position, ranges, self._commits.metadata_max)
+            partition.stuck = offset, since, True
+            _, left_out = encode(offset, ranges, self._commits.metadata_max)
             more = "after a restart, only unfinished messages come again"
             if left_out:
                 more = (
                     f"after a restart, finished messages of {left_out} ranges come again as well, "
                     "because the commit's metadata has no room for them"
                 )
-            self._measures.warn(
-                None,
-                f"{self._at(partition.number, position)}: the message has been unfinished for "
+            self._log.warn(
+                f"{self._at(partition.number, offset)}: the message has been unfinished for "
                 f"{_STUCK_S:g} s, so the committed offset stays there; {more}. Complete it, "
-                "abandon it or move it to the dead letter topic",
+                "abandon it or move it to the dead letter topic"
             )
 
     def _at(self, number: int, offset: int) -> str:

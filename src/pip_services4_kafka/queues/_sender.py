@@ -65,7 +65,7 @@ class Sender:
         else:
             records = [self._record(*each, context) for each in enumerate(envelopes)]
             self._connection.publish(self._topic, records, self._options)
-        self._measures.sent(len(envelopes))
+        self._measures.count("sent_messages", len(envelopes))
         self._measures.each("Sent", envelopes)
 
     def _record(self, index: int, envelope: MessageEnvelope, context: IContext | None) -> _Record:

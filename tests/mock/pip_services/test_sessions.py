@@ -19,8 +19,8 @@ from pip_services4_commons.errors import (
 )
 
 from cykafka import KafkaError, TopicPartition
+from pip_services4_kafka._log import Log
 from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
-from pip_services4_kafka.connect._logs import ClientLog, RareLog
 from pip_services4_kafka.connect._outage import Outage
 from pip_services4_kafka.connect._session import Session
 
@@ -38,7 +38,7 @@ def group(unique: Callable[[str], str]) -> str:
 
 @pytest.mark.alone
 def test_message_is_delivered_in_under_a_millisecond(
-    topic: str, make_batch_listener: Callable[..., Any], logger: Any
+    topic: str, make_batch_listener: Callable[..., Any]
 ) -> None:
     # A consumer that gets its message at once, so that the test measures only the session.
     there: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -61,7 +61,7 @@ def test_message_is_delivered_in_under_a_millisecond(
     listener = make_batch_listener()
     listener.batch = lambda batch: took.put(time.perf_counter() - batch[0])
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
-    log = RareLog(logger, ClientLog(logger, str))
+    log = Log()
     session = Session(subscription, listener, lambda _: Prompt(), (), log, Outage(log))
     session.start()
     delays = []
@@ -237,7 +237,7 @@ def test_errors_without_messages_are_not_delivered_as_a_batch(
 
 
 def test_pause_after_errors_grows_until_a_message_arrives(
-    topic: str, make_batch_listener: Callable[..., Any], logger: Any
+    topic: str, make_batch_listener: Callable[..., Any]
 ) -> None:
     # A consumer that returns only errors, then a message, then errors again.
     class Batch(list[Any]):
@@ -269,7 +269,7 @@ def test_pause_after_errors_grows_until_a_message_arrives(
     taken: list[int] = []
     listener.batch = lambda batch: taken.append(len(batch))
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
-    log = RareLog(logger, ClientLog(logger, str))
+    log = Log()
     make: Any = lambda _: consumer  # noqa: E731
     session = Session(subscription, listener, make, (), log, Outage(log))
     pauses: list[float] = []

@@ -410,8 +410,11 @@ def test_error_of_a_client_does_not_show_secrets(new_connection: Callable[..., A
     with pytest.raises(Exception, match="Kafka") as caught:
         connection.open(None)
 
-    exception: Any = caught.value
-    assert "4711" not in f"{exception} {exception.cause!r} {exception.stack_trace}"
+    exceptions: list[Any] = [caught.value]
+    for exception in exceptions:
+        assert "4711" not in f"{exception} {exception!r} {getattr(exception, 'stack_trace', '')}"
+        exceptions += filter(None, (exception.__cause__, exception.__context__))
+    assert len(exceptions) > 1
 
 
 def test_secret_is_hidden_in_repr_and_str(make_connection: Callable[..., Any]) -> None:

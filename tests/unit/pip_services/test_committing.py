@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 from pip_services4_observability.count import CompositeCounters
-from pip_services4_observability.log import CompositeLogger
 
 from cykafka import Message, TopicPartition
+from pip_services4_kafka._log import Log
 from pip_services4_kafka.queues._measures import Measures
 from pip_services4_kafka.queues._receiver import Receiver, Settings
 
@@ -45,7 +45,7 @@ class Session:
 @pytest.fixture
 def receiver() -> Receiver:
     """Three messages of one partition that were handed over, without autocommit."""
-    measures = Measures(lambda: "q", CompositeCounters(), CompositeLogger())
+    measures = Measures(lambda: "q", CompositeCounters(), Log())
     letters: Any = None
     made = Receiver(Settings(auto_commit=False), {}, lambda _: [], None, letters, measures)
     session: Any = Session()

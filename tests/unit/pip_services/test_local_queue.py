@@ -18,14 +18,25 @@ NEVER = threading.Event()
 AT_ONCE = Backoff(0, 0)
 
 
+Message = tuple[int, int, int]  # partition, offset and the epoch in which it was written
+
+
 class Broker:
     """A partition's log, and what the group has committed."""
 
     def __init__(self) -> None:
-        self.log: list[int] = []
-        self.committed = 0
+        self.log: dict[int, int] = {}  # the epoch of each offset
+        self.end = 0
+        self.epoch = 0
+        self.truncated = False  # since the last assignment
+        self.committed: int | None = None
         self.ranges: list[Range] = []
         self.fetched = 0  # the next offset that the consumer fetches
+
+    def write(self, steps: list[int]) -> None:
+        for step in steps:
+            self.end += step
+            self.log[self.end - 1] = self.epoch
 
 
 class Model(RuleBasedStateMachine):
@@ -37,45 +48,50 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.queue = LocalQueue(50, self.finish_on_take, AT_ONCE)
         self.brokers = {0: Broker(), 1: Broker()}
-        self.queue.assign({0: 0, 1: 0})
-        self.handed: set[tuple[int, int]] = set()
-        self.done: set[tuple[int, int]] = set()
-        self.in_hand: list[tuple[int, int]] = []
+        self.queue.assign({0: None, 1: None})
+        self.handed: set[Message] = set()
+        self.done: set[Message] = set()
+        self.in_hand: list[Message] = []
         self.leases: list[Lease] = []
 
-    def note(self, partition: Partition, envelope: str) -> tuple[int, int]:
-        number, offset = (int(part) for part in envelope.split("/"))
-        assert number == partition.number
-        self.handed.add((number, offset))
-        return number, offset
+    def assigned(self) -> dict[int, Partition]:
+        return {partition.number: partition for partition in self.queue.partitions()}
+
+    def note(self, envelope: str) -> Message:
+        number, offset, epoch = (int(part) for part in envelope.split("/"))
+        self.handed.add((number, offset, epoch))
+        return number, offset, epoch
+
+    def message(self, number: int, offset: int) -> Message:
+        return number, offset, self.brokers[number].log[offset]
 
     @rule(number=st.integers(0, 1), steps=st.lists(st.integers(1, 3), min_size=1, max_size=9))
     def write_and_fetch(self, number: int, steps: list[int]) -> None:
-        broker = self.brokers[number]
-        offset = broker.log[-1] if broker.log else -1
-        for step in steps:
-            offset += step
-            broker.log.append(offset)
+        if not self.brokers[number].truncated:
+            self.brokers[number].write(steps)
         self.fetch(number)
 
+    @rule(number=st.integers(0, 1))
     def fetch(self, number: int) -> None:
         broker = self.brokers[number]
-        offsets = [o for o in broker.log if o >= broker.fetched]
-        if offsets:
-            self.queue.add(number, offsets, [f"{number}/{o}" for o in offsets])
-            broker.fetched = offsets[-1] + 1
+        offsets = [offset for offset in broker.log if offset >= broker.fetched]
+        if offsets and number in self.assigned():
+            envelopes = ["/".join(map(str, self.message(number, offset))) for offset in offsets]
+            self.queue.add(number, offsets, envelopes)
+            broker.fetched = broker.end
 
     @rule(number=st.integers(0, 1))
     def write_and_hold(self, number: int) -> None:
         """A message that the application gets alone, before those that wait."""
         broker = self.brokers[number]
-        offset = broker.log[-1] + 1 if broker.log else 0
-        broker.log.append(offset)
-        broker.fetched = offset + 1
-        self.queue.expect(number, offset)
-        assert self.queue.add_handed(number, offset) is not None
-        self.handed.add((number, offset))
-        self.in_hand.append((number, offset))
+        if number in self.assigned() and broker.fetched == broker.end:
+            broker.write([1])
+            offset = broker.end - 1
+            broker.fetched = broker.end
+            self.queue.expect(number, offset)
+            assert self.queue.add_handed(number, offset) is not None
+            self.handed.add(self.message(number, offset))
+            self.in_hand.append(self.message(number, offset))
 
     @rule()
     def take(self) -> None:
@@ -83,9 +99,8 @@ class Model(RuleBasedStateMachine):
         taken = self.queue.take(0)
         assert (taken is None) == (not expected)
         if taken is not None:
-            assert taken.envelope == expected[0]
-            message = self.note(taken.partition, taken.envelope)
-            assert message == (taken.partition.number, taken.offset)
+            assert taken == expected[0]
+            message = self.note(taken)
             self.in_hand.append(message)
             if self.finish_on_take:
                 self.done.add(message)
@@ -108,7 +123,8 @@ class Model(RuleBasedStateMachine):
         count = data.draw(st.integers(before, len(lease.envelopes)))
         for place in range(before, count):
             envelope = next(lease.iterator)
-            number, offset = message = self.note(lease.partition, envelope)
+            number, offset, _ = message = self.note(envelope)
+            assert number == lease.partition.number
             if fails and place == data.draw(st.integers(place, count - 1)):
                 if lease.partition.owned:
                     self.queue.fail(number, offset, envelope, 0, False)
@@ -117,7 +133,7 @@ class Model(RuleBasedStateMachine):
             elif lease.partition.owned:
                 self.in_hand.append(message)
             if data.draw(st.booleans()):
-                self.positions_never_pass_unfinished_messages()
+                self.finished_offsets_are_done()
         if data.draw(st.booleans()):
             self.leases.append(lease)  # it goes on later, perhaps after a revocation
         else:
@@ -126,84 +142,118 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.in_hand)
     @rule(data=st.data(), back=st.booleans())
     def complete_or_abandon(self, data: st.DataObject, back: bool) -> None:
-        number, offset = self.in_hand.pop(data.draw(st.integers(0, len(self.in_hand) - 1)))
+        """In a rebalance and after it too, and also if the log has changed."""
+        index = data.draw(st.integers(0, len(self.in_hand) - 1))
+        number, offset, _ = message = self.in_hand.pop(index)
+        now = (number, offset, self.brokers[number].log.get(offset, -1))
+        if now != message and (back or now in self.handed):
+            return  # the application has two messages of one offset: either outcome counts
         if back:
-            if self.queue.fail(number, offset, f"{number}/{offset}", 0, True):
-                self.done.discard((number, offset))
+            envelope = "/".join(map(str, message))
+            if self.queue.fail(number, offset, envelope, 0, True):
+                self.done.discard(message)
         else:
-            self.done.add((number, offset))
-            self.queue.finish(number, offset)
-
-    @rule(number=st.integers(0, 1), data=st.data())
-    def complete_before_it_comes(self, number: int, data: st.DataObject) -> None:
-        """The application has the message from before a rebalance."""
-        (partition,) = (p for p in self.queue.partitions() if p.number == number)
-        waiting = {offset for run in partition.waiting for offset in run.offsets[run.next :]}
-        if waiting:
-            offset = data.draw(st.sampled_from(sorted(waiting)))
-            self.handed.add((number, offset))
-            self.done.add((number, offset))
+            self.done.add(message)
             self.queue.finish(number, offset)
 
     @rule(number=st.integers(0, 1), crash=st.booleans())
-    def move(self, number: int, crash: bool) -> None:
-        """The partition is revoked (or lost, without a commit) and assigned again."""
-        broker = self.brokers[number]
+    def revoke(self, number: int, crash: bool) -> None:
+        """The partition is revoked, or lost without a commit."""
         for partition in self.queue.revoke([number]):
             if not crash:
                 self.commit_one(partition)
-        if crash:
+                continue
             # The messages abandoned after their commit are lost with the process.
-            self.done |= {
-                (number, offset)
-                for offset in broker.log
-                if offset < broker.committed or any(a <= offset < b for a, b in broker.ranges)
-            }
-        self.queue.assign({number: broker.committed}, {number: broker.ranges})
-        broker.fetched = broker.committed
+            broker = self.brokers[number]
+            for start, stop in ((0, broker.committed or 0), *broker.ranges):
+                offsets = (offset for offset in broker.log if start <= offset < stop)
+                self.done.update(self.message(number, offset) for offset in offsets)
+
+    @rule(number=st.integers(0, 1), replaced=st.booleans(), recreated=st.booleans())
+    def move(self, number: int, replaced: bool, recreated: bool) -> None:
+        """A whole rebalance, which seldom comes about by single steps."""
+        self.revoke(number, False)
+        if replaced:
+            self.replace_log(recreated, 0)
+        self.assign()
         self.fetch(number)
+
+    def revoked(self) -> list[int]:
+        return sorted(self.brokers.keys() - self.assigned().keys())
+
+    @precondition(lambda self: self.revoked())
+    @rule(recreated=st.booleans(), kept=st.integers(0, 3))
+    def replace_log(self, recreated: bool, kept: int) -> None:
+        """The topic is created again, or its log is truncated, while others own the partition."""
+        broker = self.brokers[self.revoked()[-1]]
+        broker.epoch += 1
+        if recreated:
+            broker.log, broker.end = {}, 0
+            broker.committed, broker.ranges = None, []
+        else:
+            broker.end = min(broker.end, (broker.committed or 0) + kept)
+            broker.log = {o: epoch for o, epoch in broker.log.items() if o < broker.end}
+        broker.truncated = not recreated
+
+    @precondition(lambda self: self.revoked())
+    @rule()
+    def assign(self) -> None:
+        for number in self.revoked():
+            broker = self.brokers[number]
+            reached = self.queue.reached([number]).get(number, 0)
+            if max(reached, broker.ranges[-1][1] if broker.ranges else 0) > broker.end:
+                self.queue.forget([number])
+                broker.ranges = []  # it is committed at once
+            self.queue.assign({number: broker.committed}, {number: broker.ranges})
+            broker.fetched = broker.committed or 0
+            broker.truncated = False
 
     def commit_one(self, partition: Partition) -> None:
         broker = self.brokers[partition.number]
-        position, broker.ranges, _ = self.queue.progress(partition)
-        broker.committed = partition.confirmed = position or 0
+        offset, ranges, _ = self.queue.progress(partition)
+        if offset is not None:
+            broker.committed = partition.confirmed = offset
+            broker.ranges = ranges
 
     @rule()
     def commit(self) -> None:
         for partition in self.queue.partitions():
             self.commit_one(partition)
-        self.positions_never_pass_unfinished_messages()
+        self.finished_offsets_are_done()
 
     @rule()
     def clear(self) -> None:
         for partition in self.queue.partitions():
             left = {offset for offsets in partition.left() for offset in offsets}
             cleared = left | partition.retries.keys()
-            self.handed |= {(partition.number, offset) for offset in cleared}
-            self.done |= {(partition.number, offset) for offset in cleared}
+            self.handed |= {self.message(partition.number, offset) for offset in cleared}
+            self.done |= {self.message(partition.number, offset) for offset in cleared}
         self.queue.clear()
         assert self.queue.peek(1) == []
 
     @invariant()
-    def positions_never_pass_unfinished_messages(self) -> None:
-        for partition in self.queue.partitions():
-            log = self.brokers[partition.number].log
-            done = {offset for number, offset in self.done if number == partition.number}
-            for start, stop in (0, partition.position or 0), *partition.ranges():
-                assert {offset for offset in log if start <= offset < stop} <= done
+    def finished_offsets_are_done(self) -> None:
+        for number, partition in self.assigned().items():
+            for start, stop in (0, partition.first_unfinished or 0), *partition.ranges():
+                offsets = (o for o in self.brokers[number].log if start <= o < stop)
+                assert {self.message(number, offset) for offset in offsets} <= self.done
 
     @invariant()
     def commits_never_pass_unfinished_messages(self) -> None:
         for number, broker in self.brokers.items():
-            assert all((number, o) in self.handed for o in broker.log if o < broker.committed)
+            offsets = (offset for offset in broker.log if offset < (broker.committed or 0))
+            assert {self.message(number, offset) for offset in offsets} <= self.handed
 
     def teardown(self) -> None:
         for lease in self.leases:
             self.queue.release(lease, lease.begun())
+        self.assign()
+        for number in self.brokers:
+            self.fetch(number)
         while (taken := self.queue.take(0)) is not None:
-            self.note(taken.partition, taken.envelope)
+            self.note(taken)
         for number, broker in self.brokers.items():
-            assert all((number, offset) in self.handed for offset in broker.log)
+            assert {self.message(number, offset) for offset in broker.log} <= self.handed
 
 
 class Autocommit(Model):
@@ -231,7 +281,7 @@ def filled(
 
 def taken(queue: LocalQueue, count: int = 1, timeout: float = 0) -> list[str]:
     found = [queue.take(timeout) for _ in range(count)]
-    return [message.envelope for message in found if message is not None]
+    return [message for message in found if message is not None]
 
 
 def test_abandoned_message_is_handed_over_once_when_its_delay_is_over() -> None:
@@ -333,7 +383,7 @@ def test_revoked_lease_stops_and_its_handled_messages_count() -> None:
         next(lease.iterator)
     (gone,) = queue.revoke([0])
     assert lease.stopped
-    assert gone.position == 3  # the fourth is still in progress
+    assert gone.first_unfinished == 3  # the fourth is still in progress
     queue.release(lease, 4)
     assert taken(queue) == []
 
@@ -355,9 +405,9 @@ def test_leased_messages_that_were_cleared_do_not_come_back() -> None:
     assert lease.stopped
     queue.release(lease, 1)
     assert taken(queue) == []
-    assert lease.partition.position == 0  # the application holds this one
+    assert lease.partition.first_unfinished == 0  # the application holds this one
     assert queue.finish(0, 0) is not None
-    assert lease.partition.position == 10
+    assert lease.partition.first_unfinished == 10
 
 
 def test_partitions_take_turns() -> None:
@@ -367,8 +417,9 @@ def test_partitions_take_turns() -> None:
         for number in (0, 1):
             queue.add(number, range(first, first + 2), [f"{number}/{first}"] * 2)
     peeked = queue.peek(100)
-    assert taken(queue, 8) == peeked
-    assert peeked == ["0/0"] * 2 + ["1/0"] * 2 + ["0/2"] * 2 + ["1/2"] * 2
+    assert peeked == ["0/0"] * 2 + ["0/2"] * 2 + ["1/0"] * 2 + ["1/2"] * 2
+    found = taken(queue, 8)
+    assert found == ["0/0"] * 2 + ["1/0"] * 2 + ["0/2"] * 2 + ["1/2"] * 2
 
 
 def test_last_attempt_is_not_handed_over_again() -> None:
@@ -383,10 +434,10 @@ def test_last_attempt_is_not_handed_over_again() -> None:
 def test_message_is_unfinished_until_it_is_a_dead_letter() -> None:
     queue = filled(1, finish=True)
     assert taken(queue) == ["m0"]
-    assert queue.partitions()[0].position == 1
+    assert queue.partitions()[0].first_unfinished == 1
     assert queue.fail(0, 0, "m0", 1, True) == 1
     assert taken(queue) == []
-    assert queue.partitions()[0].position == 0
+    assert queue.partitions()[0].first_unfinished == 0
 
 
 def again(queue: LocalQueue, committed: int) -> list[str]:
@@ -395,6 +446,18 @@ def again(queue: LocalQueue, committed: int) -> list[str]:
     queue.assign({0: committed})
     queue.add(0, range(committed, 6), [f"m{i}" for i in range(committed, 6)])
     return taken(queue, 6)
+
+
+def test_message_completed_during_a_rebalance_does_not_come_again() -> None:
+    queue = filled(6)
+    queue.partitions()[0].committed = (0, "")  # at the revocation, at the latest
+    assert len(taken(queue, 3)) == 3
+    queue.revoke([0])
+    assert queue.finish(0, 1) is not None
+    queue.assign({0: 0})
+    assert queue.finish(0, 2) is not None  # it is not fetched again yet
+    queue.add(0, range(6), [f"m{i}" for i in range(6)])
+    assert taken(queue, 6) == ["m0", "m3", "m4", "m5"]
 
 
 def test_progress_of_this_process_survives_a_rebalance_without_a_commit() -> None:
@@ -446,21 +509,26 @@ def test_message_that_fails_before_a_revocation_is_not_finished() -> None:
     assert queue.progress(gone)[:2] == (3, [(4, 5)])
 
 
-def test_message_that_is_completed_while_it_waits_does_not_come() -> None:
+def test_message_that_is_completed_while_it_waits_again_does_not_come() -> None:
     queue = filled(3)
+    queue.partitions()[0].committed = (0, "")
+    assert taken(queue, 2) == ["m0", "m1"]
+    queue.revoke([0])
+    queue.assign({0: 0})
+    queue.add(0, range(4), [f"m{i}" for i in range(4)])
     assert queue.finish(0, 1) is not None
-    assert queue.peek(9) == ["m0", "m2"]
-    assert taken(queue, 3) == ["m0", "m2"]
-    assert queue.take(0) is None
+    assert queue.finish(0, 2) is None  # the application cannot have it
+    assert queue.peek(9) == ["m0", "m2", "m3"]
+    assert taken(queue, 4) == ["m0", "m2", "m3"]
 
 
 def test_autocommit_counts_the_attempts_of_finished_messages() -> None:
     queue = filled(1, finish=True)
     for attempt in (1, 2, 3):
         assert taken(queue) == ["m0"]
-        assert queue.partitions()[0].position == 1
+        assert queue.partitions()[0].first_unfinished == 1
         assert queue.fail(0, 0, "m0", 0, True) == attempt
-        assert queue.partitions()[0].position == 0
+        assert queue.partitions()[0].first_unfinished == 0
 
 
 def test_paused_partition_that_was_restarted_is_resumed() -> None:
@@ -476,7 +544,7 @@ def test_completed_message_cannot_be_abandoned() -> None:
     taken(queue)
     assert queue.finish(0, 0) is not None
     assert queue.fail(0, 0, "m0", 0, True) == 0
-    assert queue.partitions()[0].position == 1
+    assert queue.partitions()[0].first_unfinished == 1
 
 
 def test_offsets_of_a_new_log_start_anew() -> None:
@@ -500,7 +568,7 @@ def test_finished_messages_that_no_commit_covers_are_bounded() -> None:
     fetched = 0
     while not (full := queue.wait_for_room(0)):
         queue.add(0, range(fetched, fetched + 100), list(range(fetched, fetched + 100)))
-        for offset in (message.offset for _ in range(100) if (message := queue.take(0))):
+        while (offset := queue.take(0)) is not None:
             if offset >= 1000 or offset % 2:  # 500 are never completed
                 queue.finish(0, offset)
         fetched += 100

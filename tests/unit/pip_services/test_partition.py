@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -98,33 +99,36 @@ class Model(RuleBasedStateMachine):
     @rule(offset=st.integers(0, 200))
     def messages_that_nobody_holds_cannot_fail(self, offset: int) -> None:
         left = {offset for offsets in self.partition.left() for offset in offsets}
-        if offset in left or offset >= (self.partition.next or 0):
+        if offset in left or offset >= (self.partition.position or 0):
             assert not self.partition.can_retry(offset, True)
-        if offset >= (self.partition.next or 0):
+        if offset >= (self.partition.position or 0):
             assert not finish_one(self.partition, offset)
 
     @precondition(lambda self: self.partition.waiting)
     @rule(data=st.data())
     def finish_one_that_waits(self, data: st.DataObject) -> None:
-        """The application had it before a rebalance; it does not come again."""
+        """The application cannot have it."""
         left = sorted({offset for offsets in self.partition.left() for offset in offsets})
         offset = data.draw(st.sampled_from(left))
-        assert finish_one(self.partition, offset) == (offset in self.open)
-        self.open.discard(offset)
+        assert not finish_one(self.partition, offset)
 
     @precondition(lambda self: self.seen)
     @rule(batch=st.integers(1, 9))
     def change_owner(self, batch: int) -> None:
-        self.partition = owner = Partition(0, self.partition.position, self.partition.ranges())
-        log = [offset for offset in self.seen if offset >= (owner.position or 0)]
+        self.partition = owner = Partition(
+            0, self.partition.first_unfinished, self.partition.ranges()
+        )
+        log = [offset for offset in self.seen if offset >= (owner.first_unfinished or 0)]
         for start in range(0, len(log), batch):
             owner.add(log[start : start + batch], log[start : start + batch])
             self.ranges_are_sorted_and_apart()
-        self.handed = {offset for offset in self.seen if offset < (owner.position or 0)}
+        self.handed = {offset for offset in self.seen if offset < (owner.first_unfinished or 0)}
 
     @invariant()
-    def position_is_the_first_unfinished_offset(self) -> None:
-        assert self.partition.position == (min(self.open) if self.open else self.partition.next)
+    def first_unfinished_offset_is_the_lowest(self) -> None:
+        assert self.partition.first_unfinished == (
+            min(self.open) if self.open else self.partition.position
+        )
 
     @invariant()
     def pending_are_the_unfinished(self) -> None:
@@ -137,13 +141,13 @@ class Model(RuleBasedStateMachine):
         assert edges == sorted(edges)
         edges = [edge for span in self.partition.finished for edge in span]
         assert edges == sorted(set(edges))
-        assert not edges or self.partition.position < edges[0]
+        assert not edges or self.partition.first_unfinished < edges[0]
 
     @invariant()
     def the_next_owner_gets_exactly_the_unfinished(self) -> None:
         if not self.seen:
             return
-        position, waiting = self.partition.position, []
+        position, waiting = self.partition.first_unfinished, []
         owner = Partition(0, position, self.partition.ranges())
         log = [offset for offset in self.seen if offset >= position]
         for start in range(0, len(log), 3):
@@ -151,7 +155,7 @@ class Model(RuleBasedStateMachine):
         while owner.waiting:
             waiting += owner.hand_over(100)[1]
         assert set(waiting) == self.open
-        assert owner.position == position
+        assert owner.first_unfinished == position
         assert owner.pending == len(self.open)
 
 
@@ -163,7 +167,7 @@ TestPartition = Model.TestCase
 
 def test_partition_without_messages_has_no_progress() -> None:
     partition = Partition(0)
-    assert partition.position is None
+    assert partition.first_unfinished is None
     assert partition.pending == 0
     assert not partition.can_retry(3, True)
     assert not finish_one(partition, 3)
@@ -172,7 +176,7 @@ def test_partition_without_messages_has_no_progress() -> None:
 def test_gap_before_the_first_message_counts_as_finished() -> None:
     partition = Partition(0, 100)
     assert partition.add(range(500, 510), [None] * 10)
-    assert partition.position == 500
+    assert partition.first_unfinished == 500
     assert partition.pending == 10
 
 
@@ -216,9 +220,56 @@ def test_retries_and_new_messages_take_turns() -> None:
     partition.hand_over(2)
     for offset, envelope in ((0, "a"), (1, "b")):
         partition.retry(offset, envelope, 0)
-    expected = [message for message, _ in partition.upcoming(1)]
-    order = []
+    expected, order = [], []
     while partition.waiting or partition.retries:
+        expected.append(next(partition.upcoming(1)))
         again = partition.pop_due(1)
         order.append(again[1] if again is not None else partition.hand_over(1)[1][0])
     assert order == expected == ["a", "c", "b", "d"]
+
+
+def earlier_partition(committed: int | None) -> Partition:
+    earlier = Partition(0, committed)
+    earlier.add(range(6), list("abcdef"))
+    earlier.hand_over(6)
+    earlier.count_attempt(0)
+    earlier.end()
+    return earlier
+
+
+def test_message_completed_after_a_rebalance_does_not_come_again() -> None:
+    partition = Partition(0, 0)
+    partition.continue_from(earlier_partition(0))
+    assert [partition.skip(offset) for offset in (3, 1, 3, 2, 6)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert partition.ranges() == [(1, 4)]
+    partition.add(range(8), list("abcdefgh"))
+    assert partition.can_finish(4)  # it waits, and the application has it
+    partition.finish(4, 5)
+    assert not partition.can_finish(7)
+    assert partition.hand_over(9)[1] == ["a", "f", "g", "h"]
+    assert partition.count_attempt(0) == 2
+
+
+@pytest.mark.parametrize("committed", [None, 2])
+def test_commit_that_has_changed_ends_what_was_known(committed: int | None) -> None:
+    """Without a commit, the topic may have been deleted and created again."""
+    partition = Partition(0, committed)
+    partition.continue_from(earlier_partition(None if committed is None else 0))
+    assert not partition.skip(3)
+    partition.add(range(8), list("abcdefgh"))
+    assert not partition.can_finish(3)
+    assert partition.count_attempt(0) == 1
+
+
+def test_finished_messages_of_two_owners_are_united() -> None:
+    earlier = earlier_partition(0)
+    earlier.finish(1, 3)
+    partition = Partition(0, 0, [(2, 5)])
+    partition.continue_from(earlier)
+    assert partition.ranges() == [(1, 5)]

@@ -71,6 +71,7 @@ def test_outage_is_logged_once_when_it_begins_and_once_when_it_is_over(
     for queue, receiver in zip(queues, receivers, strict=False):
         queue.send(None, envelope("after"))
         eventually(lambda receiver=receiver: "after" in receiver.bodies())
+    assert len(serious()) == 2, serious()
     begun, over = serious()
     assert (
         begun == f"No Kafka broker answers ({cluster.bootstrap_servers}); its clients keep trying"

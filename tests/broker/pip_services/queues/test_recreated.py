@@ -89,3 +89,41 @@ def test_topic_recreated_between_two_opens_is_read_from_its_beginning(
         queue.open(None)
         send_in_order(sender, bodies(20, 100))
     assert received(queue, 20) == [str(n) for n in range(100, 120)]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_completing_messages_of_the_old_topic_finishes_none_of_the_new_one(
+    make_queue: Callable[..., Any],
+    recreate: Callable[..., None],
+    received: Callable[..., Any],
+    bodies: Callable[..., Any],
+    eventually: Callable[..., None],
+    unique: Callable[[str], str],
+    protocol: str,
+) -> None:
+    topic = unique("again")
+    sender = make_queue(topic=topic, group_id="sender", options__num_partitions=1)
+    sender.send_batch(None, bodies(10))
+    sender.close(None)  # else its producer would create the topic again
+    queue = make_queue(
+        topic=topic,
+        autocommit=False,
+        **{
+            "options__kafka__group.protocol": protocol,
+            "options__kafka__topic.metadata.refresh.interval.ms": 500,
+        },
+    )
+    old = [queue.receive(None, 30_000) for _ in range(10)]
+    queue.complete(old[0])
+    session = queue._connection._subscriptions[0]._session
+    queue._connection.delete_queue(topic)
+    eventually(lambda: not session.assigned())
+    queue.complete(old[1])
+    queue._connection.create_queue(topic)
+    eventually(session.assigned)
+    queue.complete(old[3])
+    sender.open(None)
+    send_in_order(sender, bodies(5, 100))
+    eventually(lambda: queue.peek(None) is not None)
+    queue.complete(old[4])
+    assert received(queue, 5) == [str(n) for n in range(100, 105)]

@@ -180,9 +180,10 @@ def test_finished_offsets_beyond_the_end_of_the_log_are_forgotten(
 def _uncommitted(queue: Any) -> bool:
     partitions = queue._KafkaMessageQueue__receiver.local.partitions()
     return any(
-        each.committed != (each.position, encode(each.position, each.ranges(), 4000)[0])
+        each.committed
+        != (each.first_unfinished, encode(each.first_unfinished, each.ranges(), 4000)[0])
         for each in partitions
-        if each.position is not None
+        if each.first_unfinished is not None
     )
 
 

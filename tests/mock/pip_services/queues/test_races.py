@@ -10,7 +10,8 @@ import pytest
 from pip_services4_commons.errors import InvalidStateException
 from pip_services_rig import in_thread
 
-from pip_services4_kafka.connect._clients import Clients
+from cykafka import Consumer
+from pip_services4_kafka.connect import _clients
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
@@ -127,11 +128,10 @@ def test_close_in_the_thread_that_subscribes_ends_the_subscription(
     connection: Any, make_listener: Callable[..., Any], topic: str, monkeypatch: Any
 ) -> None:
     """A signal handler may do this."""
-    make = Clients._make
     raised = []
 
-    def close_first(self: Any, *args: Any) -> Any:
-        made = make(self, *args)
+    def close_first(config: dict[str, Any]) -> Any:
+        made = Consumer(config)
         connection.close(None)
         return made
 
@@ -141,7 +141,7 @@ def test_close_in_the_thread_that_subscribes_ends_the_subscription(
         except InvalidStateException as error:
             raised.append(error.code)
 
-    monkeypatch.setattr(Clients, "_make", close_first)
+    monkeypatch.setattr(_clients, "Consumer", close_first)
     thread = in_thread(subscribe)
     thread.join(20)
     assert raised == ["NOT_OPEN"]

@@ -161,7 +161,7 @@ def test_completing_the_first_message_commits_completed_messages_after_it(
     got = [queue.receive(None, 30000) for _ in range(4)]
     for place in (3, 2, 1):
         queue.complete(got[place])
-        assert committed(topic, group) == {}
+        assert committed(topic, group) == {1: 0}
     queue.complete(got[0])
     queue.complete(got[0])  # the second call does nothing
     assert committed(topic, group) == {1: 4}
@@ -218,13 +218,11 @@ def test_complete_ignores_unknown_messages(
     queue.complete(strange)
 
 
-def test_message_from_before_a_reopening_can_be_completed(
+def test_message_from_before_a_reopening_comes_again(
     make_queue: Callable[..., Any],
     bodies: Callable[..., Any],
     received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    eventually: Callable[..., Any],
 ) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(3))
@@ -232,10 +230,9 @@ def test_message_from_before_a_reopening_can_be_completed(
     queue.close(None)
     queue.open(None)
     assert received(queue, 1) == ["0"]
-    queue.complete(old[2])  # it is in the local queue again, and does not come
-    assert committed(topic, group) == {}  # the first message is not completed
-    assert received(queue, 1) == ["1"]
-    assert queue.receive(None, 300) is None
+    eventually(lambda: len(queue.peek_batch(None, 2)) == 2)
+    queue.complete(old[2])  # the topic may be another one of the same name
+    assert received(queue, 2) == ["1", "2"]
 
 
 def test_peek_returns_the_next_message_without_waiting(
