@@ -19,7 +19,7 @@ _FIRST_S, _NEXT_S = 1.0, 60.0
 # How often an unreachable broker of a cluster that answers is logged, s.
 _ONE_BROKER_S = 600.0
 # A busy client reports what it met in an outage up to this time after the end of the outage, s.
-_LATE_S = 5.0
+_LATE_S = 10.0
 
 
 class Outage:
@@ -65,8 +65,8 @@ class Outage:
             self._ask, self._logged = None, False
 
     def __bool__(self) -> bool:
-        """Whether there is an outage."""
-        return self._logged
+        """Whether there is an outage, or its consequences may still be reported."""
+        return self._logged or time.monotonic() - self._ended < _LATE_S
 
     def report(self, error: KafkaError, text: str) -> None:
         """A client met an error; `text` names the client."""
