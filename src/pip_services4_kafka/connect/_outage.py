@@ -65,6 +65,10 @@ class Outage:
             self._ask, self._logged = None, False
 
     def __bool__(self) -> bool:
+        """Whether there is an outage."""
+        return self._logged
+
+    def is_recent(self) -> bool:
         """Whether there is an outage, or its consequences may still be reported."""
         return self._logged or time.monotonic() - self._ended < _LATE_S
 

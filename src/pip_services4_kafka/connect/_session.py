@@ -237,6 +237,10 @@ class Session:
         """Whether no broker answers at present, which the connection logs."""
         return bool(self._outage)
 
+    def was_cut_off(self) -> bool:
+        """Whether no broker answers, or none did until a moment ago."""
+        return self._outage.is_recent()
+
     def places(self, partitions: Iterable[int]) -> list[TopicPartition]:
         """Partitions of the topic."""
         return [TopicPartition(self.topic, number) for number in partitions]

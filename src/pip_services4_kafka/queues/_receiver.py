@@ -230,7 +230,7 @@ class Receiver(Handler):
         if not self.local.partitions():  # no member of the group, until the next assignment
             self._joined.clear()
         text = f"{self._measures} lost partitions {partitions}"
-        if self.session is not None and self.session.is_cut_off():
+        if self.session is not None and self.session.was_cut_off():
             self._log.debug("%s", text)
         else:
             self._log.warn(text)
