@@ -15,6 +15,7 @@ from machine import WAIT_S
 from relay import Relay, relay_before
 
 from cykafka import (
+    DeliveryError,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -193,6 +194,29 @@ def test_set_topic_error(mock_cluster: MockCluster) -> None:
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     mock_cluster.set_topic_error("t", 0)
     assert client.list_topics("t", WAIT_S).topics["t"].error is None
+    client.close()
+
+
+def test_topic_deleted_before_an_answer(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    client = producer(
+        cluster, topic_metadata_refresh_interval_ms=100, topic_metadata_propagation_max_ms=0
+    )
+    for broker, topic in ((1, "deleted"), (2, "other")):
+        cluster.create_topic(topic, partitions=1)
+        cluster.set_partition_leader(topic, 0, broker)
+        assert outcomes(client, topic) == [None]  # connects the broker
+    cluster.push_request_errors(
+        "Produce", [KafkaError.UNKNOWN_TOPIC_OR_PART], broker=1, rtt_ms=2000
+    )
+    cluster.start_request_tracking()
+    delivery = client.publish("deleted", [b"v"])
+    cluster.wait_for_requests("Produce", 1)
+    # From the other broker the client learns it before the leader answers.
+    cluster.set_topic_error("deleted", KafkaError.UNKNOWN_TOPIC_OR_PART)
+    with pytest.raises(DeliveryError) as caught:
+        delivery.wait(WAIT_S)
+    assert caught.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
     client.close()
 
 
