@@ -15,9 +15,9 @@ from machine import WAIT_S
 from relay import Relay, relay_before
 
 from cykafka import (
-    DeliveryError,
     Consumer,
     ConsumerGroupTopicPartitions,
+    DeliveryError,
     KafkaError,
     KafkaException,
     Producer,
