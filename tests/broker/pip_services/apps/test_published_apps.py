@@ -176,7 +176,12 @@ def test_existing_application_runs_unchanged(
     from pip_services4_kafka.build import DefaultKafkaFactory
 
     topic, events = unique("orders"), unique("events")
-    common = {"group_id": "app", "from_beginning": True, "autocommit": False}
+    common = {
+        "group_id": "app",
+        "from_beginning": True,
+        "autocommit": False,
+        "options.retry_backoff": 3000,  # ms; longer than the calls after the abandon
+    }
     configured = {
         "connection:kafka:default": {
             "connection.uri": f"tcp://{cluster.bootstrap_servers}",

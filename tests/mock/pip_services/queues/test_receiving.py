@@ -174,7 +174,7 @@ def test_only_the_abandoned_message_is_redelivered(
     received: Callable[..., Any],
     autocommit: bool,
 ) -> None:
-    queue = make_queue(autocommit=autocommit, **ONE)
+    queue = make_queue(autocommit=autocommit, options__retry_backoff=1000, **ONE)
     queue.send_batch(None, bodies(4))
     got = [queue.receive(None, 30000) for _ in range(3)]
     queue.abandon(got[1])
