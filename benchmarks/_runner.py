@@ -188,6 +188,7 @@ def run(
                     f"expected {result['produced']} new records in the topic, got {arrived}"
                 )
     result["cpu_us"] = (result["cpu_user"] + result["cpu_sys"]) * 1e6 / result["messages"]
+    result["wall_us"] = result["wall"] * 1e6 / result["messages"]
     return result
 
 

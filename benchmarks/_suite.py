@@ -64,11 +64,17 @@ SEND = Contender(SUBJECT, "send", f"{QUEUES}:send")
 LISTEN = Contender(SUBJECT, "listen", f"{QUEUES}:listen")
 RECEIVE = Contender(SUBJECT, "receive", f"{QUEUES}:receive")
 
+OF_095 = "kafka_python_095"
+OLD_SEND = Contender(SUBJECT, "send_messages of 500", f"{OF_095}:send_messages")
+OLD_ONE = Contender(SUBJECT, "send_messages of 1", f"{OF_095}:send_one")
+OLD_ITERATE = Contender(SUBJECT, "KafkaConsumer", f"{OF_095}:iterate")
+
 AIO = "with_aiokafka"
 OLD = "with_kafka_python"
 PRODUCING = "confluent_producing"
 CONSUMING = "confluent_consuming"
 REPORTED = Contender(PEER, "produce(on_delivery)", f"{PRODUCING}:produce_on_delivery")
+PEER_CALLS = Contender(PEER, "produce of 500, flush", f"{PRODUCING}:produce_calls")
 BATCHED = Contender(PEER, "produce_batch(on_delivery)", f"{PRODUCING}:produce_batch")
 PEER_HEADERS = Contender(PEER, "produce(headers, on_delivery)", f"{PRODUCING}:produce_headers")
 PEER_ARROW_OUT = Contender(PEER, "to_pylist, produce", f"{PRODUCING}:produce_arrow")
@@ -417,6 +423,80 @@ KINDS = [
         (p50_difference(RECEIVE, END_C, 1_000),),
         (Shape(1_000, 1),),
         measure="exchanges",
+        brokers=("real",),
+    ),
+    Kind(
+        "old_send",
+        "kafka-python 0.9.5's send_messages() of 500; all are stored",
+        AT_ONCE | PRODUCER,
+        (
+            OLD_SEND,
+            BATCH_COPY,
+            replace(BATCH_COPY, client=C_PEER),
+            PEER_CALLS,
+            Contender("kafka-python", "send, flush", f"{OLD}:send_calls", 0.03),
+        ),
+        BATCH_COPY,
+        replace(BATCH_COPY, client=C_PEER),
+        (
+            key_ratio(OLD_SEND, PEER_CALLS, 1.0, "wall_us", "time"),
+            key_ratio(
+                OLD_SEND,
+                Contender("kafka-python", "send, flush", f"{OLD}:send_calls", 0.03),
+                0.2,
+                "wall_us",
+                "time",
+            ),
+        ),
+        (Shape(100, 4),),
+        brokers=("real",),
+    ),
+    Kind(
+        "old_send_one",
+        "kafka-python 0.9.5's send_messages() of one",
+        AT_ONCE,
+        (
+            OLD_ONE,
+            FLUSH_C,
+            replace(FLUSH_C, client=C_PEER),
+            Contender(PEER, "produce, flush", f"{PRODUCING}:flush_each"),
+        ),
+        FLUSH_C,
+        replace(FLUSH_C, client=C_PEER),
+        (
+            p50_difference(OLD_ONE, FLUSH_C, 200),
+            p50_difference(
+                OLD_ONE, Contender(PEER, "produce, flush", f"{PRODUCING}:flush_each"), 200
+            ),
+        ),
+        ONE_AT_A_TIME,
+        measure="exchanges",
+        brokers=("real",),
+    ),
+    Kind(
+        "old_iterate",
+        "the iteration over kafka-python 0.9.5's KafkaConsumer, each value read",
+        CONSUMER,
+        (
+            OLD_ITERATE,
+            POLL_C,
+            replace(POLL_C, client=C_PEER),
+            Contender(PEER, "poll", f"{CONSUMING}:poll"),
+            Contender("kafka-python", "iteration", f"{OLD}:iterate", 0.0625),
+        ),
+        POLL_C,
+        replace(POLL_C, client=C_PEER),
+        (
+            key_ratio(
+                OLD_ITERATE,
+                Contender("kafka-python", "iteration", f"{OLD}:iterate", 0.0625),
+                0.2,
+                "wall_us",
+                "time",
+            ),
+        ),
+        (READ,),
+        reads=True,
         brokers=("real",),
     ),
     Kind(

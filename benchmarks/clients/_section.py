@@ -22,6 +22,8 @@ TYPES = 16
 """The number of different values of the first header."""
 WARM_ROUNDS = 200
 """Messages in the warm-up of loops that send one at a time."""
+CALL = 500
+"""Messages of a call that returns when they are stored."""
 TIMEOUT = 10.0
 """The time limit for one message, s."""
 

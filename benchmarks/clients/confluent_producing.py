@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from clients._section import (
+    CALL,
     CHUNK,
     TIMEOUT,
     Arguments,
@@ -83,6 +84,20 @@ def produce(args: Arguments) -> dict[str, float]:
             producer.poll(0)
 
     return run(args, send_all, reports=False)
+
+
+def produce_calls(args: Arguments) -> dict[str, float]:
+    """A flush after each 500 messages, with ``on_delivery``."""
+    topic, values = args.topic, args.values()
+
+    def send_all(producer: Any, messages: int, on_delivery: Any) -> None:
+        for _ in range(messages // CHUNK):
+            for number, value in enumerate(values, 1):
+                producer.produce(topic, value, on_delivery=on_delivery)
+                if number % CALL == 0:
+                    producer.flush()
+
+    return run(args, send_all)
 
 
 def produce_on_delivery(args: Arguments) -> dict[str, float]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from clients._section import (
+    CALL,
     CHUNK,
     SPARK_COLUMNS,
     TIMEOUT,
@@ -71,6 +72,21 @@ def run_sending(args: Arguments, send_batch: Callable[[Any], list[Any]]) -> dict
 def send(args: Arguments) -> dict[str, float]:
     topic, values = args.topic, args.values()
     return run_sending(args, lambda producer: [producer.send(topic, value) for value in values])
+
+
+def send_calls(args: Arguments) -> dict[str, float]:
+    """A flush after each 500 records."""
+    topic, values = args.topic, args.values()
+
+    def send_chunk(producer: Any) -> list[Any]:
+        futures = []
+        for number, value in enumerate(values, 1):
+            futures.append(producer.send(topic, value))
+            if number % CALL == 0:
+                producer.flush()
+        return futures
+
+    return run_sending(args, send_chunk)
 
 
 def send_headers(args: Arguments) -> dict[str, float]:
@@ -155,6 +171,30 @@ def run_reading(args: Arguments, take: Callable[[list[Any]], int]) -> dict[str, 
     check("bytes of the last value", size, args.value_size)
     read = sum(consumer.position(partition) for partition in partitions)
     check("records read", read, args.messages)
+    consumer.close()
+    return result
+
+
+def iterate(args: Arguments) -> dict[str, float]:
+    """``for record in consumer``, each value read."""
+    consumer = make_consumer(args)
+    partition_of = args.client.TopicPartition
+    consumer.assign([partition_of(args.topic, p) for p in range(args.partitions)])
+
+    def read_all(messages: int) -> int:
+        left, size = messages, 0
+        for record in consumer:
+            size = len(record.value)
+            left -= 1
+            if not left:
+                return size
+        return 0
+
+    read_all(CHUNK)
+    section = Section()
+    size = read_all(args.messages - CHUNK)
+    result = section.report(args.messages - CHUNK)
+    check("bytes of the last value", size, args.value_size)
     consumer.close()
     return result
 

@@ -306,6 +306,9 @@ cdef extern from "ck_checksum.h" nogil:
 
     uint64_t ck_checksum(const ck_checksum_t *records, uint64_t *size)
 
+cdef extern from "ck_murmur2.h" nogil:
+    uint32_t ck_murmur2(const void *key, size_t length)
+
 cdef extern from "ck_pack.h" nogil:
     int CK_PACK_MESSAGES
 

@@ -20,6 +20,7 @@ from cykafka._core.clib.csrc cimport (
     CK_KIND_FETCHED,
     CK_KIND_HANDLE,
     CK_KIND_TOPIC,
+    ck_murmur2,
     ck_runtime_alive,
     ck_runtime_is_patched,
     ck_runtime_librdkafka,
@@ -107,6 +108,23 @@ def murmur2(key, partition_count):
     int
     """
     return _partition_of(rd_kafka_msg_partitioner_murmur2, key, partition_count)
+
+
+def murmur2_hash(key):
+    """The Java client's hash of a key, before it is reduced to a partition.
+
+    Parameters
+    ----------
+    key : bytes
+
+    Returns
+    -------
+    int
+        0 to 2**32 - 1.
+    """
+    if not isinstance(key, bytes):
+        raise TypeError(f"key: expected bytes, got {type(key).__name__}")
+    return ck_murmur2(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
 
 
 def consistent(key, partition_count):

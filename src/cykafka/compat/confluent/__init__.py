@@ -22,13 +22,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
-from collections.abc import Sequence
 from enum import Enum
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import cykafka
+from cykafka.compat._alias import Alias
 
 __all__ = ["INTERFACE_VERSION", "install", "uninstall"]
 
@@ -66,30 +65,7 @@ _OFFSET_SPECS = {
 }
 
 
-class _Finder:
-    """Raises a helpful error for modules that neither cykafka nor an installed package has."""
-
-    def __init__(self, installed: bool) -> None:
-        self._installed = installed
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not fullname.startswith(f"{_NAME}."):
-            return None
-        if fullname.split(".")[1] in _SAME:
-            # A further search would load cykafka's files again, under another name.
-            raise ModuleNotFoundError(f"cykafka has no module for {fullname}", name=fullname)
-        if not self._installed:
-            raise ModuleNotFoundError(
-                f"{fullname} is not part of cykafka, but of the confluent-kafka package, "
-                "which is not installed (pip install confluent-kafka)",
-                name=fullname,
-            )
-        return None
-
-
-_finder: _Finder | None = None
+_alias = Alias(_NAME, "cykafka.compat.confluent.install()")
 
 
 def install() -> None:
@@ -102,24 +78,26 @@ def install() -> None:
     ImportError
         The real confluent_kafka is already imported; its users would go on using it.
     """
-    global _finder
-    present = sys.modules.get(_NAME)
-    if hasattr(present, "__cykafka__"):
+    if _alias.is_installed():
         return
-    if present is not None:
-        raise ImportError(
-            f"{_NAME} is already imported, from {getattr(present, '__file__', None)}: call "
-            "cykafka.compat.confluent.install() before anything imports it",
-            name=_NAME,
-        )
-    uninstall()  # sys.modules may have been emptied
+    _alias.check()
+    _alias.uninstall()  # sys.modules may have been emptied
     # Find the package without importing it: the modules that cykafka lacks come from its folder.
     found = importlib.util.find_spec(_NAME)
     folders = list(found.submodule_search_locations or ()) if found is not None else []
-    modules = _modules(folders)
-    _finder = _Finder(bool(folders))
-    sys.meta_path.insert(0, _finder)
-    sys.modules.update(modules)
+
+    def explain(fullname: str) -> str | None:
+        if fullname.split(".")[1] in _SAME:
+            # A further search would load cykafka's files again, under another name.
+            return f"cykafka has no module for {fullname}"
+        if folders:
+            return None
+        return (
+            f"{fullname} is not part of cykafka, but of the confluent-kafka package, which is not "
+            "installed (pip install confluent-kafka)"
+        )
+
+    _alias.install(_modules(folders), explain)
 
 
 def uninstall() -> None:
@@ -127,14 +105,7 @@ def uninstall() -> None:
 
     Code that has already imported cykafka by that name keeps it.
     """
-    global _finder
-    if _finder is None:
-        return
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
-    _finder = None
-    for name in [name for name in sys.modules if name.split(".")[0] == _NAME]:
-        del sys.modules[name]
+    _alias.uninstall()
 
 
 def _modules(folders: list[str]) -> dict[str, ModuleType]:

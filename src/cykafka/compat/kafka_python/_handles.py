@@ -1,0 +1,287 @@
+"""The librdkafka handles of a KafkaClient, made when they are first used."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, TypeVar
+
+from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka.admin import AdminClient
+from cykafka.compat.kafka_python.common import KafkaError as OldError
+from cykafka.compat.kafka_python.common import KafkaUnavailableError
+
+log = logging.getLogger("kafka.client")
+
+_Answer = TypeVar("_Answer")
+_Key = TypeVar("_Key")
+
+# Properties of librdkafka for every client; see install().
+properties: dict[str, Any] = {}
+
+# How often a wait looks whether all brokers are down, s.
+_SLICE_S = 0.2
+# The longest wait for a broker after a produce request's own timeout, ms.
+_DELIVERY_MS = 10_000
+# librdkafka's longest timeout of a request, s.
+_MOST_S = 3600.0
+_CODECS = ("none", "gzip", "snappy")
+
+
+def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
+    """``host:port`` of each host, as ``collect_hosts()`` takes it."""
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts]
+
+
+@contextlib.contextmanager
+def open_meanwhile() -> Iterator[None]:
+    """Raise KafkaUnavailableError if another thread closes the client within the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, OldError):
+            raise
+        raise KafkaUnavailableError(str(error)) from error
+
+
+class Admin:
+    """An AdminClient that is made when it is first used, and again after close(). Thread-safe.
+
+    Parameters
+    ----------
+    config : dict
+    timeout : float
+        The longest wait for an answer, s.
+    """
+
+    def __init__(self, config: dict[str, Any], timeout: float) -> None:
+        if not config["bootstrap.servers"]:
+            raise KafkaUnavailableError("no hosts were given")
+        self._config = config
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._client: AdminClient | None = None
+        self._reason = ""  # of the last connection that failed
+        self._down = False
+
+    def _opened(self) -> AdminClient:
+        with self._lock:
+            if self._client is None:
+                self._client = AdminClient(
+                    {
+                        # kafka-python's requests for metadata create topics.
+                        "allow.auto.create.topics": True,
+                        "error_cb": self._on_error,
+                        **self._config,
+                    }
+                )
+            return self._client
+
+    def close(self) -> None:
+        """Close the client."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down = True
+        else:
+            self._reason = error.str()
+
+    @open_meanwhile()
+    def ask(self, request: Callable[[AdminClient, float], _Answer]) -> _Answer:
+        """Call `request` with the client and a timeout in s, until it succeeds.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            All brokers are down, or none answered within the client's timeout.
+        """
+        client = self._opened()
+        deadline = time.monotonic() + self._timeout
+        self._down = False
+        patience = _SLICE_S
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return request(client, max(0.01, min(patience, left)))
+            except KafkaException as error:
+                client.poll(0)
+                if self._down or left <= patience:
+                    text = f"All servers failed to process request: {self._reason or error}"
+                    raise KafkaUnavailableError(text) from error
+                patience *= 2  # a slow broker gets the time that it needs
+
+    @open_meanwhile()
+    def answers(
+        self,
+        request: Callable[[AdminClient, float], Mapping[_Key, Future[_Answer]]],
+        timeout: float | None = None,
+    ) -> dict[_Key, _Answer | KafkaException]:
+        """The results of the client's futures, or their errors.
+
+        The wait ends if all brokers are down, or after the timeout in s: the error is then
+        ``_ALL_BROKERS_DOWN`` or ``_TIMED_OUT``.
+        """
+        client = self._opened()
+        patience = max(1.0, self._timeout if timeout is None else timeout)
+        deadline = time.monotonic() + patience
+        self._down = False
+        futures = request(client, patience)
+        left = set(futures.values())
+        while left and not self._down and time.monotonic() < deadline:
+            left = wait(left, _SLICE_S, FIRST_COMPLETED).not_done
+            client.poll(0)
+        code = KafkaError._ALL_BROKERS_DOWN if self._down else KafkaError._TIMED_OUT
+        missing = KafkaException(KafkaError(code, self._reason or None))
+        results: dict[_Key, _Answer | KafkaException] = {}
+        for key, future in futures.items():
+            if future in left:
+                results[key] = missing
+                continue
+            try:
+                results[key] = future.result()
+            except KafkaException as error:
+                results[key] = error
+        return results
+
+
+class Handles:
+    """Admin clients, a producer for each kind of request, and a consumer.
+
+    Thread-safe. A forked child makes its own handles.
+
+    Parameters
+    ----------
+    hosts : list of (str, int)
+    client_id : bytes
+    timeout : float or None
+        The longest wait for an answer, s.
+    """
+
+    def __init__(
+        self, hosts: Iterable[tuple[str, int]], client_id: bytes, timeout: float | None
+    ) -> None:
+        self._hosts = list(hosts)
+        self._client_id = client_id
+        self.timeout = min(120.0 if timeout is None else float(timeout), _MOST_S)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._admin = Admin(self._common(), self.timeout)
+        self._groups: dict[str, Consumer] = {}
+        self._producers: dict[tuple[int, int, int, int | None], Producer] = {}
+        self._consumer: Consumer | None = None
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": ",".join(addresses(self._hosts)),
+            "client.id": self._client_id.decode(),
+            "logger": log,
+            "reconnect.backoff.max.ms": 1000,
+            **properties,
+        }
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            self._reset()  # librdkafka's threads exist in the parent only
+
+    def close(self) -> None:
+        """Close all handles. The next call makes new ones."""
+        self._check_process()
+        with self._lock:
+            handles: list[Any] = [self._admin, *self._producers.values(), *self._groups.values()]
+            if self._consumer is not None:
+                handles.append(self._consumer)
+            self._consumer = None
+            self._producers.clear()
+            self._groups.clear()
+        for handle in handles:
+            handle.close()
+
+    @property
+    def admin(self) -> Admin:
+        """The client for metadata and offsets."""
+        self._check_process()
+        return self._admin
+
+    def __del__(self) -> None:
+        # kafka-python's programs often leave their clients to the garbage collector.
+        if hasattr(self, "_pid"):
+            self.close()
+
+    # -- producers
+
+    def producer(self, acks: int, timeout: int, codec: int, compresslevel: int | None) -> Producer:
+        """The producer for these settings; `timeout` in ms."""
+        self._check_process()
+        timeout = max(1, min(timeout, 900_000))
+        acks = max(-1, min(acks, 1000))
+        key = (acks, timeout, codec, compresslevel)
+        with self._lock:
+            producer = self._producers.get(key)
+            if producer is None:
+                patience = min(int(self.timeout * 1000), _DELIVERY_MS)
+                producer = self._producers[key] = Producer(
+                    {
+                        "acks": acks,
+                        "request.timeout.ms": timeout,
+                        "message.timeout.ms": timeout + patience,
+                        # As in kafka-python, the caller decides whether to send again.
+                        "retries": 0,
+                        "linger.ms": 0,
+                        # The brokers decide which message is too large.
+                        "message.max.bytes": 1_000_000_000,
+                        "compression.type": _CODECS[codec],
+                        "compression.level": -1 if compresslevel is None else compresslevel,
+                        **self._common(),
+                    }
+                )
+            return producer
+
+    # -- consumers
+
+    def group(self, name: str) -> Consumer:
+        """A consumer for the offsets of a group, which it does not join.
+
+        An admin client is not used: librdkafka's goes on asking a coordinator that has moved, and
+        it aborts the process if several requests wait for a coordinator that was down.
+        """
+        self._check_process()
+        with self._lock:
+            consumer = self._groups.get(name)
+            if consumer is None:
+                config = {"group.id": name, "enable.auto.commit": False, **self._common()}
+                consumer = self._groups[name] = Consumer(config)
+            return consumer
+
+    def consumer(self) -> Consumer:
+        """The consumer, which no group knows."""
+        self._check_process()
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = Consumer(
+                    {
+                        # assign() needs a group's name. Nothing is committed to it.
+                        "group.id": "kafka-python",
+                        "enable.auto.commit": False,
+                        "enable.auto.offset.store": False,
+                        "auto.offset.reset": "error",
+                        "enable.partition.eof": True,
+                        "allow.auto.create.topics": True,
+                        "fetch.wait.max.ms": 100,
+                        "fetch.message.max.bytes": 8 * 1024 * 1024,
+                        "receive.message.max.bytes": 1_000_000_000,
+                        **self._common(),
+                    }
+                )
+            return self._consumer

@@ -1,0 +1,753 @@
+"""KafkaClient: metadata, and the requests that consumers and producers send through it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from cykafka import (
+    Consumer,
+    Delivery,
+    DeliveryError,
+    KafkaException,
+    TopicPartition,
+)
+from cykafka.admin import ClusterMetadata, OffsetSpec
+from cykafka.compat.kafka_python._errors import (
+    errno,
+    failed_payload,
+    is_unanswered,
+    kafka_error,
+)
+from cykafka.compat.kafka_python._fetch import Fetcher
+from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
+from cykafka.compat.kafka_python._messages import MessageSet, message_set
+from cykafka.compat.kafka_python.common import (
+    BrokerMetadata,
+    ConsumerCoordinatorNotAvailableCode,
+    ConsumerMetadataResponse,
+    FailedPayloadsError,
+    FetchRequest,
+    KafkaTimeoutError,
+    KafkaUnavailableError,
+    LeaderNotAvailableError,
+    MetadataResponse,
+    NotCoordinatorForConsumerCode,
+    NotLeaderForPartitionError,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetOutOfRangeError,
+    OffsetRequest,
+    OffsetResponse,
+    OffsetsLoadInProgressCode,
+    PartitionMetadata,
+    ProduceRequest,
+    ProduceResponse,
+    ReplicaNotAvailableError,
+    TopicAndPartition,
+    TopicMetadata,
+    UnknownTopicOrPartitionError,
+    check_error,
+)
+from cykafka.compat.kafka_python.conn import DEFAULT_SOCKET_TIMEOUT_SECONDS, collect_hosts
+from cykafka.compat.kafka_python.util import kafka_bytestring
+from cykafka.internal import commit_within
+
+__all__ = ["KafkaClient"]
+
+log = logging.getLogger("kafka.client")
+
+Name = str | bytes
+Callback = Callable[[Any], Any] | None
+
+# How long a metadata request waits for a topic that the brokers create on its account, s. Brokers
+# without ZooKeeper call it unknown meanwhile; those of kafka-python's time said "no leader".
+_CREATION_S = 1.0
+_SLOW_CREATION_S = 10.0
+_PAUSE_S = 0.05
+
+# The longest wait for a group's coordinator, and again for its answer, s.
+_COORDINATOR_S = 10.0
+_NO_COORDINATOR = {
+    OffsetsLoadInProgressCode.errno,
+    ConsumerCoordinatorNotAvailableCode.errno,
+    NotCoordinatorForConsumerCode.errno,
+}
+
+_LATEST = -1
+_EARLIEST = -2
+
+
+class KafkaClient:
+    """A connection to a cluster.
+
+    Its requests go through librdkafka, which connects when it is needed, finds the leaders and
+    follows them. Thread-safe.
+
+    Parameters
+    ----------
+    hosts : str or list of str
+        ``host:port``, separated by commas; the port defaults to 9092.
+    client_id : str or bytes
+    timeout : float or None
+        The longest wait for an answer, s; None is 120 s. Requests fail earlier if no broker can
+        be reached.
+    correlation_id : int
+        Kept for subclasses; librdkafka numbers its requests itself.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        No broker answered.
+
+    Attributes
+    ----------
+    brokers : dict of int to BrokerMetadata
+    topic_partitions : dict of bytes to (dict of int to PartitionMetadata)
+    topics_to_brokers : dict of TopicAndPartition to BrokerMetadata or None
+        The leaders; None for a partition without one.
+    """
+
+    CLIENT_ID = b"kafka-python"
+
+    def __init__(
+        self,
+        hosts: str | Iterable[str],
+        client_id: Name = CLIENT_ID,
+        timeout: float | None = DEFAULT_SOCKET_TIMEOUT_SECONDS,
+        correlation_id: int = 0,
+    ) -> None:
+        self._prepare(collect_hosts(hosts), kafka_bytestring(client_id), timeout, correlation_id)
+        self.load_metadata_for_topics()
+
+    def _prepare(
+        self,
+        hosts: list[tuple[str, int]],
+        client_id: bytes,
+        timeout: float | None,
+        correlation_id: int,
+    ) -> None:
+        self.hosts = hosts
+        self.client_id = client_id
+        self.timeout = timeout
+        self.correlation_id = correlation_id
+        self.brokers: dict[int, BrokerMetadata] = {}
+        self.topics_to_brokers: dict[TopicAndPartition, BrokerMetadata | None] = {}
+        self.topic_partitions: dict[bytes, dict[int, PartitionMetadata]] = {}
+        self._handles = Handles(hosts, client_id, timeout)
+        self._fetcher = Fetcher(self._handles)
+
+    def __repr__(self) -> str:
+        return f"<KafkaClient client_id={self.client_id.decode()}>"
+
+    # -- life
+
+    def close(self) -> None:
+        """Close the connections. The next request connects again, as in kafka-python."""
+        self._handles.close()
+
+    def copy(self) -> KafkaClient:
+        """A client with the same settings and metadata, and connections of its own."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._prepare(list(self.hosts), self.client_id, self.timeout, self.correlation_id)
+        other.brokers = dict(self.brokers)
+        other.topics_to_brokers = dict(self.topics_to_brokers)
+        other.topic_partitions = {
+            topic: dict(partitions) for topic, partitions in self.topic_partitions.items()
+        }
+        return other
+
+    def reinit(self) -> None:
+        """Close the connections; the next request connects again."""
+        self.close()
+
+    # -- metadata
+
+    @property
+    def topics(self) -> list[bytes]:
+        """The known topics, list of bytes."""
+        return list(self.topic_partitions)
+
+    def has_metadata_for_topic(self, topic: Name) -> bool:
+        """Whether partitions of the topic are known."""
+        return bool(self.topic_partitions.get(kafka_bytestring(topic)))
+
+    def get_partition_ids_for_topic(self, topic: Name) -> list[int]:
+        """The known partitions of a topic, in order; empty for an unknown topic."""
+        return sorted(self.topic_partitions.get(kafka_bytestring(topic), ()))
+
+    def reset_topic_metadata(self, *topics: Name) -> None:
+        """Forget topics."""
+        for topic in map(kafka_bytestring, topics):
+            self.topic_partitions.pop(topic, None)
+            for key in [key for key in list(self.topics_to_brokers) if key.topic == topic]:
+                self.topics_to_brokers.pop(key, None)
+
+    def reset_all_metadata(self) -> None:
+        """Forget all topics."""
+        self.topics_to_brokers.clear()
+        self.topic_partitions.clear()
+
+    def ensure_topic_exists(self, topic: Name, timeout: float = 30) -> None:
+        """Wait until a topic exists; a broker with auto.create.topics.enable creates it.
+
+        Parameters
+        ----------
+        topic : str or bytes
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The topic has no leaders in time.
+        UnknownTopicOrPartitionError
+            The brokers have not created the topic within 10 s.
+        """
+        begun = time.monotonic()
+        deadline = begun + timeout
+        while not self.has_metadata_for_topic(topic):
+            if time.monotonic() > deadline:
+                raise KafkaTimeoutError(f"Unable to create topic {_text(topic)}")
+            try:
+                self.load_metadata_for_topics(topic)
+            except LeaderNotAvailableError:
+                time.sleep(_PAUSE_S)
+            except UnknownTopicOrPartitionError:
+                if time.monotonic() > min(deadline, begun + _SLOW_CREATION_S):
+                    raise
+
+    def load_metadata_for_topics(self, *topics: Name) -> None:
+        """Ask the brokers for metadata, and keep it.
+
+        Parameters
+        ----------
+        *topics : str or bytes
+            None: all topics. Errors of a topic are then logged, not raised.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError
+            A topic does not exist, and the brokers do not create it.
+        LeaderNotAvailableError
+            A topic is being created.
+        KafkaUnavailableError
+            No broker answered.
+        """
+        names = [kafka_bytestring(topic) for topic in topics]
+        response = self.send_metadata_request(names)
+        if names:
+            self.reset_topic_metadata(*names)
+        else:
+            self.reset_all_metadata()
+        self.brokers.update({broker.nodeId: broker for broker in response.brokers})
+        for topic in response.topics:
+            try:
+                check_error(topic)
+            except (UnknownTopicOrPartitionError, LeaderNotAvailableError) as error:
+                if topic.topic in names:
+                    raise
+                log.error("Error loading topic metadata for %s: %s", topic.topic, type(error))
+                continue
+            self.topic_partitions[topic.topic] = {
+                each.partition: each for each in topic.partitions
+            }
+            for partition in topic.partitions:
+                self._note_leader(partition)
+
+    def _note_leader(self, partition: PartitionMetadata) -> None:
+        key = TopicAndPartition(partition.topic, partition.partition)
+        try:
+            check_error(partition)
+        except LeaderNotAvailableError:
+            log.error("No leader for topic %s partition %d", *key)
+            self.topics_to_brokers[key] = None
+            return
+        except ReplicaNotAvailableError:
+            pass  # only the leader matters
+        self.topics_to_brokers[key] = self.brokers.get(
+            partition.leader, BrokerMetadata(partition.leader, None, None)
+        )
+
+    def _get_leader_for_partition(self, topic: bytes, partition: int) -> BrokerMetadata:
+        """The leader; raises UnknownTopicOrPartitionError or LeaderNotAvailableError."""
+        key = TopicAndPartition(topic, partition)
+        leader = self.topics_to_brokers.get(key)
+        if leader is None:
+            self.load_metadata_for_topics(topic)
+            if partition not in self.topic_partitions.get(topic, ()):
+                raise UnknownTopicOrPartitionError(key)
+            leader = self.topics_to_brokers.get(key)
+            if leader is None:
+                raise LeaderNotAvailableError(self.topic_partitions[topic][partition])
+        return leader
+
+    def send_metadata_request(
+        self,
+        payloads: Sequence[Name] = (),
+        fail_on_error: bool = True,
+        callback: Callback = None,
+    ) -> MetadataResponse:
+        """Ask for the metadata of topics, or of all.
+
+        Parameters
+        ----------
+        payloads : sequence of str or bytes
+            Topics; none: all topics.
+        fail_on_error, callback
+            Have no effect, as in kafka-python.
+
+        Returns
+        -------
+        MetadataResponse
+            ``brokers``: list of BrokerMetadata; ``topics``: list of TopicMetadata, whose `error`
+            is a number. Names and hosts are bytes.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            No broker answered.
+        """
+        answers = [self._metadata(_text(topic)) for topic in payloads] or [self._metadata(None)]
+        topics = [topic for answer in answers for topic in _topics(answer)]
+        brokers = {
+            broker.id: BrokerMetadata(broker.id, (broker.host or "").encode(), broker.port)
+            for answer in answers
+            for broker in answer.brokers.values()
+        }
+        return MetadataResponse(list(brokers.values()), topics)
+
+    def _metadata(self, topic: str | None) -> ClusterMetadata:
+        """The metadata of a topic, or of all. Wait for a topic that the brokers may create."""
+        deadline = time.monotonic() + _CREATION_S
+        while True:
+            answer = self._handles.admin.ask(
+                lambda admin, timeout: admin.list_topics(topic, timeout=timeout)
+            )
+            if topic is None or time.monotonic() > deadline:
+                return answer
+            if errno(answer.topics[topic].error) != UnknownTopicOrPartitionError.errno:
+                return answer
+            time.sleep(_PAUSE_S)
+
+    # -- requests
+
+    def send_produce_request(
+        self,
+        payloads: Sequence[ProduceRequest] = (),
+        acks: int = 1,
+        timeout: int = 1000,
+        fail_on_error: bool = True,
+        callback: Callback = None,
+    ) -> list[Any]:
+        """Send messages, all of them at once, and wait for their outcome.
+
+        Parameters
+        ----------
+        payloads : sequence of ProduceRequest
+            Not two for the same partition. Compressed messages are unpacked, and librdkafka
+            compresses the batch with their codec.
+        acks : int
+            0: do not wait for the brokers; 1: for the leader; -1: for all in-sync replicas.
+        timeout : int
+            The longest wait of the leader for the replicas, ms. A message that no broker takes
+            fails 10 s after that (earlier if the client's timeout is shorter).
+        fail_on_error : bool
+            Raise the first error, or return it.
+        callback : callable, optional
+            Maps each response.
+
+        Returns
+        -------
+        list of ProduceResponse or FailedPayloadsError
+            In the order of `payloads`; empty with `acks` 0. The payload of a FailedPayloadsError
+            has the messages that were perhaps not stored.
+
+        Raises
+        ------
+        FailedPayloadsError
+            The brokers did not answer.
+        BrokerResponseError
+            The brokers refused the messages; the subclass says why.
+        KafkaUnavailableError, UnsupportedCodecError, TypeError
+        """
+        responses = [_outcome(*sent) for sent in self._publish(payloads, acks, int(timeout))]
+        if acks == 0:
+            responses = [each for each in responses if isinstance(each, FailedPayloadsError)]
+        return self._checked(responses, fail_on_error, callback)
+
+    def _publish(
+        self, payloads: Sequence[ProduceRequest], acks: int, timeout: int
+    ) -> list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]]:
+        """Send the messages of all payloads, or none if a partition does not exist."""
+        _refuse_duplicates(payloads)
+        sets = [message_set(payload.messages) for payload in payloads]
+        try:
+            self._check_partitions(payloads)
+        except KafkaUnavailableError as error:
+            return [
+                (payload, messages, failed_payload(payload, error))
+                for payload, messages in zip(payloads, sets, strict=True)
+            ]
+        sent: list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]] = []
+        for payload, messages in zip(payloads, sets, strict=True):
+            topic, partition = _key(payload)
+            producer = self._handles.producer(
+                acks, timeout, messages.codec, messages.compresslevel
+            )
+            with open_meanwhile():
+                delivery = producer.publish(
+                    topic.decode(), messages.values, keys=messages.keys, partitions=partition
+                )
+            sent.append((payload, messages, delivery))
+        return sent
+
+    def send_fetch_request(
+        self,
+        payloads: Sequence[FetchRequest] = (),
+        fail_on_error: bool = True,
+        callback: Callback = None,
+        max_wait_time: int = 100,
+        min_bytes: int = 4096,
+    ) -> list[Any]:
+        """Get messages. librdkafka reads ahead, so most requests are answered at once.
+
+        Parameters
+        ----------
+        payloads : sequence of FetchRequest
+            Partitions, offsets and the most bytes of each.
+        fail_on_error : bool
+            Raise the first error, or return it.
+        callback : callable, optional
+            Maps each response.
+        max_wait_time : int
+            The longest wait for `min_bytes`, ms.
+        min_bytes : int
+            Of all partitions. 0: do not wait for messages that do not exist yet.
+
+        Returns
+        -------
+        list of FetchResponse or FailedPayloadsError
+            In the order of `payloads`. ``messages`` iterates over OffsetAndMessage once, and
+            raises ConsumerFetchSizeTooSmall if the first message is larger than `max_bytes`.
+
+        Raises
+        ------
+        OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
+        """
+        _refuse_duplicates(payloads)
+        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
+            self._check_partitions(payloads)
+        responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
+        return self._checked(responses, fail_on_error, callback)
+
+    def send_offset_request(
+        self,
+        payloads: Sequence[OffsetRequest] = (),
+        fail_on_error: bool = True,
+        callback: Callback = None,
+    ) -> list[Any]:
+        """Look up offsets.
+
+        Parameters
+        ----------
+        payloads : sequence of OffsetRequest
+            `time`: -1 for the end, -2 for the beginning, or ms since the epoch for the first
+            message at that time or later (the end, if there is none). `max_offsets`: with -1 and
+            more than 1, also the beginning.
+        fail_on_error : bool
+            Raise the first error, or return it.
+        callback : callable, optional
+            Maps each response.
+
+        Returns
+        -------
+        list of OffsetResponse or FailedPayloadsError
+            In the order of `payloads`. ``offsets`` is a tuple, the highest first.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError, FailedPayloadsError, ...
+        """
+        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
+            self._check_partitions(payloads)
+        found = self._list_offsets({_key(payload): payload.time for payload in payloads})
+        more = {}
+        for payload in payloads:
+            if payload.time == _LATEST and payload.max_offsets > 1:
+                more[_key(payload)] = _EARLIEST
+            elif found[_key(payload)] == -1:  # no message is as late as that
+                more[_key(payload)] = _LATEST
+        added = self._list_offsets(more)
+        responses = []
+        for payload in payloads:
+            key = _key(payload)
+            results = [each[key] for each in (found, added) if key in each]
+            offsets = tuple(each for each in results if isinstance(each, int) and each != -1)
+            failed = [each for each in results if isinstance(each, KafkaException)]
+            if failed:
+                responses.append(_refused(payload, failed[0], OffsetResponse, ()))
+            else:
+                responses.append(OffsetResponse(*key, 0, offsets))
+        return self._checked(responses, fail_on_error, callback)
+
+    def _list_offsets(
+        self, times: dict[tuple[bytes, int], int]
+    ) -> dict[tuple[bytes, int], int | KafkaException]:
+        if not times:
+            return {}
+        specs = {_LATEST: OffsetSpec.latest(), _EARLIEST: OffsetSpec.earliest()}
+        wanted = {
+            TopicPartition(topic.decode(), partition): (
+                specs.get(time_ms) or OffsetSpec.for_timestamp(time_ms)
+            )
+            for (topic, partition), time_ms in times.items()
+        }
+        answers = self._handles.admin.answers(
+            lambda admin, timeout: admin.list_offsets(wanted, request_timeout=timeout)
+        )
+        return {
+            (each.topic.encode(), each.partition): (
+                answer if isinstance(answer, KafkaException) else answer.offset
+            )
+            for each, answer in answers.items()
+        }
+
+    # -- offsets of groups
+
+    def send_offset_commit_request(
+        self,
+        group: Name,
+        payloads: Sequence[OffsetCommitRequest] = (),
+        fail_on_error: bool = True,
+        callback: Callback = None,
+    ) -> list[Any]:
+        """Commit a group's offsets to Kafka. The group must have no members.
+
+        Parameters
+        ----------
+        group : str or bytes
+        payloads : sequence of OffsetCommitRequest
+            An offset is that of the next message to read; 0 or more.
+        fail_on_error : bool
+            Raise the first error, or return it.
+        callback : callable, optional
+            Maps each response.
+
+        Returns
+        -------
+        list of OffsetCommitResponse or FailedPayloadsError
+            In the order of `payloads`.
+        """
+        offsets = {
+            _key(each): TopicPartition(
+                _text(each.topic),
+                each.partition,
+                each.offset,
+                None if each.metadata is None else _text(each.metadata),
+            )
+            for each in payloads
+            if each.offset >= 0
+        }
+        answers = self._of_group(group, offsets, commit_within)
+        responses = []
+        for payload in payloads:
+            answer = answers.get(_key(payload))
+            if answer is None:
+                refused = OffsetOutOfRangeError.errno
+                responses.append(OffsetCommitResponse(*_key(payload), refused))
+            elif isinstance(answer, KafkaException):
+                responses.append(_refused(payload, answer, OffsetCommitResponse))
+            else:
+                responses.append(OffsetCommitResponse(*_key(payload), errno(answer.error)))
+        return self._checked(responses, fail_on_error, callback)
+
+    def send_offset_fetch_request(
+        self,
+        group: Name,
+        payloads: Sequence[OffsetFetchRequest] = (),
+        fail_on_error: bool = True,
+        callback: Callback = None,
+    ) -> list[Any]:
+        """Look up a group's offsets in Kafka (kafka-python: in ZooKeeper, which is gone).
+
+        Parameters
+        ----------
+        group : str or bytes
+        payloads : sequence of OffsetFetchRequest
+        fail_on_error : bool
+            Raise the first error, or return it.
+        callback : callable, optional
+            Maps each response.
+
+        Returns
+        -------
+        list of OffsetFetchResponse or FailedPayloadsError
+            In the order of `payloads`. An offset of -1: the group has none. `metadata` is bytes.
+        """
+        partitions = {
+            _key(each): TopicPartition(_text(each.topic), each.partition) for each in payloads
+        }
+        answers = self._of_group(group, partitions, Consumer.committed)
+        responses = []
+        for payload in payloads:
+            answer = answers[_key(payload)]
+            if isinstance(answer, KafkaException):
+                responses.append(_refused(payload, answer, OffsetFetchResponse, -1, b""))
+                continue
+            responses.append(
+                OffsetFetchResponse(
+                    *_key(payload),
+                    max(-1, answer.offset),
+                    (answer.metadata or "").encode(),
+                    errno(answer.error),
+                )
+            )
+        return self._checked(responses, fail_on_error, callback)
+
+    send_offset_fetch_request_kafka = send_offset_fetch_request
+
+    def _of_group(
+        self,
+        group: Name,
+        partitions: dict[tuple[bytes, int], TopicPartition],
+        request: Callable[[Consumer, list[TopicPartition], float], list[TopicPartition] | None],
+    ) -> dict[tuple[bytes, int], TopicPartition | KafkaException]:
+        """Each partition's result of a request for one group."""
+        if not partitions:
+            return {}
+        patience = min(self._handles.timeout, _COORDINATOR_S)
+        deadline = time.monotonic() + patience
+        while True:
+            consumer = self._handles.group(_text(group))
+            try:
+                with open_meanwhile():
+                    places = request(consumer, list(partitions.values()), patience)
+                errors = {errno(each.error) for each in places or ()}
+            except KafkaException as error:
+                failed, places = error, None
+                errors = {errno(kafka_error(error))}
+            if errors.isdisjoint(_NO_COORDINATOR) or time.monotonic() > deadline:
+                break
+            time.sleep(_PAUSE_S)
+        if places is None:
+            return dict.fromkeys(partitions, failed)
+        return {(each.topic.encode(), each.partition): each for each in places}
+
+    def send_consumer_metadata_request(
+        self,
+        payloads: Name | tuple[()] = (),
+        fail_on_error: bool = True,
+        callback: Callback = None,
+    ) -> ConsumerMetadataResponse:
+        """Find a group's coordinator.
+
+        Parameters
+        ----------
+        payloads : str or bytes
+            The group.
+        fail_on_error, callback
+            Have no effect, as in kafka-python.
+
+        Returns
+        -------
+        ConsumerMetadataResponse
+            `error` is a number; `host` is bytes.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            No broker answered.
+        """
+        group = _text(payloads or b"")
+        answer = self._handles.admin.answers(
+            lambda admin, timeout: admin.describe_consumer_groups([group], request_timeout=timeout)
+        )[group]
+        if isinstance(answer, KafkaException):
+            error = kafka_error(answer)
+            if error is not None and is_unanswered(error):
+                raise KafkaUnavailableError(str(error)) from answer
+            return ConsumerMetadataResponse(errno(error), -1, b"", -1)
+        node = answer.coordinator
+        return ConsumerMetadataResponse(0, node.id, node.host.encode(), node.port)
+
+    # -- what the requests share
+
+    def _check_partitions(self, payloads: Sequence[Any]) -> None:
+        """Raise UnknownTopicOrPartitionError, LeaderNotAvailableError, KafkaUnavailableError."""
+        for payload in payloads:
+            self._get_leader_for_partition(*_key(payload))
+
+    def _checked(self, responses: list[Any], fail_on_error: bool, callback: Callback) -> list[Any]:
+        if fail_on_error:
+            for response in responses:
+                try:
+                    check_error(response)
+                except (UnknownTopicOrPartitionError, NotLeaderForPartitionError):
+                    self.reset_topic_metadata(response.topic)
+                    raise
+        return responses if callback is None else [callback(each) for each in responses]
+
+
+def _text(name: Name) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def _key(payload: Any) -> tuple[bytes, int]:
+    return kafka_bytestring(payload.topic), payload.partition
+
+
+def _refuse_duplicates(payloads: Sequence[Any]) -> None:
+    if len({_key(payload) for payload in payloads}) < len(payloads):
+        raise AssertionError(f"a partition is in the payloads twice: {list(payloads)}")
+
+
+def _topics(answer: ClusterMetadata) -> Iterator[TopicMetadata]:
+    for name, topic in answer.topics.items():
+        partitions = [
+            PartitionMetadata(
+                name.encode(),
+                each.id,
+                each.leader,
+                tuple(each.replicas),
+                tuple(each.isrs),
+                errno(each.error),
+            )
+            for each in topic.partitions.values()
+        ]
+        yield TopicMetadata(name.encode(), errno(topic.error), partitions)
+
+
+def _refused(payload: Any, failed: KafkaException, response: type[Any], *fields: object) -> Any:
+    """The response to a request that failed; `fields` follow the topic and the partition."""
+    error = kafka_error(failed)
+    if error is None or is_unanswered(error):
+        return failed_payload(payload, failed)
+    if response is OffsetFetchResponse:
+        return response(*_key(payload), *fields, errno(error))
+    return response(*_key(payload), errno(error), *fields)
+
+
+def _outcome(
+    payload: ProduceRequest, messages: MessageSet, delivery: Delivery | FailedPayloadsError
+) -> ProduceResponse | FailedPayloadsError:
+    """Wait for messages; librdkafka ends each in time."""
+    if isinstance(delivery, FailedPayloadsError):
+        return delivery
+    topic, partition = _key(payload)
+    try:
+        delivery.wait()
+    except DeliveryError as error:
+        failures = error.failures
+        refused = [each for each in failures.values() if not is_unanswered(each)]
+        if refused:
+            return ProduceResponse(topic, partition, errno(refused[0]), -1)
+        first = KafkaException(next(iter(failures.values())))
+        return failed_payload(payload._replace(messages=messages.subset(failures)), first)
+    return ProduceResponse(topic, partition, 0, min(delivery.offsets, default=-1))

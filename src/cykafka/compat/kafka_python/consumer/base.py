@@ -1,0 +1,199 @@
+"""Consumer: the offsets of SimpleConsumer and MultiProcessConsumer, and their commits."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import numbers
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cykafka.compat.kafka_python.common import (
+    KafkaError,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetRequest,
+    UnknownTopicOrPartitionError,
+    check_error,
+)
+from cykafka.compat.kafka_python.util import ReentrantTimer, kafka_bytestring
+
+log = logging.getLogger("kafka.consumer")
+
+AUTO_COMMIT_MSG_COUNT = 100
+AUTO_COMMIT_INTERVAL = 5000
+
+FETCH_DEFAULT_BLOCK_TIMEOUT = 1
+FETCH_MAX_WAIT_TIME = 100
+FETCH_MIN_BYTES = 4096
+FETCH_BUFFER_SIZE_BYTES = 4096
+MAX_FETCH_BUFFER_SIZE_BYTES = FETCH_BUFFER_SIZE_BYTES * 8
+
+ITER_TIMEOUT_SECONDS = 60
+NO_MESSAGES_WAIT_TIME_SECONDS = 0.1
+FULL_QUEUE_WAIT_TIME_SECONDS = 0.1
+
+MAX_BACKOFF_SECONDS = 60
+
+
+class Consumer:
+    """The offsets of a topic's partitions, and their commits. Not used directly.
+
+    Parameters
+    ----------
+    client : KafkaClient
+        Or any object with its methods.
+    group : str or bytes or None
+        Where offsets are committed. None: begin at offset 0 and commit nothing.
+    topic : str or bytes
+    partitions : list of int, optional
+        Default: all.
+    auto_commit : bool
+        Commit by itself: after
+    auto_commit_every_n : int or None
+        this many messages, and every
+    auto_commit_every_t : int or None
+        so many ms.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError, LeaderNotAvailableError, KafkaUnavailableError
+
+    Attributes
+    ----------
+    offsets : dict of int to int
+        By partition: the offset of the next message.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        group: str | bytes | None,
+        topic: str | bytes,
+        partitions: Sequence[int] | None = None,
+        auto_commit: bool = True,
+        auto_commit_every_n: int | None = AUTO_COMMIT_MSG_COUNT,
+        auto_commit_every_t: int | None = AUTO_COMMIT_INTERVAL,
+    ) -> None:
+        self.client = client
+        self.topic = kafka_bytestring(topic)
+        self.group = None if group is None else kafka_bytestring(group)
+        self.client.load_metadata_for_topics(topic)
+        self.offsets: dict[int, int] = {}
+        if partitions is None:
+            partitions = self.client.get_partition_ids_for_topic(self.topic)
+        elif not all(isinstance(each, numbers.Integral) for each in partitions):
+            raise AssertionError(f"partitions: expected a list of int, got {partitions!r}")
+        self.commit_lock = threading.Lock()
+        self.count_since_commit = 0
+        self.auto_commit = auto_commit
+        self.auto_commit_every_n = auto_commit_every_n
+        self.auto_commit_every_t = auto_commit_every_t
+        self.partition_info = False
+        if self.group is not None:
+            self.fetch_last_known_offsets(partitions)
+        else:
+            self.offsets.update(dict.fromkeys(partitions, 0))
+        self.commit_timer: ReentrantTimer | None = None
+        if auto_commit is True and auto_commit_every_t is not None:
+            self.commit_timer = ReentrantTimer(auto_commit_every_t, self.commit)
+            self.commit_timer.start()
+        # The interpreter's end stops a consumer that the program has forgotten.
+        atexit.register(self.stop)
+
+    def provide_partition_info(self) -> None:
+        """Hand over messages with their partitions: (partition, message)."""
+        self.partition_info = True
+
+    def fetch_last_known_offsets(self, partitions: Iterable[int] | None = None) -> None:
+        """Begin at the group's committed offsets, and at 0 where it has none.
+
+        Parameters
+        ----------
+        partitions : iterable of int, optional
+            Default: all.
+
+        Raises
+        ------
+        ValueError
+            The consumer has no group.
+        """
+        if self.group is None:
+            raise ValueError("KafkaClient.group must not be None")
+        if partitions is None:
+            partitions = self.client.get_partition_ids_for_topic(self.topic)
+        responses = self.client.send_offset_fetch_request(
+            self.group,
+            [OffsetFetchRequest(self.topic, partition) for partition in partitions],
+            fail_on_error=False,
+        )
+        for response in responses:
+            # Brokers of 0.8.1 say so of a group without an offset.
+            with contextlib.suppress(UnknownTopicOrPartitionError):
+                check_error(response)
+            self.offsets[response.partition] = max(0, response.offset)
+
+    def commit(self, partitions: Iterable[int] | None = None) -> bool | None:
+        """Commit the offsets.
+
+        Parameters
+        ----------
+        partitions : iterable of int, optional
+            Default: all.
+
+        Returns
+        -------
+        bool or None
+            None if nothing was read since the last commit, or the consumer has no group. False if
+            the commit failed: the error is logged.
+        """
+        with self.commit_lock:
+            read = self.count_since_commit
+            if not read or self.group is None:
+                return None
+            chosen = list(self.offsets) if partitions is None else list(partitions)
+            requests = [
+                OffsetCommitRequest(self.topic, partition, self.offsets[partition], None)
+                for partition in chosen
+                if self.offsets[partition] >= 0  # a seek may have moved it before the beginning
+            ]
+            try:
+                self.client.send_offset_commit_request(self.group, requests)
+            except KafkaError as error:
+                log.error("%s saving offsets: %s", type(error).__name__, error)
+                return False
+            self.count_since_commit -= read
+            return True
+
+    def _auto_commit(self) -> None:
+        if (
+            self.auto_commit
+            and self.auto_commit_every_n is not None
+            and self.count_since_commit >= self.auto_commit_every_n
+        ):
+            self.commit()
+
+    def stop(self) -> None:
+        """Commit, if the consumer commits by itself, and end its timer."""
+        if self.commit_timer is not None:
+            self.commit_timer.stop()
+            self.commit()
+        atexit.unregister(self.stop)
+
+    def pending(self, partitions: Iterable[int] | None = None) -> int:
+        """How many messages are left to read.
+
+        Parameters
+        ----------
+        partitions : iterable of int, optional
+            Default: all.
+        """
+        chosen = list(self.offsets) if partitions is None else list(partitions)
+        responses = self.client.send_offset_request(
+            [OffsetRequest(self.topic, partition, -1, 1) for partition in chosen]
+        )
+        return sum(
+            int(response.offsets[0]) - self.offsets[response.partition] for response in responses
+        )
