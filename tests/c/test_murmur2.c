@@ -16,7 +16,7 @@ static const struct {
 
 int main(void) {
         for (size_t i = 0; i < sizeof(expected) / sizeof(*expected); i++) {
-                /* Exactly as large as the key, so that a sanitizer sees a read beyond it. */
+                /* As large as the key: a sanitizer sees a read beyond it. */
                 size_t len = strlen(expected[i].key);
                 char *key = malloc(len);
 
