@@ -431,6 +431,47 @@ def test_offset_request_to_the_wrong_coordinator_is_an_error(
     admin.close()
 
 
+def test_admin_finds_a_moved_coordinator(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    cluster.start_request_tracking()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for coordinator in (1, 2, 1):
+        cluster.set_coordinator("group", "g", coordinator)
+        (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]).values()
+        future.result(WAIT_S)
+        assert cluster.requests("OffsetFetch")[-1].broker == coordinator
+    admin.close()
+
+
+def test_group_request_that_has_timed_out(
+    run_script: Callable[..., subprocess.CompletedProcess[str]], mock_cluster_factory: Factory
+) -> None:
+    done = run_script(
+        """
+        from cykafka.admin import AdminClient
+        from cykafka.testing import MockCluster
+
+        def offsets(timeout_s):
+            group = kafka.ConsumerGroupTopicPartitions("g")
+            found = admin.list_consumer_group_offsets([group], request_timeout=timeout_s)
+            return found["g"]
+
+        with MockCluster() as cluster:
+            servers = {"bootstrap.servers": cluster.bootstrap_servers}
+            with AdminClient({**servers, "log_level": 0}) as admin:
+                offsets(20).result(20)
+                cluster.broker_down()
+                # The first one may still find the connection, and lose it.
+                while offsets(1).exception(20).args[0].name() != "_TIMED_OUT":
+                    pass
+                cluster.broker_up()
+                print(offsets(20).result(20).group_id)  # librdkafka 2.14 aborts here
+        """,
+        timeout=90,
+    )
+    assert (done.returncode, done.stdout) == (0, "g\n"), done.stderr
+
+
 def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)

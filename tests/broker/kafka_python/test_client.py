@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -116,7 +117,42 @@ def test_one_of_several_hosts_is_enough(cluster: Any) -> None:
     client.close()
 
 
+def test_impossible_port_is_not_tried(
+    cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+    # librdkafka would take the lowest 16 bits, which are those of the broker.
+    impossible = f"{host}:{int(port) + 65536}"
+    with pytest.raises(KafkaUnavailableError, match="valid port"):
+        KafkaClient(impossible)
+    assert f"there is no port {int(port) + 65536}" in caplog.text
+    client = KafkaClient([impossible, f"{host}:{port}"])
+    assert client.brokers
+    client.close()
+
+
 # -- life
+
+
+def test_forgotten_client_is_closed_at_exit(
+    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = run_script(
+        """
+        import sys
+        import warnings
+        from cykafka.compat.kafka_python import KafkaClient, SimpleConsumer, SimpleProducer
+        warnings.simplefilter("always", ResourceWarning)
+        client = KafkaClient(sys.argv[1])
+        SimpleProducer(client).send_messages(sys.argv[2], b"x")
+        consumer = SimpleConsumer(client, "g", sys.argv[2], iter_timeout=5)
+        print(next(iter(consumer)).message.value)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'x'\n", "")
 
 
 def test_closed_client_connects_again(client: KafkaClient, topic: str) -> None:

@@ -302,7 +302,7 @@ class Fetcher:
         return FetchResponse(topic, request.partition, errno(error), highwater, messages)
 
     def _drop_idle(self, wanted: dict[tuple[str, int], _Partition]) -> None:
-        """Stop reading partitions that nobody asks for."""
+        """Stop reading other partitions of which much was read ahead."""
         idle = [
             key
             for key, part in self._partitions.items()

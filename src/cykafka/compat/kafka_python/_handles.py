@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
@@ -30,12 +32,19 @@ _SLICE_S = 0.2
 _DELIVERY_MS = 10_000
 # librdkafka's longest timeout of a request, s.
 _MOST_S = 3600.0
+_LAST_PORT = 65535
 _CODECS = ("none", "gzip", "snappy")
 
 
 def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
-    """``host:port`` of each host, as ``collect_hosts()`` takes it."""
-    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts]
+    """``host:port`` of each host, as ``collect_hosts()`` takes it, without impossible ports."""
+    found = []
+    for host, port in hosts:
+        if port > _LAST_PORT:  # librdkafka would connect to another one
+            log.error("Cannot connect to %s: there is no port %d", host, port)
+            continue
+        found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return found
 
 
 @contextlib.contextmanager
@@ -61,7 +70,7 @@ class Admin:
 
     def __init__(self, config: dict[str, Any], timeout: float) -> None:
         if not config["bootstrap.servers"]:
-            raise KafkaUnavailableError("no hosts were given")
+            raise KafkaUnavailableError("no host with a valid port was given")
         self._config = config
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -153,8 +162,19 @@ class Admin:
         return results
 
 
+# kafka-python's programs often close nothing. At exit their handles are closed, after the consumers
+# and producers that use them, because functions that are registered later are called earlier.
+_existing: weakref.WeakSet[Handles] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for handles in list(_existing):
+        handles.close()
+
+
 class Handles:
-    """Admin clients, a producer for each kind of request, and a consumer.
+    """An admin client, a producer for each kind of request, and consumers.
 
     Thread-safe. A forked child makes its own handles.
 
@@ -173,14 +193,15 @@ class Handles:
         self._client_id = client_id
         self.timeout = min(120.0 if timeout is None else float(timeout), _MOST_S)
         self._reset()
+        _existing.add(self)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._admin = Admin(self._common(), self.timeout)
+        self._lock = threading.Lock()
         self._groups: dict[str, Consumer] = {}
         self._producers: dict[tuple[int, int, int, int | None], Producer] = {}
         self._consumer: Consumer | None = None
+        self._pid = os.getpid()
 
     def _common(self) -> dict[str, Any]:
         return {
@@ -216,7 +237,7 @@ class Handles:
 
     def __del__(self) -> None:
         # kafka-python's programs often leave their clients to the garbage collector.
-        if hasattr(self, "_pid"):
+        if hasattr(self, "_pid"):  # not if __init__() has raised
             self.close()
 
     # -- producers
@@ -253,8 +274,8 @@ class Handles:
     def group(self, name: str) -> Consumer:
         """A consumer for the offsets of a group, which it does not join.
 
-        An admin client is not used: librdkafka's goes on asking a coordinator that has moved, and
-        it aborts the process if several requests wait for a coordinator that was down.
+        An admin client is not used: the system's librdkafka goes on asking a coordinator that has
+        moved, and aborts the process if requests wait for a coordinator that was down.
         """
         self._check_process()
         with self._lock:
