@@ -117,9 +117,7 @@ def test_one_of_several_hosts_is_enough(cluster: Any) -> None:
     client.close()
 
 
-def test_impossible_port_is_not_tried(
-    cluster: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_impossible_port_is_not_tried(cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
     host, port = cluster.bootstrap_servers.split(",")[0].split(":")
     # librdkafka would take the lowest 16 bits, which are those of the broker.
     impossible = f"{host}:{int(port) + 65536}"

@@ -162,8 +162,8 @@ class Admin:
         return results
 
 
-# kafka-python's programs often close nothing. At exit their handles are closed, after the consumers
-# and producers that use them, because functions that are registered later are called earlier.
+# kafka-python's programs often close nothing. At exit their handles are closed, after the
+# consumers and producers that use them: functions that are registered later are called earlier.
 _existing: weakref.WeakSet[Handles] = weakref.WeakSet()
 
 
