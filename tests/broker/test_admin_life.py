@@ -11,6 +11,7 @@ import socket
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -160,6 +161,29 @@ def test_new_controller_is_found_after_a_request_that_timed_out(
         failure = ask() if timed_out else None
 
     assert failure is None
+
+
+def test_offsets_are_found_after_the_leader_has_restarted(
+    api: ModuleType, kafka: ModuleType, kafka_cluster_factory: Callable[..., Any]
+) -> None:
+    """The leader has a new epoch, and the client may not know it."""
+    cluster = kafka_cluster_factory()
+    cluster.create_topic("t", 1)
+    place = kafka.TopicPartition("t", 0)
+    with api.AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
+
+        def ask() -> BaseException | None:
+            answer = client.list_offsets({place: api.OffsetSpec.latest()}, request_timeout=WAIT_S)
+            failure: BaseException | None = answer[place].exception(WAIT_S)
+            return failure
+
+        assert ask() is None
+        cluster.nodes[0].kill()
+        cluster.nodes[0].start()
+        deadline = time.monotonic() + 20
+        while ask() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def test_callback_of_a_closed_client_s_future_closes_again(

@@ -21,8 +21,9 @@ from cykafka import (
     KafkaError,
     KafkaException,
     Producer,
+    TopicPartition,
 )
-from cykafka.admin import AdminClient
+from cykafka.admin import AdminClient, OffsetSpec
 from cykafka.testing import MockCluster, MockRequest
 
 pytestmark = pytest.mark.ours
@@ -431,15 +432,34 @@ def test_offset_request_to_the_wrong_coordinator_is_an_error(
     admin.close()
 
 
-def test_admin_finds_a_moved_coordinator(mock_cluster_factory: Factory) -> None:
+@pytest.mark.parametrize("api", ["OffsetFetch", "OffsetCommit"])
+def test_admin_finds_a_moved_coordinator(mock_cluster_factory: Factory, api: str) -> None:
     cluster = mock_cluster_factory(brokers=2)
+    cluster.create_topic("t", partitions=1)
     cluster.start_request_tracking()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for coordinator in (1, 2, 1):
-        cluster.set_coordinator("group", "g", coordinator)
-        (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]).values()
-        future.result(WAIT_S)
-        assert cluster.requests("OffsetFetch")[-1].broker == coordinator
+    place = TopicPartition("t", 0)
+    if api == "OffsetCommit":
+        place.offset = 1
+    ask = {
+        "OffsetCommit": admin.alter_consumer_group_offsets,
+        "OffsetFetch": admin.list_consumer_group_offsets,
+    }[api]
+
+    def answer() -> None:
+        (future,) = ask([ConsumerGroupTopicPartitions("g", [place])]).values()
+        errors = [each.error for each in future.result(WAIT_S).topic_partitions]
+        if errors != [None]:
+            raise KafkaException(errors[0])
+
+    cluster.set_coordinator("group", "g", 1)
+    answer()
+    cluster.set_coordinator("group", "g", 2)
+    cluster.push_request_errors(api, [KafkaError.NOT_COORDINATOR], broker=1)
+    with pytest.raises(KafkaException):
+        answer()
+    answer()
+    assert [each.broker for each in cluster.requests(api)] == [1, 1, 2]
     admin.close()
 
 
@@ -470,6 +490,23 @@ def test_group_request_that_has_timed_out(
         timeout=90,
     )
     assert (done.returncode, done.stdout) == (0, "g\n"), done.stderr
+
+
+def test_request_to_a_broker_that_is_down_uses_no_cpu(mock_cluster_factory: Factory) -> None:
+    cluster = mock_cluster_factory()
+    cluster.create_topic("t", partitions=1)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    wanted = {TopicPartition("t", 0): OffsetSpec.latest()}
+    (found,) = admin.list_offsets(wanted).values()
+    found.result(WAIT_S)  # now the client knows the leader
+    cluster.broker_down()
+    (found,) = admin.list_offsets(wanted, request_timeout=60).values()
+    before = time.process_time()  # of all threads
+    with pytest.raises(TimeoutError):
+        found.result(2)
+    used = time.process_time() - before
+    admin.close()
+    assert used < 0.5
 
 
 def test_broker_down_and_up(mock_cluster_factory: Factory) -> None:

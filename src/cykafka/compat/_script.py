@@ -28,8 +28,15 @@ def run_script(arguments: list[str], usage: str, install: Callable[[], None]) ->
         return 0
     as_module = arguments[:1] == ["-m"]
     rest = arguments[as_module:]
-    if not rest or rest[0].startswith("-"):
-        print(usage, file=sys.stderr)
+    wrong = None
+    if not rest:
+        wrong = "expected a module" if as_module else "expected a script, or -m and a module"
+    elif rest[0].startswith("-"):
+        wrong = f"unknown option {rest[0]}"
+    elif not as_module and not os.path.exists(rest[0]):
+        wrong = f"cannot open {rest[0]}: there is no such file"
+    if wrong is not None:
+        print(f"{wrong}\n\n{usage}", file=sys.stderr)
         return 2
     install()
     sys.argv = rest

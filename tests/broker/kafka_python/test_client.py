@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import socket
 import subprocess
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
-import cykafka
+import cykafka.testing
+from cykafka.admin import AdminClient, NewPartitions
 from cykafka.compat.kafka_python import (
     KafkaClient,
+    SimpleConsumer,
     create_gzip_message,
     create_message,
     create_snappy_message,
@@ -37,6 +40,7 @@ from cykafka.compat.kafka_python.common import (
     UnknownTopicOrPartitionError,
 )
 
+WAIT_S = 60
 KIND = {"gzip": create_gzip_message, "snappy": create_snappy_message}
 
 
@@ -129,7 +133,160 @@ def test_impossible_port_is_not_tried(cluster: Any, caplog: pytest.LogCaptureFix
     client.close()
 
 
+def test_partitions_that_are_asked_for_later_are_answered_with_the_others(
+    client: KafkaClient, topic: str, send: Callable[..., list[bytes]]
+) -> None:
+    for number in range(4):
+        send(number, range(25))
+    (first,) = client.send_fetch_request([FetchRequest(topic, 0, 0, 4096)])
+    assert len(list(first.messages)) == 25
+    responses = client.send_fetch_request(
+        [FetchRequest(topic, number, 0, 4096) for number in range(4)], min_bytes=1
+    )
+    assert [(each.error, each.highwaterMark) for each in responses] == [(0, 25)] * 4
+    assert [len(list(each.messages)) for each in responses] == [25] * 4
+
+
+def test_new_partition_takes_messages(cluster: Any, unique: Callable[[str], str]) -> None:
+    topic = unique("topic")
+    cluster.create_topic(topic, 1)
+    client = KafkaClient(cluster.bootstrap_servers)
+    client.send_produce_request([ProduceRequest(topic, 0, [create_message(b"x")])])
+    with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while len(client.get_partition_ids_for_topic(topic)) < 3:
+        client.load_metadata_for_topics(topic)
+        assert time.monotonic() < deadline
+    (response,) = client.send_produce_request([ProduceRequest(topic, 2, [create_message(b"y")])])
+    assert response == ProduceResponse(topic.encode(), 2, 0, 0)
+    client.close()
+
+
+@pytest.fixture
+def narrow(cluster: Any, unique: Callable[[str], str]) -> str:
+    """A topic with messages of up to 100,000 bytes."""
+    name = unique("topic")
+    cluster.create_topic(name, 1, config={"max.message.bytes": 100_000})
+    return name
+
+
+def test_batch_that_is_too_large_for_the_topic(client: KafkaClient, narrow: str) -> None:
+    messages = [create_message(b"%d" % number * 60_000) for number in range(5)]
+    (response,) = client.send_produce_request([ProduceRequest(narrow, 0, messages)])
+    assert response == ProduceResponse(narrow.encode(), 0, 0, 0)
+    assert offset_of(client, narrow, 0) == 5
+
+
+def test_response_names_what_was_not_stored(client: KafkaClient, narrow: str) -> None:
+    values = [b"a", b"b" * 200_000, b"c"]
+    request = ProduceRequest(narrow, 0, [create_message(value) for value in values])
+    with pytest.raises(MessageSizeTooLargeError) as caught:
+        client.send_produce_request([request])
+    response = caught.value.args[0]
+    assert response == ProduceResponse(narrow.encode(), 0, 10, -1)
+    assert [each.value for each in response.payload.messages] == [values[1]]
+    assert offset_of(client, narrow, 0) == 2
+
+
+def test_many_groups_share_few_consumers(client: KafkaClient, topic: str) -> None:
+    def offsets(name: str) -> Any:
+        client.send_offset_commit_request(name, [OffsetCommitRequest(topic, 0, 7, None)])
+        (response,) = client.send_offset_fetch_request(name, [OffsetFetchRequest(topic, 0)])
+        return response.offset
+
+    before = cykafka.testing.live_handles()["handles"]
+    assert [offsets(f"{topic}-{number}") for number in range(20)] == [7] * 20
+    assert cykafka.testing.live_handles()["handles"] - before <= 16
+    assert offsets(f"{topic}-0") == 7
+
+
+@pytest.mark.parametrize("name", ["max_wait_time", "timeout"])
+def test_nan_is_refused(client: KafkaClient, topic: str, name: str) -> None:
+    if name == "timeout":
+        consumer = SimpleConsumer(client, None, topic, auto_commit=False)
+        with pytest.raises(ValueError, match="NaN"):
+            consumer.get_messages(1, timeout=float("nan"))
+    else:
+        with pytest.raises(ValueError, match="NaN"):
+            client.send_fetch_request([FetchRequest(topic, 0, 0, 1)], max_wait_time=float("nan"))
+
+
+def test_error_that_the_release_did_not_know_has_a_text(client: KafkaClient, topic: str) -> None:
+    with pytest.raises(UnknownError, match=r"error=21.*: Broker: Invalid required acks value"):
+        client.send_produce_request([ProduceRequest(topic, 0, [create_message(b"x")])], acks=2)
+
+
+def test_group_is_a_name(client: KafkaClient) -> None:
+    with pytest.raises(TypeError, match="payloads: expected the group's name"):
+        client.send_consumer_metadata_request([b"g"])  # type: ignore[arg-type]
+
+
+def test_deep_copy_is_a_client_of_its_own(client: KafkaClient, topic: str) -> None:
+    other = copy.deepcopy(client)
+    client.close()
+    assert other.brokers == client.brokers
+    assert offset_of(other, topic, 0) == 0
+    other.close()
+
+
 # -- life
+
+
+def test_daemon_thread_that_reads_ends_silently_with_the_interpreter(
+    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = run_script(
+        """
+        import sys, threading, time
+        from cykafka.compat.kafka_python import KafkaConsumer
+        servers, topic = sys.argv[1:]
+        consumers = [KafkaConsumer(topic, bootstrap_servers=servers) for _ in range(3)]
+        for consumer in consumers:
+            threading.Thread(target=lambda: list(consumer), daemon=True).start()
+        time.sleep(1)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_forked_child_commits_nothing_at_its_end(
+    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = run_script(
+        """
+        import os, sys
+        from cykafka.compat.kafka_python import KafkaClient, SimpleConsumer, SimpleProducer
+        from cykafka.compat.kafka_python.common import KafkaError, OffsetFetchRequest
+        servers, topic = sys.argv[1:]
+        client = KafkaClient(servers)
+        sender = SimpleProducer(client, async_=True)
+        SimpleProducer(client, random_start=False).send_messages(topic, *[b"x"] * 20)
+        consumer = SimpleConsumer(client, topic, topic, auto_commit_every_n=1000,
+                                  auto_commit_every_t=600_000)
+        assert len(consumer.get_messages(10, timeout=20)) == 10
+        child = os.fork()
+        if child == 0:
+            try:
+                sender.send_messages(topic, b"never sent")
+            except KafkaError as error:
+                assert "after a fork" in str(error), error
+                sys.exit(3)
+            sys.exit(4)
+        consumer.get_messages(10, timeout=20)
+        consumer.commit()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        (found,) = client.send_offset_fetch_request(topic, [OffsetFetchRequest(topic, 0)])
+        print(found.offset)
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "3\n20\n"), done.stderr
 
 
 def test_forgotten_client_is_closed_at_exit(

@@ -21,6 +21,7 @@ from cykafka.compat.kafka_python.common import (
     FetchRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    OffsetRequest,
     ProduceRequest,
 )
 
@@ -106,6 +107,10 @@ def test_commits_while_the_broker_is_down_fail_and_later_ones_succeed(
     for _ in range(3):
         assert consumer.commit() is False
     assert "saving offsets" in caplog.text
+    begun = time.monotonic()
+    for _ in range(5):  # librdkafka has noticed that the broker is down
+        assert consumer.commit() is False
+    assert time.monotonic() - begun < 2
     cluster.nodes[0].start()
     deadline = time.monotonic() + WAIT_S
     while not consumer.commit():
@@ -114,6 +119,37 @@ def test_commits_while_the_broker_is_down_fail_and_later_ones_succeed(
     assert found.offset == 10
     consumer.stop()
     client.close()
+
+
+def test_requests_of_a_client_whose_only_broker_is_down(
+    kafka_cluster_factory: Callable[..., Any],
+) -> None:
+    cluster = kafka_cluster_factory()
+    cluster.create_topic("t", 1)
+    client = KafkaClient(cluster.bootstrap_servers)
+    SimpleProducer(client).send_messages("t", *[b"x"] * 30)
+    consumer = SimpleConsumer(client, "g", "t", auto_commit_every_n=1, auto_commit_every_t=None)
+    assert len(consumer.get_messages(10, timeout=30)) == 10
+    assert client.send_fetch_request([FetchRequest("t", 0, 30, 4096)])[0].error == 0
+    cluster.nodes[0].kill()
+    begun = time.monotonic()
+    # Each of them commits, in vain.
+    assert sum(len(consumer.get_messages(1, timeout=1)) for _ in range(20)) == 20
+    assert time.monotonic() - begun < 25
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        (response,) = client.send_fetch_request([FetchRequest("t", 0, 30, 4096)], False)
+        if isinstance(response, FailedPayloadsError):
+            break
+        assert time.monotonic() < deadline
+    assert "the brokers did not answer for t[0]" in str(response)
+    time.sleep(4)  # longer than an outage is remembered
+    with pytest.raises(FailedPayloadsError):
+        client.send_fetch_request([FetchRequest("t", 0, 30, 4096)])
+    begun = time.monotonic()
+    consumer.stop()
+    client.close()
+    assert time.monotonic() - begun < 5
 
 
 def test_only_broker_restarts(kafka_cluster_factory: Callable[..., Any]) -> None:
@@ -143,6 +179,7 @@ def test_only_broker_restarts(kafka_cluster_factory: Callable[..., Any]) -> None
         if not isinstance(response, FailedPayloadsError):
             break
         assert time.monotonic() < deadline
+    assert client.send_offset_request([OffsetRequest("t", 0, -1, 1)])[0].offsets == (1,)
     producer.send_messages("t", b"2")
     assert consumer.next().value == b"2"
     consumer.close()

@@ -170,3 +170,13 @@ def test_error_of_a_process_is_raised_after_the_messages_before_it(
         MultiProcessConsumer, num_procs=processes, max_buffer_size=None, group=None
     )
     assert len(unlimited.get_messages(2, timeout=60)) == 2
+
+
+def test_stop_ends_a_process_that_is_stopped(make_consumer: Make) -> None:
+    consumer = make_consumer(MultiProcessConsumer)
+    (process,) = consumer.procs
+    os.kill(process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    consumer.stop()
+    assert time.monotonic() - begun < 20
+    assert not is_running(process.pid)

@@ -363,11 +363,14 @@ def test_forgotten_producer_sends_what_it_has() -> None:
     assert client.sent == [[b"1"]]
 
 
+@pytest.mark.parametrize("first", ["", "import weakref; weakref.finalize(type, print)"])
 def test_producer_sends_what_it_has_when_the_interpreter_ends(
-    run_script: Callable[..., Any], cluster: Any, topic: str, read_records: Read
+    run_script: Callable[..., Any], cluster: Any, topic: str, read_records: Read, first: str
 ) -> None:
+    # All finalizers of a process run when the first one was to run: that may be late.
     done = run_script(
         f"""
+{first}
 from cykafka.compat import kafka_python
 kafka_python.install()
 from kafka import KafkaClient, SimpleProducer
@@ -456,3 +459,54 @@ def test_async_producer_uses_a_subclass_of_the_client(client: Any, topic: str) -
     producer.stop()
     assert len(own.seen) == 1  # type: ignore[attr-defined]
     own.close()
+
+
+class SlowClient(FakeClient):
+    """A client whose requests take a while and fail."""
+
+    def send_produce_request(self, payloads: Any, **_: Any) -> Any:
+        self.sent.append([])
+        self.arrived.set()
+        time.sleep(0.5)
+        return [FailedPayloadsError(payload) for payload in payloads]
+
+
+def test_stop_time_begins_with_the_call() -> None:
+    client = SlowClient()
+    producer = Producer(client, async_=True, batch_send_every_n=1, async_stop_timeout=0.1)
+    producer.send_messages("t", 0, b"x")
+    client.arrived.wait(20)
+    producer.stop()  # in the middle of a request
+    assert len(client.sent) == 1
+
+
+def test_stop_in_a_signal_handler(run_script: Callable[..., Any]) -> None:
+    done = run_script(
+        """
+        import signal
+        from cykafka.compat.kafka_python.common import KafkaError
+        from cykafka.compat.kafka_python.producer.base import Producer
+
+        class Client:
+            def copy(self): return self
+            def reinit(self): pass
+            def close(self): pass
+            def send_produce_request(self, payloads, **options): return []
+
+        def stop(*_):
+            producer.stop()
+
+        signal.signal(signal.SIGALRM, stop)
+        for number in range(100):
+            producer = Producer(Client(), async_=True, async_queue_maxsize=1000 * (number % 2),
+                                async_queue_put_timeout=5)
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            try:
+                while True:
+                    producer.send_messages("t", 0, b"x")
+            except KafkaError:
+                pass
+        """,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cykafka.compat.kafka_python import create_message
+from cykafka.compat.kafka_python import SimpleConsumer, create_message
 from cykafka.compat.kafka_python.common import (
     ConsumerFetchSizeTooSmall,
     OffsetAndMessage,
@@ -339,3 +341,31 @@ def test_context_returns_to_its_beginning_after_an_error(
     with OffsetCommitContext(consumer):
         raise OffsetOutOfRangeError
     assert values(consumer.get_messages(10, timeout=30)) == sent
+
+
+def test_stop_within_a_commit(
+    client: Any, topic: str, send: Any, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(0, range(10))
+    consumer = SimpleConsumer(client, group, topic)
+    assert len(consumer.get_messages(10, timeout=20)) == 10
+    commit = client.send_offset_commit_request
+    nested = []
+
+    def interrupted(*args: Any) -> Any:
+        if not nested:
+            nested.append(True)
+            consumer.stop()  # as a signal handler may do
+        return commit(*args)
+
+    monkeypatch.setattr(client, "send_offset_commit_request", interrupted)
+    assert consumer.commit() is True
+    assert consumer.count_since_commit == 0
+
+
+def test_consumer_without_automatic_commits_is_freed(client: Any, topic: str) -> None:
+    consumer = SimpleConsumer(client, "g", topic, auto_commit=False)
+    alive = weakref.ref(consumer)
+    del consumer
+    gc.collect()
+    assert alive() is None

@@ -42,6 +42,8 @@ from kafka import KafkaClient, SimpleProducer
 from kafka.consumer.simple import SimpleConsumer
 import kafka.producer.keyed
 from kafka.partitionner.hashed import murmur2  # as the document has it
+import kafka.partitionner
+assert kafka.partitionner is kafka.partitioner
 assert kafka.__version__ == "0.9.5"
 """
     )
@@ -79,6 +81,24 @@ except ImportError as error:
 else:
     raise AssertionError("not refused")
 assert not hasattr(kafka, "KafkaClient")
+"""
+    )
+
+
+def test_wrong_property_is_refused_and_changes_nothing(passes: Callable[[str], None]) -> None:
+    passes(
+        """
+import cykafka
+from cykafka.compat import kafka_python
+from cykafka.compat.kafka_python import _handles
+kafka_python.install({"security.protocol": "SSL"})
+for wrong in ({"foo": "bar"}, {"security.protocol": "none"}, "x"):
+    try:
+        kafka_python.install(wrong)
+    except (cykafka.KafkaException, ValueError):
+        assert _handles.properties == {"security.protocol": "SSL"}
+    else:
+        raise AssertionError(wrong)
 """
     )
 
@@ -146,3 +166,20 @@ def test_command_helps() -> None:
     done = run("--help")
     assert done.returncode == 0
     assert "async_=True" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "expected a script, or -m and a module"),
+        (["-m"], "expected a module"),
+        (["-q", "x.py"], "unknown option -q"),
+        (["missing.py"], "cannot open missing.py"),
+        (["-X", "foo=bar", "x.py"], '-X: No such configuration property: "foo"'),
+    ],
+)
+def test_command_says_what_is_wrong(arguments: list[str], text: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr

@@ -258,7 +258,9 @@ def test_compressed_messages_of_magic_1_have_relative_offsets(codec: int) -> Non
     ]
 
 
-@pytest.mark.parametrize("value", [b"not compressed", gzip.compress(b"...")[:-1]])
+@pytest.mark.parametrize(
+    "value", [b"not compressed", gzip.compress(b"...")[:-1]], ids=["plain", "cut"]
+)
 @pytest.mark.parametrize("codec", [CODEC_GZIP, CODEC_SNAPPY])
 def test_damaged_compressed_message_raises(codec: int, value: bytes) -> None:
     with pytest.raises(ProtocolError, match="offset 6 is damaged"):

@@ -12,8 +12,10 @@ cimport cython
 from cykafka._core.admin.request cimport Request, choose_options, new_options, options_t
 from cykafka._core.clib.csrc cimport ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
     RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
     RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+    RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH,
     RD_KAFKA_RESP_ERR__DESTROY,
     RD_KAFKA_RESP_ERR__NOENT,
     RD_KAFKA_RESP_ERR__TIMED_OUT,
@@ -42,9 +44,11 @@ from cykafka._core.common.errors cimport error_from
 from cykafka._core.common.errors import KafkaError
 
 
-# The errors of partitions that may have a leader by now.
+# The errors of partitions that may have another leader by now, or a new epoch of the same one.
 _NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
-              <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION)
+              <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+              <int>RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
+              <int>RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH)
 
 
 @cython.final

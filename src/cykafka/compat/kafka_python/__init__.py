@@ -39,6 +39,7 @@ from cykafka.compat.kafka_python.protocol import (
     create_message,
     create_snappy_message,
 )
+from cykafka.internal import check_config
 
 __all__ = [
     "HashedPartitioner",
@@ -99,19 +100,25 @@ def install(properties: Mapping[str, Any] | None = None) -> None:
     ------
     ImportError
         Another kafka is already imported; its users would go on using it.
+    cykafka.KafkaException
+        librdkafka does not have such a property, or refuses its value.
     """
+    if properties is not None:
+        properties = dict(properties)
+        check_config(properties)
+    _alias.check()
     if properties is not None:
         _properties.clear()
         _properties.update(properties)
     if _alias.is_installed():
         return
-    _alias.check()
     _alias.uninstall()  # sys.modules may have been emptied
     modules: dict[str, ModuleType] = {"kafka": sys.modules[__name__]}
     for name in _MODULES:
         module = modules[f"kafka.{name}"] = importlib.import_module(f"{__name__}.{name}")
         if name.startswith("partitioner"):  # the document's misprint
             modules[f"kafka.partitionner{name.removeprefix('partitioner')}"] = module
+    modules["kafka"].partitionner = modules["kafka.partitioner"]  # type: ignore[attr-defined]
     _alias.install(modules, lambda name: f"{name} is not part of kafka-python {__version__}")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+from cykafka import KafkaException
 from cykafka.compat._script import run_script
 from cykafka.compat.kafka_python import install
-from cykafka.internal import pairs
+from cykafka.internal import check_config, pairs
 
 USAGE = """\
 usage: python -m cykafka.compat.kafka_python [-X name=value ...] script.py [argument ...]
@@ -25,9 +27,11 @@ def main(arguments: list[str]) -> int:
         settings += arguments[1:2]
         arguments = arguments[2:]
     try:
-        properties = dict(pairs(settings))
-    except ValueError as error:
-        print(f"-X: {error}", file=sys.stderr)
+        properties: dict[str, Any] = dict(pairs(settings))
+        check_config(properties)
+    except (ValueError, KafkaException) as error:
+        text = error.args[0].str() if isinstance(error, KafkaException) else error
+        print(f"-X: {text}", file=sys.stderr)
         return 2
     try:
         return run_script(arguments, USAGE, lambda: install(properties))

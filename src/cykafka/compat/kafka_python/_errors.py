@@ -6,6 +6,7 @@ from typing import Any
 
 from cykafka import KafkaError, KafkaException
 from cykafka.compat.kafka_python.common import FailedPayloadsError
+from cykafka.compat.kafka_python.util import kafka_bytestring
 
 # Codes of librdkafka (below -1) and of newer brokers, as the numbers that programs know.
 _ERRNO = {
@@ -59,6 +60,11 @@ def errno(error: KafkaError | None) -> int:
 
 def failed_payload(payload: Any, error: BaseException) -> FailedPayloadsError:
     """The error of a request that the brokers did not answer."""
-    failed = FailedPayloadsError(payload, str(error))
+    cause = kafka_error(error)
+    topic = kafka_bytestring(payload.topic).decode()
+    text = error if cause is None else cause.str()
+    failed = FailedPayloadsError(
+        payload, f"the brokers did not answer for {topic}[{payload.partition}]: {text}"
+    )
     failed.__cause__ = error
     return failed

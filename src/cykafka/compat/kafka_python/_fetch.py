@@ -16,7 +16,7 @@ from typing import Any
 from cykafka import KafkaError, MessageBatch, TopicPartition
 from cykafka import Message as Record
 from cykafka.compat.kafka_python._errors import errno, failed_payload, is_unanswered
-from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
+from cykafka.compat.kafka_python._handles import Handles, Outage, open_meanwhile
 from cykafka.compat.kafka_python.common import (
     ConsumerFetchSizeTooSmall,
     FailedPayloadsError,
@@ -35,9 +35,8 @@ _BATCH = 10_000
 _AHEAD = 16 * 1024 * 1024
 # How long a request waits for the first answer of the brokers, s, even if it is to wait less.
 _FIRST_ANSWER_S = 5.0
-
-# How long "all brokers are down" holds, s: longer than librdkafka's pause between two attempts.
-_DOWN_S = 3.0
+# How long a request waits for a sign of an outage, s, if there was one since the last request.
+_DOUBT_S = 2.0
 
 _new_message = partial(tuple.__new__, Message)
 _new_offset_and_message = partial(tuple.__new__, OffsetAndMessage)
@@ -85,6 +84,7 @@ class _Partition:
         self.chunks: deque[_Chunk] = deque()
         self.size = 0
         self.at_end = False
+        self.was_awaited = False
         self.error: KafkaError | None = None
 
     def failed(self) -> bool:
@@ -131,7 +131,7 @@ class _Partition:
 
 def _too_large() -> Iterator[OffsetAndMessage]:
     """The part of a message that a request of too few bytes gets."""
-    raise ConsumerFetchSizeTooSmall
+    raise ConsumerFetchSizeTooSmall("the next message is larger than max_bytes")
     yield
 
 
@@ -149,12 +149,7 @@ class Fetcher:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._begins_anew = False
         self._pid = os.getpid()
-        self._down: KafkaError | None = None
-        self._down_until = 0.0
-
-    def _unreachable(self) -> KafkaError | None:
-        """The error if all brokers were down a moment ago; librdkafka repeats it."""
-        return self._down if time.monotonic() < self._down_until else None
+        self._outage = Outage()
 
     def fetch(
         self, requests: Sequence[FetchRequest], max_wait_time: int, min_bytes: int
@@ -188,12 +183,12 @@ class Fetcher:
 
     def _position(self, requests: Sequence[FetchRequest]) -> dict[tuple[str, int], _Partition]:
         """The partitions of the requests, each at the offset of its request."""
-        consumer = self._handles.consumer()
+        consumer = self._handles.consumer(self._outage)
         if consumer is not self._consumer:  # the client was closed meanwhile
             self._consumer = consumer
             self._partitions.clear()
             self._begins_anew = False
-            self._down = None
+            self._outage.end()
         if self._begins_anew:
             consumer.unassign()
             self._begins_anew = False
@@ -223,25 +218,39 @@ class Fetcher:
     def _wait(self, wanted: list[_Partition], seconds: float, min_bytes: int) -> None:
         """Read until the partitions have `min_bytes`, or time is up."""
         began = time.monotonic()
+        doubt = False
         if sum(part.size for part in wanted) < _AHEAD and not all(part.size for part in wanted):
-            self._read(0)
+            doubt = self._outage.look(lambda: self._read(0))
         while True:
+            silent = [part for part in wanted if not self._is_known(part)]
             size = sum(part.size for part in wanted)
-            if 0 < min_bytes <= size:
+            if not silent and 0 < min_bytes <= size:
                 return
-            heard = all(
-                part.size or part.error or part.at_end or self._highwater(part) >= 0
-                for part in wanted
-            )
-            wait = seconds if heard and min_bytes > 0 else max(seconds, _FIRST_ANSWER_S)
+            wait = seconds
+            if silent or min_bytes <= 0:
+                wait = max(wait, _FIRST_ANSWER_S)
+            elif doubt and not size:
+                wait = max(wait, _DOUBT_S)
             left = began + wait - time.monotonic()
-            if left <= 0 or (self._unreachable() and began + seconds <= time.monotonic()):
+            if left <= 0 or (self._outage.error() and began + seconds <= time.monotonic()):
+                for part in silent:
+                    part.was_awaited = True
                 return
             # Answer now what the brokers have now, also if an offset does not exist.
             is_now = min_bytes <= 0 or any(part.error for part in wanted)
             if is_now and all(part.size or part.error or self._is_at_end(part) for part in wanted):
                 return
             self._read(left)
+
+    def _is_known(self, part: _Partition) -> bool:
+        """Whether the brokers have answered for the partition, or have had the time."""
+        return bool(
+            part.size
+            or part.error
+            or part.at_end
+            or part.was_awaited
+            or self._highwater(part) >= 0
+        )
 
     def _is_at_end(self, part: _Partition) -> bool:
         return part.at_end or part.next >= self._highwater(part) >= 0
@@ -261,7 +270,7 @@ class Fetcher:
     def _take(self, batch: MessageBatch) -> bool:
         """Keep records and note events. False if there are none."""
         if batch:
-            self._down = None
+            self._outage.end()
             for key, part in _by_partition(batch):
                 if key in self._partitions:
                     self._partitions[key].add(part)
@@ -274,11 +283,9 @@ class Fetcher:
         error = record.error()
         assert error is not None
         topic = record.topic()
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._down, self._down_until = error, time.monotonic() + _DOWN_S
         part = self._partitions.get((topic or "", record.partition() or 0))
         if error.code() == KafkaError._PARTITION_EOF:
-            self._down = None
+            self._outage.end()
             if part is not None:
                 part.at_end = True
         elif part is not None:
@@ -293,7 +300,7 @@ class Fetcher:
     ) -> FetchResponse | FailedPayloadsError:
         error = part.error if part.failed() else None
         if error is None and not part.size:
-            error = self._unreachable()
+            error = self._outage.error()
         if error is not None and is_unanswered(error):
             return failed_payload(request, error)
         topic = kafka_bytestring(request.topic)
@@ -302,7 +309,7 @@ class Fetcher:
         return FetchResponse(topic, request.partition, errno(error), highwater, messages)
 
     def _drop_idle(self, wanted: dict[tuple[str, int], _Partition]) -> None:
-        """Stop reading other partitions of which much was read ahead."""
+        """Stop reading partitions that were not asked for and of which much was read."""
         idle = [
             key
             for key, part in self._partitions.items()

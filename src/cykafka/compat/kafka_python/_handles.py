@@ -9,14 +9,21 @@ import os
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
 
-from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from cykafka.admin import AdminClient
+from cykafka.compat.kafka_python._errors import errno, kafka_error
+from cykafka.compat.kafka_python.common import (
+    ConsumerCoordinatorNotAvailableCode,
+    KafkaUnavailableError,
+    NotCoordinatorForConsumerCode,
+    OffsetsLoadInProgressCode,
+)
 from cykafka.compat.kafka_python.common import KafkaError as OldError
-from cykafka.compat.kafka_python.common import KafkaUnavailableError
 
 log = logging.getLogger("kafka.client")
 
@@ -30,10 +37,26 @@ properties: dict[str, Any] = {}
 _SLICE_S = 0.2
 # The longest wait for a broker after a produce request's own timeout, ms.
 _DELIVERY_MS = 10_000
+# How long "all brokers are down" holds, s: longer than librdkafka's pause between two attempts.
+_DOWN_S = 3.0
+# The longest wait for a group's coordinator and its answer, s, and between two attempts.
+_COORDINATOR_S = 10.0
+_PAUSE_S = 0.05
+# The most groups whose consumers stay open. Each has threads and file descriptors.
+_GROUPS = 16
+# How long close() waits for a commit that no broker has answered, s.
+_LEAVE_S = 1.0
 # librdkafka's longest timeout of a request, s.
 _MOST_S = 3600.0
 _LAST_PORT = 65535
 _CODECS = ("none", "gzip", "snappy")
+_NO_COORDINATOR = {
+    OffsetsLoadInProgressCode.errno,
+    ConsumerCoordinatorNotAvailableCode.errno,
+    NotCoordinatorForConsumerCode.errno,
+}
+
+_exiting = False
 
 
 def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
@@ -49,13 +72,63 @@ def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
 
 @contextlib.contextmanager
 def open_meanwhile() -> Iterator[None]:
-    """Raise KafkaUnavailableError if another thread closes the client within the block."""
+    """Raise KafkaUnavailableError if another thread closes the client within the block.
+
+    At exit the block ends the thread, as the end of the interpreter does.
+    """
     try:
         yield
     except RuntimeError as error:
         if isinstance(error, OldError):
             raise
+        if _exiting and threading.current_thread() is not threading.main_thread():
+            raise SystemExit from None
         raise KafkaUnavailableError(str(error)) from error
+
+
+class Outage:
+    """Whether a handle cannot reach any broker, by the errors that it reports.
+
+    librdkafka reports that all brokers are down after each round of attempts to connect.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""  # of the last connection that failed
+        self._error: KafkaError | None = None
+        self._until = 0.0
+        self._seen_at = 0.0
+
+    def note(self, error: KafkaError) -> None:
+        """The handle's error_cb."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._error, self._until = error, time.monotonic() + _DOWN_S
+        else:
+            self.reason = error.str()
+
+    def end(self) -> None:
+        """A broker has answered."""
+        self._error = None
+
+    def error(self) -> KafkaError | None:
+        """The error while all brokers are down."""
+        return self._error if time.monotonic() < self._until else None
+
+    def look(self, serve: Callable[[], object]) -> bool:
+        """Note the errors that have waited in the handle; `serve` takes them.
+
+        Returns
+        -------
+        bool
+            Whether there was an outage that may be over, because nobody has looked for a while.
+            error() does not report it.
+        """
+        now = time.monotonic()
+        serve()
+        is_old = now - self._seen_at > _DOWN_S and self._error is not None
+        if is_old:
+            self._error = None
+        self._seen_at = now
+        return is_old
 
 
 class Admin:
@@ -75,8 +148,7 @@ class Admin:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._client: AdminClient | None = None
-        self._reason = ""  # of the last connection that failed
-        self._down = False
+        self._outage = Outage()
 
     def _opened(self) -> AdminClient:
         with self._lock:
@@ -85,7 +157,7 @@ class Admin:
                     {
                         # kafka-python's requests for metadata create topics.
                         "allow.auto.create.topics": True,
-                        "error_cb": self._on_error,
+                        "error_cb": self._outage.note,
                         **self._config,
                     }
                 )
@@ -98,12 +170,6 @@ class Admin:
         if client is not None:
             client.close()
 
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._down = True
-        else:
-            self._reason = error.str()
-
     @open_meanwhile()
     def ask(self, request: Callable[[AdminClient, float], _Answer]) -> _Answer:
         """Call `request` with the client and a timeout in s, until it succeeds.
@@ -115,7 +181,8 @@ class Admin:
         """
         client = self._opened()
         deadline = time.monotonic() + self._timeout
-        self._down = False
+        client.poll(0)
+        self._outage.end()
         patience = _SLICE_S
         while True:
             left = deadline - time.monotonic()
@@ -123,8 +190,8 @@ class Admin:
                 return request(client, max(0.01, min(patience, left)))
             except KafkaException as error:
                 client.poll(0)
-                if self._down or left <= patience:
-                    text = f"All servers failed to process request: {self._reason or error}"
+                if self._outage.error() is not None or left <= patience:
+                    text = f"All servers failed to process request: {self._outage.reason or error}"
                     raise KafkaUnavailableError(text) from error
                 patience *= 2  # a slow broker gets the time that it needs
 
@@ -142,14 +209,16 @@ class Admin:
         client = self._opened()
         patience = max(1.0, self._timeout if timeout is None else timeout)
         deadline = time.monotonic() + patience
-        self._down = False
+        client.poll(0)
+        self._outage.end()
         futures = request(client, patience)
         left = set(futures.values())
-        while left and not self._down and time.monotonic() < deadline:
+        while left and self._outage.error() is None and time.monotonic() < deadline:
             left = wait(left, _SLICE_S, FIRST_COMPLETED).not_done
             client.poll(0)
-        code = KafkaError._ALL_BROKERS_DOWN if self._down else KafkaError._TIMED_OUT
-        missing = KafkaException(KafkaError(code, self._reason or None))
+        down = self._outage.error()
+        code = KafkaError._TIMED_OUT if down is None else KafkaError._ALL_BROKERS_DOWN
+        missing = KafkaException(KafkaError(code, self._outage.reason or None))
         results: dict[_Key, _Answer | KafkaException] = {}
         for key, future in futures.items():
             if future in left:
@@ -162,6 +231,78 @@ class Admin:
         return results
 
 
+class Group:
+    """The offsets of a group, by a consumer that does not join it. Thread-safe.
+
+    An admin client is not used: the system's librdkafka goes on asking a coordinator that has
+    moved, and aborts the process if requests wait for a coordinator that was down.
+
+    Parameters
+    ----------
+    config : dict
+    timeout : float
+        The longest wait for the coordinator's answer, s.
+    """
+
+    def __init__(self, config: dict[str, Any], timeout: float) -> None:
+        self._outage = Outage()
+        self._timeout = timeout
+        self._lock = threading.RLock()  # a signal handler may commit, too
+        self._consumer = Consumer({**config, "error_cb": self._outage.note})
+
+    def close(self) -> None:
+        """Close the consumer. A commit that no broker has answered is not awaited."""
+        self._consumer.close(_LEAVE_S)
+
+    def close_unless_busy(self) -> bool:
+        """Close the consumer, unless a request is under way."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self.close()
+        finally:
+            self._lock.release()
+        return True
+
+    @open_meanwhile()
+    def ask(
+        self,
+        request: Callable[[Consumer, list[TopicPartition], float], list[TopicPartition] | None],
+        places: list[TopicPartition],
+    ) -> list[TopicPartition]:
+        """Make a request about partitions, until the coordinator answers.
+
+        Raises
+        ------
+        KafkaException
+            Also ``_ALL_BROKERS_DOWN``, as soon as librdkafka notices.
+        """
+        with self._lock:
+            deadline = time.monotonic() + self._timeout
+            self._outage.look(lambda: self._consumer.poll(0))
+            patience = _SLICE_S
+            while True:
+                down = self._outage.error()
+                if down is not None:
+                    reason = self._outage.reason or None
+                    raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
+                left = deadline - time.monotonic()
+                try:
+                    found = request(self._consumer, places, max(0.01, min(patience, left)))
+                except KafkaException as error:
+                    cause = kafka_error(error)
+                    waits = cause is not None and cause.code() == KafkaError._TIMED_OUT
+                    if left <= 0 or not (waits or errno(cause) in _NO_COORDINATOR):
+                        raise
+                    patience *= 2  # a slow coordinator gets the time that it needs
+                else:
+                    errors = {errno(each.error) for each in found or ()}
+                    if left <= 0 or errors.isdisjoint(_NO_COORDINATOR):
+                        return found or []
+                time.sleep(_PAUSE_S)
+                self._consumer.poll(0)
+
+
 # kafka-python's programs often close nothing. At exit their handles are closed, after the
 # consumers and producers that use them: functions that are registered later are called earlier.
 _existing: weakref.WeakSet[Handles] = weakref.WeakSet()
@@ -169,6 +310,8 @@ _existing: weakref.WeakSet[Handles] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
+    global _exiting
+    _exiting = True
     for handles in list(_existing):
         handles.close()
 
@@ -198,8 +341,8 @@ class Handles:
     def _reset(self) -> None:
         self._admin = Admin(self._common(), self.timeout)
         self._lock = threading.Lock()
-        self._groups: dict[str, Consumer] = {}
-        self._producers: dict[tuple[int, int, int, int | None], Producer] = {}
+        self._groups: OrderedDict[str, Group] = OrderedDict()
+        self._producers: dict[tuple[int, int, int, int | None, bool], Producer] = {}
         self._consumer: Consumer | None = None
         self._pid = os.getpid()
 
@@ -242,12 +385,19 @@ class Handles:
 
     # -- producers
 
-    def producer(self, acks: int, timeout: int, codec: int, compresslevel: int | None) -> Producer:
+    def producer(
+        self,
+        acks: int,
+        timeout: int,
+        codec: int,
+        compresslevel: int | None,
+        in_batches: bool = True,
+    ) -> Producer:
         """The producer for these settings; `timeout` in ms."""
         self._check_process()
         timeout = max(1, min(timeout, 900_000))
         acks = max(-1, min(acks, 1000))
-        key = (acks, timeout, codec, compresslevel)
+        key = (acks, timeout, codec, compresslevel, in_batches)
         with self._lock:
             producer = self._producers.get(key)
             if producer is None:
@@ -260,6 +410,7 @@ class Handles:
                         # As in kafka-python, the caller decides whether to send again.
                         "retries": 0,
                         "linger.ms": 0,
+                        "batch.num.messages": 10_000 if in_batches else 1,
                         # The brokers decide which message is too large.
                         "message.max.bytes": 1_000_000_000,
                         "compression.type": _CODECS[codec],
@@ -271,22 +422,22 @@ class Handles:
 
     # -- consumers
 
-    def group(self, name: str) -> Consumer:
-        """A consumer for the offsets of a group, which it does not join.
-
-        An admin client is not used: the system's librdkafka goes on asking a coordinator that has
-        moved, and aborts the process if requests wait for a coordinator that was down.
-        """
+    def group(self, name: str) -> Group:
+        """A group. Those that were not used for the longest time are closed."""
         self._check_process()
         with self._lock:
-            consumer = self._groups.get(name)
-            if consumer is None:
+            group = self._groups.get(name)
+            if group is None:
                 config = {"group.id": name, "enable.auto.commit": False, **self._common()}
-                consumer = self._groups[name] = Consumer(config)
-            return consumer
+                group = self._groups[name] = Group(config, min(self.timeout, _COORDINATOR_S))
+                old = next(iter(self._groups))
+                if len(self._groups) > _GROUPS and self._groups[old].close_unless_busy():
+                    del self._groups[old]
+            self._groups.move_to_end(name)
+            return group
 
-    def consumer(self) -> Consumer:
-        """The consumer, which no group knows."""
+    def consumer(self, outage: Outage) -> Consumer:
+        """The consumer, which no group knows. The first call names where it reports errors."""
         self._check_process()
         with self._lock:
             if self._consumer is None:
@@ -299,6 +450,7 @@ class Handles:
                         "auto.offset.reset": "error",
                         "enable.partition.eof": True,
                         "allow.auto.create.topics": True,
+                        "error_cb": outage.note,
                         "fetch.wait.max.ms": 100,
                         "fetch.message.max.bytes": 8 * 1024 * 1024,
                         "receive.message.max.bytes": 1_000_000_000,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from cykafka import (
     Consumer,
     Delivery,
     DeliveryError,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
-from cykafka.admin import ClusterMetadata, OffsetSpec
+from cykafka.admin import AdminClient, ClusterMetadata, ListOffsetsResultInfo, OffsetSpec
 from cykafka.compat.kafka_python._errors import (
     errno,
     failed_payload,
@@ -27,7 +31,6 @@ from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
 from cykafka.compat.kafka_python._messages import MessageSet, message_set
 from cykafka.compat.kafka_python.common import (
     BrokerMetadata,
-    ConsumerCoordinatorNotAvailableCode,
     ConsumerMetadataResponse,
     FailedPayloadsError,
     FetchRequest,
@@ -35,7 +38,6 @@ from cykafka.compat.kafka_python.common import (
     KafkaUnavailableError,
     LeaderNotAvailableError,
     MetadataResponse,
-    NotCoordinatorForConsumerCode,
     NotLeaderForPartitionError,
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -44,7 +46,6 @@ from cykafka.compat.kafka_python.common import (
     OffsetOutOfRangeError,
     OffsetRequest,
     OffsetResponse,
-    OffsetsLoadInProgressCode,
     PartitionMetadata,
     ProduceRequest,
     ProduceResponse,
@@ -70,14 +71,12 @@ Callback = Callable[[Any], Any] | None
 _CREATION_S = 1.0
 _SLOW_CREATION_S = 10.0
 _PAUSE_S = 0.05
+# The longest wait for the metadata that a producer lacks, s.
+_REFRESH_S = 5.0
+# How long offsets are looked up again while the leader is new, s.
+_NEW_LEADER_S = 5.0
 
-# The longest wait for a group's coordinator, and again for its answer, s.
-_COORDINATOR_S = 10.0
-_NO_COORDINATOR = {
-    OffsetsLoadInProgressCode.errno,
-    ConsumerCoordinatorNotAvailableCode.errno,
-    NotCoordinatorForConsumerCode.errno,
-}
+_NO_LEADER = {LeaderNotAvailableError.errno, NotLeaderForPartitionError.errno}
 
 _LATEST = -1
 _EARLIEST = -2
@@ -162,6 +161,9 @@ class KafkaClient:
             topic: dict(partitions) for topic, partitions in self.topic_partitions.items()
         }
         return other
+
+    def __deepcopy__(self, _: object) -> KafkaClient:
+        return self.copy()
 
     def reinit(self) -> None:
         """Close the connections; the next request connects again."""
@@ -377,7 +379,10 @@ class KafkaClient:
             The brokers refused the messages; the subclass says why.
         KafkaUnavailableError, UnsupportedCodecError, TypeError
         """
-        responses = [_outcome(*sent) for sent in self._publish(payloads, acks, int(timeout))]
+        timeout = int(timeout)
+        responses = [
+            self._settle(*sent, acks, timeout) for sent in self._publish(payloads, acks, timeout)
+        ]
         if acks == 0:
             responses = [each for each in responses if isinstance(each, FailedPayloadsError)]
         return self._checked(responses, fail_on_error, callback)
@@ -407,6 +412,59 @@ class KafkaClient:
                 )
             sent.append((payload, messages, delivery))
         return sent
+
+    def _settle(
+        self,
+        payload: ProduceRequest,
+        messages: MessageSet,
+        delivery: Delivery | FailedPayloadsError,
+        acks: int,
+        timeout: int,
+    ) -> ProduceResponse | FailedPayloadsError:
+        """Wait for the messages of a payload, and send again what was refused for no fault of
+        theirs."""
+        if isinstance(delivery, FailedPayloadsError):
+            return delivery
+        topic, partition = _key(payload)
+        offset, failures = _outcome(delivery)
+        for codes, in_batches in (
+            # The partition is newer than the producer's metadata.
+            ((KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC), True),
+            # librdkafka's batch may be larger than the topic's max.message.bytes, though no
+            # message is. kafka-python's messages had no batch.
+            ((KafkaError.MSG_SIZE_TOO_LARGE,), False),
+        ):
+            places = [place for place, error in failures.items() if error.code() in codes]
+            if not places or (len(messages.values) == 1 and not in_batches):
+                continue
+            again = messages.subset(places)
+            with open_meanwhile():
+                producer = self._handles.producer(
+                    acks, timeout, again.codec, again.compresslevel, in_batches
+                )
+                if in_batches:
+                    with contextlib.suppress(KafkaException):
+                        producer.list_topics(
+                            topic.decode(), min(self._handles.timeout, _REFRESH_S)
+                        )
+                found, failed = _outcome(
+                    producer.publish(
+                        topic.decode(), again.values, keys=again.keys, partitions=partition
+                    )
+                )
+            offset = min((each for each in (offset, found) if each >= 0), default=-1)
+            for place in places:
+                del failures[place]
+            failures.update({places[index]: error for index, error in failed.items()})
+        if not failures:
+            return ProduceResponse(topic, partition, 0, offset)
+        left = payload._replace(messages=messages.subset(sorted(failures)))
+        refused = [each for each in failures.values() if not is_unanswered(each)]
+        if refused:
+            response = _Refused(topic, partition, errno(refused[0]), -1)
+            response.payload = left
+            return response
+        return failed_payload(left, KafkaException(next(iter(failures.values()))))
 
     def send_fetch_request(
         self,
@@ -442,6 +500,8 @@ class KafkaClient:
         OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
         _refuse_duplicates(payloads)
+        if math.isnan(max_wait_time):
+            raise ValueError("max_wait_time: expected a number of ms, got NaN")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
         responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
@@ -509,15 +569,23 @@ class KafkaClient:
             )
             for (topic, partition), time_ms in times.items()
         }
-        answers = self._handles.admin.answers(
-            lambda admin, timeout: admin.list_offsets(wanted, request_timeout=timeout)
-        )
-        return {
-            (each.topic.encode(), each.partition): (
-                answer if isinstance(answer, KafkaException) else answer.offset
-            )
-            for each, answer in answers.items()
-        }
+        found: dict[tuple[bytes, int], int | KafkaException] = {}
+        deadline = time.monotonic() + _NEW_LEADER_S
+        while True:
+            answers = self._handles.admin.answers(partial(_list_offsets, wanted))
+            for each, answer in answers.items():
+                found[each.topic.encode(), each.partition] = (
+                    answer if isinstance(answer, KafkaException) else answer.offset
+                )
+            # After such an error the client looks for the leader, so the next answer is better.
+            wanted = {
+                each: wanted[each]
+                for each, answer in answers.items()
+                if isinstance(answer, KafkaException) and errno(kafka_error(answer)) in _NO_LEADER
+            }
+            if not wanted or time.monotonic() > deadline:
+                return found
+            time.sleep(_PAUSE_S)
 
     # -- offsets of groups
 
@@ -622,23 +690,11 @@ class KafkaClient:
         """Each partition's result of a request for one group."""
         if not partitions:
             return {}
-        patience = min(self._handles.timeout, _COORDINATOR_S)
-        deadline = time.monotonic() + patience
-        while True:
-            consumer = self._handles.group(_text(group))
-            try:
-                with open_meanwhile():
-                    places = request(consumer, list(partitions.values()), patience)
-                errors = {errno(each.error) for each in places or ()}
-            except KafkaException as error:
-                failed, places = error, None
-                errors = {errno(kafka_error(error))}
-            if errors.isdisjoint(_NO_COORDINATOR) or time.monotonic() > deadline:
-                break
-            time.sleep(_PAUSE_S)
-        if places is None:
-            return dict.fromkeys(partitions, failed)
-        return {(each.topic.encode(), each.partition): each for each in places}
+        try:
+            found = self._handles.group(_text(group)).ask(request, list(partitions.values()))
+        except KafkaException as error:
+            return dict.fromkeys(partitions, error)
+        return {(each.topic.encode(), each.partition): each for each in found}
 
     def send_consumer_metadata_request(
         self,
@@ -665,6 +721,10 @@ class KafkaClient:
         KafkaUnavailableError
             No broker answered.
         """
+        if not isinstance(payloads or b"", (str, bytes)):
+            raise TypeError(
+                f"payloads: expected the group's name, str or bytes, got {type(payloads).__name__}"
+            )
         group = _text(payloads or b"")
         answer = self._handles.admin.answers(
             lambda admin, timeout: admin.describe_consumer_groups([group], request_timeout=timeout)
@@ -693,6 +753,12 @@ class KafkaClient:
                     self.reset_topic_metadata(response.topic)
                     raise
         return responses if callback is None else [callback(each) for each in responses]
+
+
+def _list_offsets(
+    wanted: dict[TopicPartition, OffsetSpec], admin: AdminClient, timeout: float
+) -> Mapping[TopicPartition, Future[ListOffsetsResultInfo]]:
+    return admin.list_offsets(wanted, request_timeout=timeout)
 
 
 def _text(name: Name) -> str:
@@ -734,20 +800,17 @@ def _refused(payload: Any, failed: KafkaException, response: type[Any], *fields:
     return response(*_key(payload), errno(error), *fields)
 
 
-def _outcome(
-    payload: ProduceRequest, messages: MessageSet, delivery: Delivery | FailedPayloadsError
-) -> ProduceResponse | FailedPayloadsError:
-    """Wait for messages; librdkafka ends each in time."""
-    if isinstance(delivery, FailedPayloadsError):
-        return delivery
-    topic, partition = _key(payload)
+class _Refused(ProduceResponse):
+    """A response whose `payload` is the request with the messages that were not stored."""
+
+    payload: ProduceRequest
+
+
+def _outcome(delivery: Delivery) -> tuple[int, dict[int, KafkaError]]:
+    """Wait for messages; librdkafka ends each in time. The lowest offset, and the failures."""
+    failures: dict[int, KafkaError] = {}
     try:
         delivery.wait()
     except DeliveryError as error:
         failures = error.failures
-        refused = [each for each in failures.values() if not is_unanswered(each)]
-        if refused:
-            return ProduceResponse(topic, partition, errno(refused[0]), -1)
-        first = KafkaException(next(iter(failures.values())))
-        return failed_payload(payload._replace(messages=messages.subset(failures)), first)
-    return ProduceResponse(topic, partition, 0, min(delivery.offsets, default=-1))
+    return min((each for each in delivery.offsets if each >= 0), default=-1), failures

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from cykafka import KafkaError as CoreError
+
 # Structs. Topics are bytes in requests and responses, as on the wire.
 
 
@@ -219,6 +221,13 @@ class UnknownError(BrokerResponseError):
 
     errno = -1
     message = "UNKNOWN"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        number = getattr(self.args[0], "error", None) if self.args else None
+        if not isinstance(number, int) or number in (0, self.errno):
+            return text
+        return f"{text}: {CoreError(number).str()}"
 
 
 class OffsetOutOfRangeError(BrokerResponseError):

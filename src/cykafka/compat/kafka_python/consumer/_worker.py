@@ -27,6 +27,8 @@ log = logging.getLogger("kafka.consumer.multiprocess")
 _BATCH = 1000
 # How long a process may take to start, s.
 _START_S = 30.0
+# How long a process may take to end, s.
+_TERMINATE_S = 5.0
 # How long an idle process waits until it looks whether its consumer is still there, s.
 _IDLE_S = 0.5
 _PROGRAM = f"import sys; from {__name__} import main; main(int(sys.argv[1]))"
@@ -137,7 +139,11 @@ class Worker:
         """End the process."""
         self.connection.close()
         self.process.terminate()
-        self.process.wait()
+        try:
+            self.process.wait(_TERMINATE_S)
+        except subprocess.TimeoutExpired:  # it was stopped by a signal, for example
+            self.process.kill()
+            self.process.wait()
 
 
 def main(descriptor: int) -> None:

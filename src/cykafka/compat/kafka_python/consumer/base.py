@@ -5,8 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import numbers
+import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,6 +39,27 @@ NO_MESSAGES_WAIT_TIME_SECONDS = 0.1
 FULL_QUEUE_WAIT_TIME_SECONDS = 0.1
 
 MAX_BACKOFF_SECONDS = 60
+
+
+# Consumers with a timer that nobody has stopped. At exit they commit. In a forked child their
+# offsets are old, and committing them would move the group back.
+_timed: set[Consumer] = set()
+os.register_at_fork(after_in_child=_timed.clear)
+
+
+@atexit.register
+def _stop_all() -> None:
+    for consumer in list(_timed):
+        consumer.stop()
+
+
+def deadline_after(timeout: float | None) -> float | None:
+    """The time.monotonic() after so many seconds; None: never."""
+    if timeout is None:
+        return None
+    if math.isnan(timeout):
+        raise ValueError("timeout: expected a number of seconds, got NaN")
+    return time.monotonic() + timeout
 
 
 class Consumer:
@@ -86,7 +110,7 @@ class Consumer:
             partitions = self.client.get_partition_ids_for_topic(self.topic)
         elif not all(isinstance(each, numbers.Integral) for each in partitions):
             raise AssertionError(f"partitions: expected a list of int, got {partitions!r}")
-        self.commit_lock = threading.Lock()
+        self.commit_lock = threading.RLock()  # a signal handler may stop the consumer
         self.count_since_commit = 0
         self.auto_commit = auto_commit
         self.auto_commit_every_n = auto_commit_every_n
@@ -100,8 +124,7 @@ class Consumer:
         if auto_commit is True and auto_commit_every_t is not None:
             self.commit_timer = ReentrantTimer(auto_commit_every_t, self.commit)
             self.commit_timer.start()
-        # The interpreter's end stops a consumer that the program has forgotten.
-        atexit.register(self.stop)
+            _timed.add(self)
 
     def provide_partition_info(self) -> None:
         """Hand over messages with their partitions: (partition, message)."""
@@ -164,7 +187,7 @@ class Consumer:
             except KafkaError as error:
                 log.error("%s saving offsets: %s", type(error).__name__, error)
                 return False
-            self.count_since_commit -= read
+            self.count_since_commit = max(0, self.count_since_commit - read)
             return True
 
     def _auto_commit(self) -> None:
@@ -180,7 +203,7 @@ class Consumer:
         if self.commit_timer is not None:
             self.commit_timer.stop()
             self.commit()
-        atexit.unregister(self.stop)
+        _timed.discard(self)
 
     def pending(self, partitions: Iterable[int] | None = None) -> int:
         """How many messages are left to read.

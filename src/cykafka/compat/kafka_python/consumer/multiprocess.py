@@ -19,6 +19,7 @@ from cykafka.compat.kafka_python.consumer.base import (
     MAX_BACKOFF_SECONDS,
     NO_MESSAGES_WAIT_TIME_SECONDS,
     Consumer,
+    deadline_after,
 )
 from cykafka.compat.kafka_python.consumer.simple import SimpleConsumer
 
@@ -166,7 +167,7 @@ class MultiProcessConsumer(Consumer):
         KafkaError
             A process cannot read its partitions; it tries again.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         messages: list[Any] = []
         new_offsets = {}
         while len(messages) < count:
@@ -189,7 +190,7 @@ class MultiProcessConsumer(Consumer):
 
     def _receive(self, timeout: float | None) -> bool:
         """Wait until the queue has messages, or there is an error. False if time is up."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         while not self.queue and not self._errors:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if self._reader is not None:

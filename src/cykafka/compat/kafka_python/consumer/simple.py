@@ -34,6 +34,7 @@ from cykafka.compat.kafka_python.consumer.base import (
     MAX_FETCH_BUFFER_SIZE_BYTES,
     NO_MESSAGES_WAIT_TIME_SECONDS,
     Consumer,
+    deadline_after,
 )
 
 log = logging.getLogger("kafka.consumer.simple")
@@ -250,7 +251,7 @@ class SimpleConsumer(Consumer):
             A message is larger than `max_buffer_size`.
         UnknownTopicOrPartitionError, OffsetOutOfRangeError
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         messages: list[Any] = []
         new_offsets = {}
         while len(messages) < count:

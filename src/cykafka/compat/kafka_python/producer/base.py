@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import logging
 import math
+import os
 import threading
 import time
 import weakref
 from collections.abc import Sequence
-from queue import Empty, Full, Queue
+from queue import Empty, Full, SimpleQueue
 from typing import Any
 
 from cykafka.compat.kafka_python._messages import MessageSet, message_set
@@ -18,7 +19,6 @@ from cykafka.compat.kafka_python.common import (
     RETRY_ERROR_TYPES,
     RETRY_REFRESH_ERROR_TYPES,
     AsyncProducerQueueFull,
-    FailedPayloadsError,
     KafkaError,
     ProduceRequest,
     RequestTimedOutError,
@@ -53,6 +53,75 @@ _ASYNC_NAMES = ("async", "is_async", "async_send")
 _LOOK_S = 0.2
 
 _Item = tuple[Any, bytes | None, bytes | None]
+
+# Producers whose thread runs. Cykafka's clients are closed at exit, and functions that are
+# registered later are called earlier. A forked child does not have the threads.
+_running: weakref.WeakSet[Producer] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_running.clear)
+
+
+@atexit.register
+def _stop_all() -> None:
+    for producer in list(_running):
+        producer.stopped = True
+        _end_thread(producer.queue, producer.thread_stop_event, producer.thread)
+
+
+class _Queue:
+    """The messages that wait for a producer's thread.
+
+    Like ``queue.Queue``, but a signal handler may call it in the middle of any other call.
+
+    Parameters
+    ----------
+    maxsize : int
+        0: no limit.
+    """
+
+    def __init__(self, maxsize: int) -> None:
+        self.maxsize = maxsize
+        self._items: SimpleQueue[_Item] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()  # an entry for each place that is free
+        for _ in range(maxsize):
+            self._room.put(None)
+
+    def put(self, item: _Item, block: bool = True, timeout: float | None = None) -> None:
+        """Add a message; raise Full if there is no room in time."""
+        if self.maxsize:
+            try:
+                self._room.get(block, timeout)
+            except Empty:
+                raise Full from None
+        self._items.put(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> _Item:
+        """Take a message, or what wake() has added; raise Empty if there is none in time."""
+        item = self._items.get(block, timeout)
+        if self.maxsize and item[0] != STOP_ASYNC_PRODUCER:
+            self._room.put(None)
+        return item
+
+    def wake(self) -> None:
+        """End a get()."""
+        self._items.put((STOP_ASYNC_PRODUCER, None, None))
+
+    def qsize(self) -> int:
+        """The number of messages."""
+        return self._items.qsize()
+
+    def empty(self) -> bool:
+        """Whether there is no message."""
+        return self._items.empty()
+
+
+class _StopEvent(threading.Event):
+    """An Event that knows since when it is set."""
+
+    at = math.inf
+
+    def set(self) -> None:
+        self.at = min(self.at, time.monotonic())
+        super().set()
 
 
 class Producer:
@@ -155,9 +224,9 @@ class Producer:
         self.codec_compresslevel = codec_compresslevel
         self.sync_fail_on_error = sync_fail_on_error
         if self.is_async:
-            self.queue: Queue[_Item] = Queue(async_queue_maxsize)
+            self.queue = _Queue(async_queue_maxsize)
             self.async_queue_put_timeout = async_queue_put_timeout
-            self.thread_stop_event = threading.Event()
+            self.thread_stop_event = _StopEvent()
             self.thread = threading.Thread(
                 target=_send_upstream,
                 name="kafka-producer",
@@ -182,10 +251,12 @@ class Producer:
                 daemon=True,
             )
             self.thread.start()
-            # Also when the interpreter ends.
             self._end_thread = weakref.finalize(
                 self, _end_thread, self.queue, self.thread_stop_event, self.thread
             )
+            # At exit all finalizers run together, perhaps after cykafka's clients were closed.
+            self._end_thread.atexit = False
+            _running.add(self)
 
     def send_messages(self, topic: str | bytes, partition: Any, *msg: bytes | None) -> list[Any]:
         """Send messages without a key to a partition.
@@ -263,6 +334,10 @@ class Producer:
         while True:
             if self.stopped:
                 raise KafkaError(refused)
+            if not self.thread.is_alive():
+                raise KafkaError(
+                    "the producer's thread does not run: after a fork, make a new producer"
+                )
             left = min(_LOOK_S, deadline - time.monotonic())
             try:
                 self.queue.put(item, left > 0, max(0.0, left))
@@ -293,16 +368,20 @@ class Producer:
         self._end_thread()
 
 
-def _end_thread(queue: Queue[_Item], event: threading.Event, thread: threading.Thread) -> None:
+def _end_thread(queue: _Queue, event: _StopEvent, thread: threading.Thread) -> None:
     event.set()
-    with contextlib.suppress(Full):  # the thread has enough to notice the event
-        queue.put_nowait((STOP_ASYNC_PRODUCER, None, None))
-    if thread is not threading.current_thread():
+    queue.wake()
+    if thread is threading.current_thread():
+        return
+    try:
         thread.join()
+    except KeyboardInterrupt:
+        log.error("Stopped producer; about %d messages were not sent", queue.qsize())
+        raise
 
 
 def _send_upstream(
-    queue: Queue[_Item],
+    queue: _Queue,
     client: Any,
     codec: int,
     batch_time: float,
@@ -310,7 +389,7 @@ def _send_upstream(
     req_acks: int,
     ack_timeout: int,
     retry_options: RetryOptions,
-    stop_event: threading.Event,
+    stop_event: _StopEvent,
     log_messages_on_error: bool = ASYNC_LOG_MESSAGES_ON_ERROR,
     stop_timeout: float = ASYNC_STOP_TIMEOUT_SECS,
     codec_compresslevel: int | None = None,
@@ -327,12 +406,9 @@ def _send_upstream(
             log.warning("Async producer failed to connect: %s", error)
             time.sleep(retry_options.backoff_ms / 1000)
     sending: list[tuple[ProduceRequest, int]] = []  # requests, and how often each has failed
-    stop_at = None
     while sending or not (stop_event.is_set() and queue.empty()):
-        if stop_event.is_set():
-            stop_at = stop_at or time.monotonic() + stop_timeout
-            if time.monotonic() > stop_at:
-                break
+        if time.monotonic() > stop_event.at + stop_timeout:
+            break
         if not sending:
             batch = _next_batch(queue, batch_size, batch_time, stop_event)
             sending = [
@@ -345,8 +421,7 @@ def _send_upstream(
             reason = _error_of(response)
             if reason is None:
                 continue
-            if isinstance(response, FailedPayloadsError):
-                request = response.payload  # without the messages that were stored
+            request = getattr(response, "payload", request)  # without what was stored
             messages = request.messages
             log.error(
                 "%s sending ProduceRequest to %s:%d with msgs %s",
@@ -366,15 +441,16 @@ def _send_upstream(
                 client.load_metadata_for_topics()
             except Exception as error:
                 log.error("Async producer couldn't reload topic metadata: %s", error)
-    unsent = sum(place != STOP_ASYNC_PRODUCER for place, *_ in list(queue.queue))
-    unsent += sum(len(message_set(request.messages).values) for request, _ in sending)
+    unsent = sum(len(message_set(request.messages).values) for request, _ in sending)
+    while not queue.empty():
+        unsent += queue.get()[0] != STOP_ASYNC_PRODUCER
     if unsent:
         log.error("Stopped producer with %d unsent messages", unsent)
     client.close()
 
 
 def _next_batch(
-    queue: Queue[_Item], size: int, seconds: float, stop_event: threading.Event
+    queue: _Queue, size: int, seconds: float, stop_event: threading.Event
 ) -> dict[TopicAndPartition, tuple[list[bytes | None], list[bytes | None]]]:
     """The values and keys for each partition: up to `size` messages, or those of that time."""
     batch: dict[TopicAndPartition, tuple[list[bytes | None], list[bytes | None]]] = {}
