@@ -27,6 +27,7 @@ from cykafka.compat.kafka_python.common import (
     ConsumerFetchSizeTooSmall,
     FailedPayloadsError,
     FetchRequest,
+    InvalidMessageError,
     KafkaUnavailableError,
     MessageSizeTooLargeError,
     OffsetCommitRequest,
@@ -215,6 +216,21 @@ def test_nan_is_refused(client: KafkaClient, topic: str, name: str) -> None:
 def test_error_that_the_release_did_not_know_has_a_text(client: KafkaClient, topic: str) -> None:
     with pytest.raises(UnknownError, match=r"error=21.*: Broker: Invalid required acks value"):
         client.send_produce_request([ProduceRequest(topic, 0, [create_message(b"x")])], acks=2)
+
+
+def test_damaged_compressed_message_is_refused(client: KafkaClient, topic: str) -> None:
+    damaged = create_gzip_message([(b"x", None)])._replace(value=b"not gzip")
+    with pytest.raises(InvalidMessageError):
+        client.send_produce_request([ProduceRequest(topic, 0, [damaged])])
+
+
+@pytest.mark.parametrize("wrong", [{"value": "x"}, {"key": "x"}])
+def test_message_that_is_not_bytes_is_refused(
+    client: KafkaClient, topic: str, wrong: dict[str, str]
+) -> None:
+    message = create_message(b"x")._replace(**wrong)
+    with pytest.raises(TypeError, match=f"the {next(iter(wrong))} of a message must be bytes"):
+        client.send_produce_request([ProduceRequest(topic, 0, [message])])
 
 
 def test_group_is_a_name(client: KafkaClient) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,3 +182,15 @@ def test_stop_ends_a_process_that_is_stopped(make_consumer: Make) -> None:
     consumer.stop()
     assert time.monotonic() - begun < 20
     assert not is_running(process.pid)
+
+
+def test_option_that_cannot_be_pickled_leaves_no_process(make_consumer: Make) -> None:
+    before = children()
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        make_consumer(MultiProcessConsumer, iter_timeout=lambda: 1)
+    assert children() == before
+
+
+def children() -> set[str]:
+    """The processes that this one has started."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())

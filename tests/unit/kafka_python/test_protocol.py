@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -265,6 +266,14 @@ def test_compressed_messages_of_magic_1_have_relative_offsets(codec: int) -> Non
 def test_damaged_compressed_message_raises(codec: int, value: bytes) -> None:
     with pytest.raises(ProtocolError, match="offset 6 is damaged"):
         decoded(message(6, value, attributes=codec))
+
+
+def test_too_many_messages_inside_of_each_other() -> None:
+    encoded = message(0, b"x")
+    for _ in range(sys.getrecursionlimit()):
+        encoded = message(0, gzip.compress(encoded, 1), attributes=CODEC_GZIP)
+    with pytest.raises(ProtocolError, match="inside of each other"):
+        decoded(encoded)
 
 
 def test_compressed_message_without_value_has_no_messages() -> None:

@@ -91,6 +91,11 @@ def message_set(messages: Iterable[Message]) -> MessageSet:
     for message in messages:
         inner = message.attributes & ATTRIBUTE_CODEC_MASK
         for each in (message,) if inner == CODEC_NONE else _inside(message, inner):
+            for name, part in (("value", each.value), ("key", each.key)):
+                if part is not None and not isinstance(part, bytes):
+                    raise TypeError(
+                        f"the {name} of a message must be bytes or None, got {type(part).__name__}"
+                    )
             values.append(each.value)
             keys.append(each.key)
         codec = inner or codec

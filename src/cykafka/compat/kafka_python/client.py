@@ -31,9 +31,12 @@ from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
 from cykafka.compat.kafka_python._messages import MessageSet, message_set
 from cykafka.compat.kafka_python.common import (
     BrokerMetadata,
+    BufferUnderflowError,
+    ChecksumError,
     ConsumerMetadataResponse,
     FailedPayloadsError,
     FetchRequest,
+    InvalidMessageError,
     KafkaTimeoutError,
     KafkaUnavailableError,
     LeaderNotAvailableError,
@@ -49,6 +52,7 @@ from cykafka.compat.kafka_python.common import (
     PartitionMetadata,
     ProduceRequest,
     ProduceResponse,
+    ProtocolError,
     ReplicaNotAvailableError,
     TopicAndPartition,
     TopicMetadata,
@@ -392,7 +396,7 @@ class KafkaClient:
     ) -> list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]]:
         """Send the messages of all payloads, or none if a partition does not exist."""
         _refuse_duplicates(payloads)
-        sets = [message_set(payload.messages) for payload in payloads]
+        sets = [_messages_of(payload) for payload in payloads]
         try:
             self._check_partitions(payloads)
         except KafkaUnavailableError as error:
@@ -798,6 +802,16 @@ def _refused(payload: Any, failed: KafkaException, response: type[Any], *fields:
     if response is OffsetFetchResponse:
         return response(*_key(payload), *fields, errno(error))
     return response(*_key(payload), errno(error), *fields)
+
+
+def _messages_of(payload: ProduceRequest) -> MessageSet:
+    try:
+        return message_set(payload.messages)
+    except (ValueError, ProtocolError, ChecksumError, BufferUnderflowError) as error:
+        # A compressed message that nobody could read; brokers refuse it with this number.
+        raise InvalidMessageError(
+            ProduceResponse(*_key(payload), InvalidMessageError.errno, -1)
+        ) from error
 
 
 class _Refused(ProduceResponse):

@@ -172,13 +172,17 @@ class KafkaProtocol:
         decode = gzip_decode if codec == CODEC_GZIP else snappy_decode
         try:
             inner = decode(value or b"")
+            messages = list(cls._decode_message_set_iter(inner))
         except ValueError as error:
             raise ProtocolError(f"the message at offset {offset} is damaged: {error}") from error
+        except RecursionError:
+            raise ProtocolError(
+                f"the message at offset {offset} has too many messages inside of each other"
+            ) from None
         if magic == 0:
-            yield from cls._decode_message_set_iter(inner)
+            yield from messages
             return
         # Since magic 1, the inner offsets count from 0. The outer one is the last message's.
-        messages = list(cls._decode_message_set_iter(inner))
         for inner_offset, message in messages:
             yield offset - messages[-1].offset + inner_offset, message
 

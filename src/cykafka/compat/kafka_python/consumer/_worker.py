@@ -7,7 +7,6 @@ multiprocessing would import the main script again; this process does not, so th
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import subprocess
 import sys
@@ -74,7 +73,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
             )
         client = self._client
-        with contextlib.suppress(OSError):  # it has died already; receive() notices
+        try:
             self.connection.send(
                 (
                     (addresses(client.hosts), client.client_id),
@@ -85,6 +84,11 @@ class Worker:
                     properties,
                 )
             )
+        except OSError:
+            pass  # it has died already; receive() notices
+        except Exception:  # an option cannot be pickled
+            self.stop()
+            raise
 
     def is_running(self) -> bool:
         """Whether the process runs, as far as is known."""
