@@ -148,6 +148,26 @@ def test_partitions_that_are_asked_for_later_are_answered_with_the_others(
     assert [len(list(each.messages)) for each in responses] == [25] * 4
 
 
+def test_partition_without_a_leader_delays_the_others_once(
+    mock_cluster_factory: Callable[..., Any],
+) -> None:
+    cluster = mock_cluster_factory()
+    cluster.create_topic("t", partitions=2)
+    client = KafkaClient(cluster.bootstrap_servers)
+    client.send_produce_request([ProduceRequest("t", 0, [create_message(b"x" * 1000)] * 10)])
+    assert client.send_fetch_request([FetchRequest("t", 1, 0, 4096)])[0].error == 0
+    cluster.set_partition_leader("t", 1, None)
+    requests = [FetchRequest("t", 0, 0, 4096), FetchRequest("t", 1, 0, 4096)]
+    client.close()  # forgets what was read
+    client.send_fetch_request(requests, False)
+    begun = time.monotonic()
+    for min_bytes in (0, 1, 4096):
+        first, _ = client.send_fetch_request(requests, False, min_bytes=min_bytes)
+        assert len(list(first.messages)) == 3
+    assert time.monotonic() - begun < 4
+    client.close()
+
+
 def test_new_partition_takes_messages(cluster: Any, unique: Callable[[str], str]) -> None:
     topic = unique("topic")
     cluster.create_topic(topic, 1)
@@ -247,6 +267,40 @@ def test_deep_copy_is_a_client_of_its_own(client: KafkaClient, topic: str) -> No
 
 
 # -- life
+
+
+def test_signal_handler_uses_the_client_while_it_makes_its_handles(
+    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = run_script(
+        """
+        import signal, sys
+        from cykafka.compat.kafka_python import KafkaClient, create_message
+        from cykafka.compat.kafka_python.common import (
+            FetchRequest, OffsetCommitRequest, ProduceRequest
+        )
+        from cykafka.testing import live_handles
+        servers, topic = sys.argv[1:]
+
+        def use(*_):
+            client.send_produce_request([ProduceRequest(topic, 0, [create_message(b"x")])])
+            client.send_offset_commit_request("g", [OffsetCommitRequest(topic, 0, 1, None)])
+
+        client = KafkaClient(servers)
+        signal.signal(signal.SIGALRM, use)
+        for number in range(30):
+            client.close()
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + number / 10_000)
+            use()
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        client.close()
+        print(live_handles()["handles"])
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_daemon_thread_that_reads_ends_silently_with_the_interpreter(

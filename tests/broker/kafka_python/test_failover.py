@@ -110,7 +110,7 @@ def test_commits_while_the_broker_is_down_fail_and_later_ones_succeed(
     begun = time.monotonic()
     for _ in range(5):  # librdkafka has noticed that the broker is down
         assert consumer.commit() is False
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 5  # 2 s each, otherwise
     cluster.nodes[0].start()
     deadline = time.monotonic() + WAIT_S
     while not consumer.commit():
@@ -143,9 +143,12 @@ def test_requests_of_a_client_whose_only_broker_is_down(
             break
         assert time.monotonic() < deadline
     assert "the brokers did not answer for t[0]" in str(response)
-    time.sleep(4)  # longer than an outage is remembered
-    with pytest.raises(FailedPayloadsError):
-        client.send_fetch_request([FetchRequest("t", 0, 30, 4096)])
+    while True:  # also if the requests are longer apart than an outage is remembered
+        time.sleep(4)
+        (response,) = client.send_fetch_request([FetchRequest("t", 0, 30, 4096)], False)
+        if isinstance(response, FailedPayloadsError):
+            break
+        assert time.monotonic() < deadline
     begun = time.monotonic()
     consumer.stop()
     client.close()

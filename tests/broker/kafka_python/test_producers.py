@@ -464,16 +464,20 @@ def test_async_producer_uses_a_subclass_of_the_client(client: Any, topic: str) -
 class SlowClient(FakeClient):
     """A client whose requests take a while and fail."""
 
+    stopping: threading.Event
+
     def send_produce_request(self, payloads: Any, **_: Any) -> Any:
         self.sent.append([])
         self.arrived.set()
-        time.sleep(0.5)
+        self.stopping.wait(20)
+        time.sleep(0.3)
         return [FailedPayloadsError(payload) for payload in payloads]
 
 
 def test_stop_time_begins_with_the_call() -> None:
     client = SlowClient()
     producer = Producer(client, async_=True, batch_send_every_n=1, async_stop_timeout=0.1)
+    client.stopping = producer.thread_stop_event
     producer.send_messages("t", 0, b"x")
     client.arrived.wait(20)
     producer.stop()  # in the middle of a request
@@ -510,3 +514,38 @@ def test_stop_in_a_signal_handler(run_script: Callable[..., Any]) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_can_be_sent_again_is_sent_again() -> None:
+    """One message is refused for good, and the leader of another has moved."""
+    client = FakeClient(NotLeaderForPartitionError.errno, 0)
+    producer = Producer(client, async_=True, async_retry_backoff_ms=1)
+    producer.send_messages("t", 0, b"x")
+    producer.stop()
+    assert client.sent == [[b"x"]] * 2
+
+
+def test_interpreter_s_end_stops_all_producers(run_script: Callable[..., Any]) -> None:
+    done = run_script(
+        """
+        import time
+        from cykafka.compat.kafka_python.common import FailedPayloadsError
+        from cykafka.compat.kafka_python.producer.base import Producer
+
+        class Client:
+            def copy(self): return self
+            def reinit(self): pass
+            def close(self): pass
+            def load_metadata_for_topics(self): pass
+            def send_produce_request(self, payloads, **options):
+                time.sleep(0.2)
+                return [FailedPayloadsError(payload) for payload in payloads]
+
+        producers = [Producer(Client(), async_=True, async_stop_timeout=2) for _ in range(10)]
+        for producer in producers:
+            producer.send_messages("t", 0, b"x")
+        """,
+        timeout=15,
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("Stopped producer with 1 unsent messages") == 10

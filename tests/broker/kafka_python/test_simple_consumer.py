@@ -369,3 +369,24 @@ def test_consumer_without_automatic_commits_is_freed(client: Any, topic: str) ->
     del consumer
     gc.collect()
     assert alive() is None
+
+
+def test_interpreter_s_end_stops_the_other_consumers_if_one_fails(
+    run_script: Callable[..., Any],
+) -> None:
+    done = run_script(
+        """
+        from cykafka.compat.kafka_python.consumer.base import Consumer
+
+        class Client:
+            def load_metadata_for_topics(self, topic): pass
+
+        class Loud(Consumer):
+            def stop(self):
+                print("stopped")
+                raise KeyboardInterrupt
+
+        consumers = [Loud(Client(), None, "t", partitions=[0]) for _ in range(3)]
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "stopped\n" * 3), done.stderr

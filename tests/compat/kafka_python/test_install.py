@@ -91,6 +91,7 @@ def test_wrong_property_is_refused_and_changes_nothing(passes: Callable[[str], N
 import cykafka
 from cykafka.compat import kafka_python
 from cykafka.compat.kafka_python import _handles
+kafka_python.install({"oauth_cb": print, "error_cb": print, "logger": None})
 kafka_python.install({"security.protocol": "SSL"})
 for wrong in ({"foo": "bar"}, {"security.protocol": "none"}, "x"):
     try:

@@ -39,7 +39,7 @@ from cykafka.compat.kafka_python.protocol import (
     create_message,
     create_snappy_message,
 )
-from cykafka.internal import check_config
+from cykafka.internal import OWN_KEYS, check_config
 
 __all__ = [
     "HashedPartitioner",
@@ -105,7 +105,8 @@ def install(properties: Mapping[str, Any] | None = None) -> None:
     """
     if properties is not None:
         properties = dict(properties)
-        check_config(properties)
+        # The others are cykafka's: callbacks, and a logger.
+        check_config({k: v for k, v in properties.items() if k not in OWN_KEYS})
     _alias.check()
     if properties is not None:
         _properties.clear()

@@ -84,7 +84,7 @@ class _Partition:
         self.chunks: deque[_Chunk] = deque()
         self.size = 0
         self.at_end = False
-        self.was_awaited = False
+        self.was_awaited = False  # in vain, until something arrives
         self.error: KafkaError | None = None
 
     def failed(self) -> bool:
@@ -97,7 +97,7 @@ class _Partition:
         self.chunks.append(chunk)
         self.size += chunk.size()
         self.next = chunk.offsets[-1] + 1
-        self.at_end = False
+        self.at_end = self.was_awaited = False
 
     def move(self, offset: int) -> bool:
         """Drop the records before an offset. False if the offset was not read."""
@@ -224,7 +224,7 @@ class Fetcher:
         while True:
             silent = [part for part in wanted if not self._is_known(part)]
             size = sum(part.size for part in wanted)
-            if not silent and 0 < min_bytes <= size:
+            if size >= _AHEAD or (not silent and 0 < min_bytes <= size):
                 return
             wait = seconds
             if silent or min_bytes <= 0:
@@ -238,7 +238,10 @@ class Fetcher:
                 return
             # Answer now what the brokers have now, also if an offset does not exist.
             is_now = min_bytes <= 0 or any(part.error for part in wanted)
-            if is_now and all(part.size or part.error or self._is_at_end(part) for part in wanted):
+            if is_now and all(
+                part.size or part.error or part.was_awaited or self._is_at_end(part)
+                for part in wanted
+            ):
                 return
             self._read(left)
 
@@ -288,6 +291,7 @@ class Fetcher:
             self._outage.end()
             if part is not None:
                 part.at_end = True
+                part.was_awaited = False
         elif part is not None:
             part.error = error
         elif topic:  # an error of the topic

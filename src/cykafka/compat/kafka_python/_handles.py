@@ -29,6 +29,7 @@ log = logging.getLogger("kafka.client")
 
 _Answer = TypeVar("_Answer")
 _Key = TypeVar("_Key")
+_Handle = TypeVar("_Handle", AdminClient, Producer, Consumer, "Group")
 
 # Properties of librdkafka for every client; see install().
 properties: dict[str, Any] = {}
@@ -70,6 +71,14 @@ def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
     return found
 
 
+def _first(present: _Handle | None, made: _Handle) -> _Handle:
+    """The handle to keep: a signal handler may have made one while this one was being made."""
+    if present is None:
+        return made
+    made.close()
+    return present
+
+
 @contextlib.contextmanager
 def open_meanwhile() -> Iterator[None]:
     """Raise KafkaUnavailableError if another thread closes the client within the block.
@@ -99,7 +108,10 @@ class Outage:
         self._seen_at = 0.0
 
     def note(self, error: KafkaError) -> None:
-        """The handle's error_cb."""
+        """The handle's error_cb. It calls the one of the properties, too."""
+        if callable(properties.get("error_cb")):
+            properties["error_cb"](error)
+        self._seen_at = time.monotonic()
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._error, self._until = error, time.monotonic() + _DOWN_S
         else:
@@ -122,9 +134,9 @@ class Outage:
             Whether there was an outage that may be over, because nobody has looked for a while.
             error() does not report it.
         """
-        now = time.monotonic()
+        seen_at, now = self._seen_at, time.monotonic()
         serve()
-        is_old = now - self._seen_at > _DOWN_S and self._error is not None
+        is_old = now - seen_at > _DOWN_S and self._error is not None
         if is_old:
             self._error = None
         self._seen_at = now
@@ -146,21 +158,22 @@ class Admin:
             raise KafkaUnavailableError("no host with a valid port was given")
         self._config = config
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may use the client, too
         self._client: AdminClient | None = None
         self._outage = Outage()
 
     def _opened(self) -> AdminClient:
         with self._lock:
             if self._client is None:
-                self._client = AdminClient(
+                made = AdminClient(
                     {
                         # kafka-python's requests for metadata create topics.
                         "allow.auto.create.topics": True,
-                        "error_cb": self._outage.note,
                         **self._config,
+                        "error_cb": self._outage.note,
                     }
                 )
+                self._client = _first(self._client, made)
             return self._client
 
     def close(self) -> None:
@@ -245,24 +258,14 @@ class Group:
     """
 
     def __init__(self, config: dict[str, Any], timeout: float) -> None:
+        self.users = 0  # counted by Handles.group()
         self._outage = Outage()
         self._timeout = timeout
-        self._lock = threading.RLock()  # a signal handler may commit, too
         self._consumer = Consumer({**config, "error_cb": self._outage.note})
 
-    def close(self) -> None:
-        """Close the consumer. A commit that no broker has answered is not awaited."""
-        self._consumer.close(_LEAVE_S)
-
-    def close_unless_busy(self) -> bool:
-        """Close the consumer, unless a request is under way."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            self.close()
-        finally:
-            self._lock.release()
-        return True
+    def close(self, timeout: float = _LEAVE_S) -> None:
+        """Close the consumer. Wait so long for a commit that no broker has answered, s."""
+        self._consumer.close(timeout)
 
     @open_meanwhile()
     def ask(
@@ -277,30 +280,29 @@ class Group:
         KafkaException
             Also ``_ALL_BROKERS_DOWN``, as soon as librdkafka notices.
         """
-        with self._lock:
-            deadline = time.monotonic() + self._timeout
-            self._outage.look(lambda: self._consumer.poll(0))
-            patience = _SLICE_S
-            while True:
-                down = self._outage.error()
-                if down is not None:
-                    reason = self._outage.reason or None
-                    raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
-                left = deadline - time.monotonic()
-                try:
-                    found = request(self._consumer, places, max(0.01, min(patience, left)))
-                except KafkaException as error:
-                    cause = kafka_error(error)
-                    waits = cause is not None and cause.code() == KafkaError._TIMED_OUT
-                    if left <= 0 or not (waits or errno(cause) in _NO_COORDINATOR):
-                        raise
-                    patience *= 2  # a slow coordinator gets the time that it needs
-                else:
-                    errors = {errno(each.error) for each in found or ()}
-                    if left <= 0 or errors.isdisjoint(_NO_COORDINATOR):
-                        return found or []
-                time.sleep(_PAUSE_S)
-                self._consumer.poll(0)
+        deadline = time.monotonic() + self._timeout
+        self._outage.look(lambda: self._consumer.poll(0))
+        patience = _SLICE_S
+        while True:
+            down = self._outage.error()
+            if down is not None:
+                reason = self._outage.reason or None
+                raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
+            left = deadline - time.monotonic()
+            try:
+                found = request(self._consumer, places, max(0.01, min(patience, left)))
+            except KafkaException as error:
+                cause = kafka_error(error)
+                waits = cause is not None and cause.code() == KafkaError._TIMED_OUT
+                if left <= 0 or not (waits or errno(cause) in _NO_COORDINATOR):
+                    raise
+                patience *= 2  # a slow coordinator gets the time that it needs
+            else:
+                errors = {errno(each.error) for each in found or ()}
+                if left <= 0 or errors.isdisjoint(_NO_COORDINATOR):
+                    return found or []
+            time.sleep(_PAUSE_S)
+            self._consumer.poll(0)
 
 
 # kafka-python's programs often close nothing. At exit their handles are closed, after the
@@ -312,7 +314,13 @@ _existing: weakref.WeakSet[Handles] = weakref.WeakSet()
 def _close_all() -> None:
     global _exiting
     _exiting = True
-    for handles in list(_existing):
+    while True:
+        try:
+            existing = list(_existing)
+            break
+        except RuntimeError:  # a thread makes a client in this moment
+            continue
+    for handles in existing:
         handles.close()
 
 
@@ -340,7 +348,7 @@ class Handles:
 
     def _reset(self) -> None:
         self._admin = Admin(self._common(), self.timeout)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may use the client, too
         self._groups: OrderedDict[str, Group] = OrderedDict()
         self._producers: dict[tuple[int, int, int, int | None, bool], Producer] = {}
         self._consumer: Consumer | None = None
@@ -363,14 +371,18 @@ class Handles:
         """Close all handles. The next call makes new ones."""
         self._check_process()
         with self._lock:
-            handles: list[Any] = [self._admin, *self._producers.values(), *self._groups.values()]
+            handles: list[Any] = [self._admin, *self._producers.values()]
             if self._consumer is not None:
                 handles.append(self._consumer)
+            groups = list(self._groups.values())
             self._consumer = None
             self._producers.clear()
             self._groups.clear()
         for handle in handles:
             handle.close()
+        deadline = time.monotonic() + _LEAVE_S
+        for group in groups:
+            group.close(max(0.0, deadline - time.monotonic()))
 
     @property
     def admin(self) -> Admin:
@@ -402,7 +414,7 @@ class Handles:
             producer = self._producers.get(key)
             if producer is None:
                 patience = min(int(self.timeout * 1000), _DELIVERY_MS)
-                producer = self._producers[key] = Producer(
+                made = Producer(
                     {
                         "acks": acks,
                         "request.timeout.ms": timeout,
@@ -418,30 +430,42 @@ class Handles:
                         **self._common(),
                     }
                 )
+                producer = self._producers[key] = _first(self._producers.get(key), made)
             return producer
 
     # -- consumers
 
-    def group(self, name: str) -> Group:
-        """A group. Those that were not used for the longest time are closed."""
+    @contextlib.contextmanager
+    def group(self, name: str) -> Iterator[Group]:
+        """Use a group. Of those that are not in use, only the last ones stay open."""
         self._check_process()
         with self._lock:
             group = self._groups.get(name)
             if group is None:
                 config = {"group.id": name, "enable.auto.commit": False, **self._common()}
-                group = self._groups[name] = Group(config, min(self.timeout, _COORDINATOR_S))
-                old = next(iter(self._groups))
-                if len(self._groups) > _GROUPS and self._groups[old].close_unless_busy():
-                    del self._groups[old]
+                made = Group(config, min(self.timeout, _COORDINATOR_S))
+                group = self._groups[name] = _first(self._groups.get(name), made)
+            group.users += 1
             self._groups.move_to_end(name)
-            return group
+            old = [
+                self._groups.pop(each)
+                for each in list(self._groups)[:-_GROUPS]
+                if not self._groups[each].users
+            ]
+        try:
+            for each in old:
+                each.close()
+            yield group
+        finally:
+            with self._lock:
+                group.users -= 1
 
     def consumer(self, outage: Outage) -> Consumer:
         """The consumer, which no group knows. The first call names where it reports errors."""
         self._check_process()
         with self._lock:
             if self._consumer is None:
-                self._consumer = Consumer(
+                made = Consumer(
                     {
                         # assign() needs a group's name. Nothing is committed to it.
                         "group.id": "kafka-python",
@@ -450,11 +474,12 @@ class Handles:
                         "auto.offset.reset": "error",
                         "enable.partition.eof": True,
                         "allow.auto.create.topics": True,
-                        "error_cb": outage.note,
                         "fetch.wait.max.ms": 100,
                         "fetch.message.max.bytes": 8 * 1024 * 1024,
                         "receive.message.max.bytes": 1_000_000_000,
                         **self._common(),
+                        "error_cb": outage.note,
                     }
                 )
+                self._consumer = _first(self._consumer, made)
             return self._consumer

@@ -425,8 +425,8 @@ class KafkaClient:
         acks: int,
         timeout: int,
     ) -> ProduceResponse | FailedPayloadsError:
-        """Wait for the messages of a payload, and send again what was refused for no fault of
-        theirs."""
+        """Wait for the messages of a payload. Send those again that may be accepted now: their
+        partition is new to the producer, or their batch was too large."""
         if isinstance(delivery, FailedPayloadsError):
             return delivery
         topic, partition = _key(payload)
@@ -463,12 +463,14 @@ class KafkaClient:
         if not failures:
             return ProduceResponse(topic, partition, 0, offset)
         left = payload._replace(messages=messages.subset(sorted(failures)))
-        refused = [each for each in failures.values() if not is_unanswered(each)]
-        if refused:
-            response = _Refused(topic, partition, errno(refused[0]), -1)
-            response.payload = left
-            return response
-        return failed_payload(left, KafkaException(next(iter(failures.values()))))
+        for error in failures.values():
+            if is_unanswered(error):
+                return failed_payload(left, KafkaException(error))
+        # An error that a new attempt may mend counts more than one that stays.
+        numbers = sorted(map(errno, failures.values()), key=lambda each: each not in _NO_LEADER)
+        response = _Refused(topic, partition, numbers[0], -1)
+        response.payload = left
+        return response
 
     def send_fetch_request(
         self,
@@ -695,7 +697,8 @@ class KafkaClient:
         if not partitions:
             return {}
         try:
-            found = self._handles.group(_text(group)).ask(request, list(partitions.values()))
+            with self._handles.group(_text(group)) as consumer:
+                found = consumer.ask(request, list(partitions.values()))
         except KafkaException as error:
             return dict.fromkeys(partitions, error)
         return {(each.topic.encode(), each.partition): each for each in found}

@@ -196,7 +196,7 @@ class ReentrantTimer:
         self.thread.start()
 
     def stop(self) -> None:
-        """Stop the timer. Wait for a running call for the interval and 1 s, at most.
+        """Stop the timer. Wait for a running call for the interval and 1 s, but 6 s at most.
 
         The function itself may call this method. Then there is no wait.
         """
@@ -206,4 +206,4 @@ class ReentrantTimer:
         assert self.active is not None
         self.active.set()
         if thread is not current_thread():
-            thread.join(self.t + 1)
+            thread.join(min(self.t, 5) + 1)

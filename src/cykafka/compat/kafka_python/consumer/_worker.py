@@ -57,6 +57,7 @@ class Worker:
         self._options = options
         self._failures = 0
         self._start_at: float | None = None
+        self._is_stopped = False
         self.start()
 
     def start(self) -> None:
@@ -100,7 +101,9 @@ class Worker:
 
     def start_if_due(self) -> None:
         """Start a process that has died, once its pause is over."""
-        if self._start_at is not None and time.monotonic() >= self._start_at:
+        if self._is_stopped or self._start_at is None:
+            return
+        if time.monotonic() >= self._start_at:
             self.start()
 
     def receive(self) -> Messages:
@@ -125,7 +128,9 @@ class Worker:
         return messages
 
     def _die(self) -> None:
-        self.stop()
+        if self._is_stopped:  # by a signal handler, in the middle of receive()
+            return
+        self._end()
         pause = min(2**self._failures, MAX_BACKOFF_SECONDS) - 1
         self._failures += 1
         self._start_at = time.monotonic() + pause
@@ -140,7 +145,11 @@ class Worker:
         self.start_if_due()
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process for good."""
+        self._is_stopped = True
+        self._end()
+
+    def _end(self) -> None:
         self.connection.close()
         self.process.terminate()
         try:

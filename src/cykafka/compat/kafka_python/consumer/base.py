@@ -44,13 +44,24 @@ MAX_BACKOFF_SECONDS = 60
 # Consumers with a timer that nobody has stopped. At exit they commit. In a forked child their
 # offsets are old, and committing them would move the group back.
 _timed: set[Consumer] = set()
-os.register_at_fork(after_in_child=_timed.clear)
+
+
+def _forget() -> None:
+    for consumer in _timed:
+        consumer.commit_lock = threading.RLock()  # the timer's thread may have held it
+    _timed.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @atexit.register
 def _stop_all() -> None:
     for consumer in list(_timed):
-        consumer.stop()
+        try:
+            consumer.stop()
+        except BaseException:  # Ctrl-C, too: the others are still to commit
+            log.exception("%r did not stop", consumer)
 
 
 def deadline_after(timeout: float | None) -> float | None:

@@ -81,6 +81,8 @@ class MultiProcessConsumer(Consumer):
         partitions_per_proc: int = 0,
         **simple_consumer_options: Any,
     ) -> None:
+        if num_procs < 0 or partitions_per_proc < 0:
+            raise ValueError("num_procs and partitions_per_proc must be 0 or more")
         self._workers: list[Worker] = []
         self._errors: deque[Exception] = deque()
         super().__init__(
@@ -93,8 +95,6 @@ class MultiProcessConsumer(Consumer):
             auto_commit_every_t=auto_commit_every_t,
         )
         self.queue: deque[tuple[int, OffsetAndMessage]] = deque()
-        if num_procs < 0 or partitions_per_proc < 0:
-            raise ValueError("num_procs and partitions_per_proc must be 0 or more")
         numbers = list(self.offsets)
         if partitions_per_proc:
             num_procs = -(-len(numbers) // partitions_per_proc)
@@ -106,10 +106,16 @@ class MultiProcessConsumer(Consumer):
             self._reader.provide_partition_info()
             self._reader.offsets.update(self.offsets)
             self._reader.fetch_offsets.update(self.offsets)
-        for share in [numbers[first::num_procs] for first in range(num_procs)]:
-            if share:
-                offsets = {each: self.offsets[each] for each in share}
-                self._workers.append(Worker(client, self.topic, offsets, simple_consumer_options))
+        try:
+            for share in [numbers[first::num_procs] for first in range(num_procs)]:
+                if share:
+                    offsets = {each: self.offsets[each] for each in share}
+                    self._workers.append(
+                        Worker(client, self.topic, offsets, simple_consumer_options)
+                    )
+        except BaseException:
+            self.stop()
+            raise
         weakref.finalize(self, _stop, self._workers)
 
     def __repr__(self) -> str:

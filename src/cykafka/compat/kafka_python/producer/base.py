@@ -62,9 +62,16 @@ os.register_at_fork(after_in_child=_running.clear)
 
 @atexit.register
 def _stop_all() -> None:
-    for producer in list(_running):
+    producers = list(_running)
+    for producer in producers:  # all of them at once
         producer.stopped = True
-        _end_thread(producer.queue, producer.thread_stop_event, producer.thread)
+        producer.thread_stop_event.set()
+        producer.queue.wake()
+    for producer in producers:
+        try:
+            producer.thread.join()
+        except KeyboardInterrupt:
+            log.error("Ctrl-C: about %d messages may not be sent", producer.queue.qsize())
 
 
 class _Queue:
@@ -371,13 +378,8 @@ class Producer:
 def _end_thread(queue: _Queue, event: _StopEvent, thread: threading.Thread) -> None:
     event.set()
     queue.wake()
-    if thread is threading.current_thread():
-        return
-    try:
+    if thread is not threading.current_thread():
         thread.join()
-    except KeyboardInterrupt:
-        log.error("Stopped producer; about %d messages were not sent", queue.qsize())
-        raise
 
 
 def _send_upstream(
@@ -441,12 +443,13 @@ def _send_upstream(
                 client.load_metadata_for_topics()
             except Exception as error:
                 log.error("Async producer couldn't reload topic metadata: %s", error)
+    client.close()
+    # Last, because another thread may add a message until this one has ended.
     unsent = sum(len(message_set(request.messages).values) for request, _ in sending)
     while not queue.empty():
         unsent += queue.get()[0] != STOP_ASYNC_PRODUCER
     if unsent:
         log.error("Stopped producer with %d unsent messages", unsent)
-    client.close()
 
 
 def _next_batch(
