@@ -36,7 +36,7 @@ def run_script(arguments: list[str], usage: str, install: Callable[[], None]) ->
     elif not as_module and not os.path.exists(rest[0]):
         wrong = f"cannot open {rest[0]}: there is no such file"
     if wrong is not None:
-        print(f"{wrong}\n\n{usage}", file=sys.stderr)
+        print(f"{usage}\n\n{wrong}", file=sys.stderr)
         return 2
     install()
     sys.argv = rest
