@@ -17,6 +17,7 @@ import cykafka.testing
 from cykafka.admin import AdminClient, NewPartitions
 from cykafka.compat.kafka_python import (
     KafkaClient,
+    KafkaConnection,
     SimpleConsumer,
     create_gzip_message,
     create_message,
@@ -24,6 +25,7 @@ from cykafka.compat.kafka_python import (
 )
 from cykafka.compat.kafka_python.common import (
     BrokerMetadata,
+    ConnectionError,
     ConsumerFetchSizeTooSmall,
     FailedPayloadsError,
     FetchRequest,
@@ -40,6 +42,7 @@ from cykafka.compat.kafka_python.common import (
     UnknownError,
     UnknownTopicOrPartitionError,
 )
+from cykafka.compat.kafka_python.protocol import KafkaProtocol
 
 WAIT_S = 60
 KIND = {"gzip": create_gzip_message, "snappy": create_snappy_message}
@@ -687,3 +690,27 @@ def test_coordinator_of_a_group(client: KafkaClient, group: str) -> None:
     response = client.send_consumer_metadata_request(group)
     assert response.error == 0
     assert (response.nodeId, response.host, response.port) in client.brokers.values()
+
+
+# -- KafkaConnection
+
+
+@pytest.mark.parametrize(
+    ("encode", "name"),
+    [
+        (KafkaProtocol.encode_produce_request, "send_produce_request"),
+        (KafkaProtocol.encode_fetch_request, "send_fetch_request"),
+        (KafkaProtocol.encode_offset_request, "send_offset_request"),
+    ],
+)
+def test_connection_names_the_method_for_a_request_that_brokers_do_not_answer(
+    cluster: Any, encode: Callable[..., bytes], name: str
+) -> None:
+    host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+    connection = KafkaConnection(host, int(port), 20)
+    connection.send(1, encode(b"client", 1, []))
+    with pytest.raises(ConnectionError, match=rf"went away; .*use KafkaClient\.{name}\(\)"):
+        connection.recv(1)
+    connection.send(2, KafkaProtocol.encode_metadata_request(b"client", 2, []))
+    assert KafkaProtocol.decode_metadata_response(connection.recv(2)).brokers
+    connection.close()

@@ -59,6 +59,14 @@ def collect_hosts(hosts: str | Iterable[str], randomize: bool = True) -> list[tu
     return result
 
 
+# Requests that brokers since 4.0 do not answer, and what sends them.
+_REMOVED: dict[int | None, str] = {
+    0: "send_produce_request",
+    1: "send_fetch_request",
+    2: "send_offset_request",
+}
+
+
 def _inactive(
     cls: type[KafkaConnection], host: str, port: int, timeout: float | None
 ) -> KafkaConnection:
@@ -94,6 +102,9 @@ class KafkaConnection(local):
         From any method but `copy` and `close`: a connection failed, or the broker closed it.
     """
 
+    # The kind of the request whose response has not begun.
+    _awaited: int | None = None
+
     def __init__(
         self, host: str, port: int, timeout: float | None = DEFAULT_SOCKET_TIMEOUT_SECONDS
     ) -> None:
@@ -114,7 +125,11 @@ class KafkaConnection(local):
     def _raise_connection_error(self) -> NoReturn:
         if self._sock is not None:
             self.close()
-        raise ConnectionError(f"Kafka @ {self.host}:{self.port} went away")
+        text = f"Kafka @ {self.host}:{self.port} went away"
+        instead = _REMOVED.get(self._awaited)
+        if instead is not None:
+            text += f"; brokers since 4.0 do so after this request: use KafkaClient.{instead}()"
+        raise ConnectionError(text)
 
     def _read_bytes(self, num_bytes: int) -> bytes:
         sock = self.get_connected_socket()
@@ -150,12 +165,14 @@ class KafkaConnection(local):
             A request with its length, as `KafkaProtocol` encodes it.
         """
         log.debug("Sending request %s of %d bytes", request_id, len(payload))
+        self._awaited = None
         sock = self.get_connected_socket()
         try:
             sock.sendall(payload)
         except OSError:
             log.exception("Cannot send a request to %s:%s", self.host, self.port)
             self._raise_connection_error()
+        self._awaited = int.from_bytes(payload[4:6], "big")
 
     def recv(self, request_id: int) -> bytes:
         """Receive a response.
@@ -172,6 +189,7 @@ class KafkaConnection(local):
         """
         log.debug("Receiving the response to request %s", request_id)
         (size,) = struct.unpack(">i", self._read_bytes(4))
+        self._awaited = None
         if size < 0:
             log.error("%s:%s sent a response of %d bytes", self.host, self.port, size)
             self._raise_connection_error()
