@@ -158,8 +158,10 @@ def test_closing_the_shared_connection_ends_listen_and_receive(
 ) -> None:
     references, connection = shared
     queue = make_queue(references=share(references, connection), **ONE)
-    thread = in_thread(lambda: queue.listen(None, make_receiver()))
+    receiver = make_receiver()
+    thread = in_thread(lambda: queue.listen(None, receiver))
     queue.send_batch(None, bodies(1))
+    receiver.wait(1)
     connection.close(None)
     thread.join(30)
     assert not thread.is_alive()
