@@ -225,6 +225,19 @@ def test_many_groups_share_few_consumers(client: KafkaClient, topic: str) -> Non
     assert offsets(f"{topic}-0") == 7
 
 
+def test_answer_of_the_coordinator_ends_an_outage(client: KafkaClient, topic: str) -> None:
+    places = [cykafka.TopicPartition(topic, 0)]
+    with client._handles.group(topic) as group:
+
+        def answer(*request: Any) -> Any:
+            group._outage.note(cykafka.KafkaError(cykafka.KafkaError._ALL_BROKERS_DOWN))
+            return cykafka.Consumer.committed(*request)
+
+        for _ in range(2):
+            (place,) = group.ask(answer, places)
+            assert place.error is None
+
+
 @pytest.mark.parametrize("name", ["max_wait_time", "timeout"])
 def test_nan_is_refused(client: KafkaClient, topic: str, name: str) -> None:
     if name == "timeout":

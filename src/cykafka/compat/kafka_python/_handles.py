@@ -131,8 +131,8 @@ class Outage:
         Returns
         -------
         bool
-            Whether there was an outage that may be over, because nobody has looked for a while.
-            error() does not report it.
+            Whether the handle reported an outage that may be over, because the handle was not
+            served for a while. error() does not return it.
         """
         seen_at, now = self._seen_at, time.monotonic()
         serve()
@@ -299,6 +299,7 @@ class Group:
                 patience *= 2  # a slow coordinator gets the time that it needs
             else:
                 errors = {errno(each.error) for each in found or ()}
+                self._outage.end()
                 if left <= 0 or errors.isdisjoint(_NO_COORDINATOR):
                     return found or []
             time.sleep(_PAUSE_S)

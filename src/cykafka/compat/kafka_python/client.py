@@ -811,7 +811,7 @@ def _messages_of(payload: ProduceRequest) -> MessageSet:
     try:
         return message_set(payload.messages)
     except (ValueError, ProtocolError, ChecksumError, BufferUnderflowError) as error:
-        # A compressed message that nobody could read; brokers refuse it with this number.
+        # The content of a compressed message is damaged. Brokers return this number for it.
         raise InvalidMessageError(
             ProduceResponse(*_key(payload), InvalidMessageError.errno, -1)
         ) from error

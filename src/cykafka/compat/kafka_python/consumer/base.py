@@ -41,8 +41,8 @@ FULL_QUEUE_WAIT_TIME_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 60
 
 
-# Consumers with a timer that nobody has stopped. At exit they commit. In a forked child their
-# offsets are old, and committing them would move the group back.
+# Consumers whose timer runs. At exit they commit. A forked child does not commit: its offsets are
+# old, and would move the group back.
 _timed: set[Consumer] = set()
 
 
