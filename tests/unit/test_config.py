@@ -18,6 +18,7 @@ import pytest
     [
         ({"goup.id": "x"}, 'must be set; "goup.id" may be a misspelling of it$'),
         ({}, "must be set$"),
+        ({"group.id": ""}, "must be set$"),
     ],
 )
 def test_consumer_without_a_group_names_a_misspelled_key(
@@ -92,6 +93,18 @@ def test_constructor_rejects_other_types_than_dict(
 def test_consumer_without_a_group_is_rejected(kafka: ModuleType) -> None:
     with pytest.raises(ValueError, match=r"group\.id"):
         kafka.Consumer({"bootstrap.servers": "127.0.0.1:1"})
+
+
+@pytest.mark.parametrize("key", ["client.id", "transactional.id"])
+def test_constructor_refuses_what_no_request_has_room_for(
+    make: Callable[..., Any], key: str
+) -> None:
+    make("Producer", {key: "ü" * 16_383 + "x"})
+
+    from cykafka import Producer
+
+    with pytest.raises(ValueError, match=rf"^{key}: it has 32768 bytes, the limit is 32767"):
+        Producer({key: "ü" * 16_384})
 
 
 @pytest.mark.parametrize(

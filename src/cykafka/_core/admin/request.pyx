@@ -35,7 +35,13 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_consumer_group_state_t,
     rd_kafka_consumer_group_type_t,
 )
-from cykafka._core.common.arguments cimport MAX_REQUEST_MS, int_argument, timeout_ms, utf8
+from cykafka._core.common.arguments cimport (
+    MAX_REQUEST_MS,
+    MAX_TEXT,
+    int_argument,
+    timeout_ms,
+    utf8,
+)
 from cykafka._core.common.errors cimport write_unraisable
 
 from cykafka._core.common.errors import KafkaError, KafkaException
@@ -43,8 +49,6 @@ from cykafka._core.model import Node
 
 cdef enum:
     UNSET = INT_MIN
-    # The length of Kafka's strings has 16 bits, and librdkafka does not check it.
-    MAX_TEXT = 32767
 
 
 cdef class Request:

@@ -7,6 +7,8 @@ cdef enum:
     NOW = -2
     # librdkafka's longest timeout of an administrative request, ms.
     MAX_REQUEST_MS = 3_600_000
+    # The length of Kafka's strings has 16 bits, and librdkafka does not check it.
+    MAX_TEXT = 32767
 
 cdef int64_t timeout_ms(object timeout, str argument) except? -2
 cdef int64_t deadline_after(int64_t ms) noexcept

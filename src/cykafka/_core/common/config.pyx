@@ -32,7 +32,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_conf_get,
     rd_kafka_topic_conf_t,
 )
-from cykafka._core.common.arguments cimport hidden_utf8, plain_str
+from cykafka._core.common.arguments cimport MAX_TEXT, hidden_utf8, plain_str
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.near_miss import did_you_mean
@@ -41,6 +41,10 @@ from cykafka._core.common.near_miss import did_you_mean
 OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "logger", "oauth_cb",
             "on_commit", "on_delivery", "ssl_ca", "ssl_certificate", "ssl_key", "stats_cb",
             "throttle_cb")
+
+# Properties that librdkafka writes into requests.
+_IN_REQUESTS = {"client.id", "client.rack", "group.id", "group.instance.id", "group.protocol.type",
+                "group.remote.assignor", "transactional.id"}
 
 # Properties that must not appear in a log.
 _SECRET = re.compile(r"password|passphrase|secret|private\.key|key\.pem|sasl\.username"
@@ -156,6 +160,9 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
         raise
     if b"\0" in name or b"\0" in text:
         raise ValueError(f"{key!r}: a configuration value cannot have a NUL character in it")
+    if key in _IN_REQUESTS and len(text) > MAX_TEXT:
+        raise ValueError(f"{key}: it has {len(text)} bytes, the limit is {MAX_TEXT} for a string "
+                         "in Kafka's protocol")
     res = rd_kafka_conf_set(conf, name, text, errstr, sizeof(errstr))
     if res == RD_KAFKA_CONF_OK:
         return 0

@@ -160,7 +160,7 @@ cdef class Consumer(Handle):
             config = merged_config(args, kwargs, type(self).__name__)
             group_id = config.get("group.id")
             if group_id is None or group_id == "":
-                close = near_miss("group.id", config)
+                close = near_miss("group.id", [key for key in config if key != "group.id"])
                 hint = f'; "{close}" may be a misspelling of it' if close else ""
                 raise ValueError(f"Failed to create consumer: group.id must be set{hint}")
             self._membership.listeners["on_commit"] = take_callable(config, "on_commit")

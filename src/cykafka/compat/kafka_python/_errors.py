@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cykafka import KafkaError, KafkaException
+from cykafka.compat.kafka_python._limits import topic_name
 from cykafka.compat.kafka_python.common import FailedPayloadsError
-from cykafka.compat.kafka_python.util import kafka_bytestring
 
 # Codes of librdkafka (below -1) and of newer brokers, as the numbers that programs know.
 _ERRNO = {
@@ -61,7 +61,7 @@ def errno(error: KafkaError | None) -> int:
 def failed_payload(payload: Any, error: BaseException) -> FailedPayloadsError:
     """The error of a request that the brokers did not answer."""
     cause = kafka_error(error)
-    topic = kafka_bytestring(payload.topic).decode()
+    topic = topic_name(payload.topic)
     text = error if cause is None else cause.str()
     failed = FailedPayloadsError(
         payload, f"the brokers did not answer for {topic}[{payload.partition}]: {text}"

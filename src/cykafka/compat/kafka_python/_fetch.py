@@ -17,6 +17,7 @@ from cykafka import KafkaError, MessageBatch, TopicPartition
 from cykafka import Message as Record
 from cykafka.compat.kafka_python._errors import errno, failed_payload, is_unanswered
 from cykafka.compat.kafka_python._handles import Handles, Outage, open_meanwhile
+from cykafka.compat.kafka_python._limits import topic_name
 from cykafka.compat.kafka_python.common import (
     ConsumerFetchSizeTooSmall,
     FailedPayloadsError,
@@ -160,7 +161,7 @@ class Fetcher:
         ----------
         requests : sequence of FetchRequest
         max_wait_time : int
-            The longest wait for `min_bytes`, ms.
+            The longest wait for `min_bytes`, ms; at most the client's timeout.
         min_bytes : int
             0: return what the brokers have now.
         """
@@ -169,7 +170,8 @@ class Fetcher:
         with self._lock, open_meanwhile():
             try:
                 wanted = self._position(requests)
-                self._wait(list(wanted.values()), max_wait_time / 1000, min_bytes)
+                seconds = min(max_wait_time / 1000, self._handles.timeout)
+                self._wait(list(wanted.values()), seconds, min_bytes)
                 answers = [
                     self._answer(request, part)
                     for request, part in zip(requests, wanted.values(), strict=True)
@@ -195,7 +197,7 @@ class Fetcher:
         wanted, moved, left = {}, [], []
         for topic, number, offset, _ in requests:
             offset, number = index(offset), index(number)
-            key = (kafka_bytestring(topic).decode(), number)
+            key = (topic_name(topic), number)
             part = self._partitions.get(key)
             if part is None or part.failed() or not part.move(offset):
                 if part is not None:

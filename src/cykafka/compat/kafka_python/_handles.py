@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from cykafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from cykafka.admin import AdminClient
 from cykafka.compat.kafka_python._errors import errno, kafka_error
+from cykafka.compat.kafka_python._limits import text
 from cykafka.compat.kafka_python.common import (
     ConsumerCoordinatorNotAvailableCode,
     KafkaUnavailableError,
@@ -358,7 +359,7 @@ class Handles:
     def _common(self) -> dict[str, Any]:
         return {
             "bootstrap.servers": ",".join(addresses(self._hosts)),
-            "client.id": self._client_id.decode(),
+            "client.id": text(self._client_id),
             "logger": log,
             "reconnect.backoff.max.ms": 1000,
             **properties,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from cykafka.compat.kafka_python._errors import (
 )
 from cykafka.compat.kafka_python._fetch import Fetcher
 from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
+from cykafka.compat.kafka_python._limits import check_numbers, check_payloads, text, topic_name
 from cykafka.compat.kafka_python._messages import MessageSet, message_set
 from cykafka.compat.kafka_python.common import (
     BrokerMetadata,
@@ -146,7 +146,7 @@ class KafkaClient:
         self._fetcher = Fetcher(self._handles)
 
     def __repr__(self) -> str:
-        return f"<KafkaClient client_id={self.client_id.decode()}>"
+        return f"<KafkaClient client_id={text(self.client_id)}>"
 
     # -- life
 
@@ -220,7 +220,7 @@ class KafkaClient:
         deadline = begun + timeout
         while not self.has_metadata_for_topic(topic):
             if time.monotonic() > deadline:
-                raise KafkaTimeoutError(f"Unable to create topic {_text(topic)}")
+                raise KafkaTimeoutError(f"Unable to create topic {topic_name(topic)}")
             try:
                 self.load_metadata_for_topics(topic)
             except LeaderNotAvailableError:
@@ -320,7 +320,9 @@ class KafkaClient:
         KafkaUnavailableError
             No broker answered.
         """
-        answers = [self._metadata(_text(topic)) for topic in payloads] or [self._metadata(None)]
+        answers = [self._metadata(topic_name(topic)) for topic in payloads] or [
+            self._metadata(None)
+        ]
         topics = [topic for answer in answers for topic in _topics(answer)]
         brokers = {
             broker.id: BrokerMetadata(broker.id, (broker.host or "").encode(), broker.port)
@@ -384,6 +386,7 @@ class KafkaClient:
         KafkaUnavailableError, UnsupportedCodecError, TypeError
         """
         timeout = int(timeout)
+        check_numbers("hi", acks=acks, timeout=timeout)
         responses = [
             self._settle(*sent, acks, timeout) for sent in self._publish(payloads, acks, timeout)
         ]
@@ -395,7 +398,7 @@ class KafkaClient:
         self, payloads: Sequence[ProduceRequest], acks: int, timeout: int
     ) -> list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]]:
         """Send the messages of all payloads, or none if a partition does not exist."""
-        _refuse_duplicates(payloads)
+        check_payloads(payloads, "i", "partition")
         sets = [_messages_of(payload) for payload in payloads]
         try:
             self._check_partitions(payloads)
@@ -412,7 +415,7 @@ class KafkaClient:
             )
             with open_meanwhile():
                 delivery = producer.publish(
-                    topic.decode(), messages.values, keys=messages.keys, partitions=partition
+                    topic_name(topic), messages.values, keys=messages.keys, partitions=partition
                 )
             sent.append((payload, messages, delivery))
         return sent
@@ -449,11 +452,11 @@ class KafkaClient:
                 if in_batches:
                     with contextlib.suppress(KafkaException):
                         producer.list_topics(
-                            topic.decode(), min(self._handles.timeout, _REFRESH_S)
+                            topic_name(topic), min(self._handles.timeout, _REFRESH_S)
                         )
                 found, failed = _outcome(
                     producer.publish(
-                        topic.decode(), again.values, keys=again.keys, partitions=partition
+                        topic_name(topic), again.values, keys=again.keys, partitions=partition
                     )
                 )
             offset = min((each for each in (offset, found) if each >= 0), default=-1)
@@ -491,7 +494,7 @@ class KafkaClient:
         callback : callable, optional
             Maps each response.
         max_wait_time : int
-            The longest wait for `min_bytes`, ms.
+            The longest wait for `min_bytes`, ms; at most the client's timeout.
         min_bytes : int
             Of all partitions. 0: do not wait for messages that do not exist yet.
 
@@ -505,9 +508,8 @@ class KafkaClient:
         ------
         OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
-        _refuse_duplicates(payloads)
-        if math.isnan(max_wait_time):
-            raise ValueError("max_wait_time: expected a number of ms, got NaN")
+        check_numbers("ii", max_wait_time=max_wait_time, min_bytes=min_bytes)
+        check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
         responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
@@ -541,14 +543,18 @@ class KafkaClient:
         ------
         UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
+        check_payloads(payloads, "iqi", "partition", "time", "max_offsets")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
-        found = self._list_offsets({_key(payload): payload.time for payload in payloads})
+        # Brokers have always answered other negative times without an offset.
+        found = self._list_offsets(
+            {_key(payload): payload.time for payload in payloads if payload.time >= _EARLIEST}
+        )
         more = {}
         for payload in payloads:
             if payload.time == _LATEST and payload.max_offsets > 1:
                 more[_key(payload)] = _EARLIEST
-            elif found[_key(payload)] == -1:  # no message is as late as that
+            elif found.get(_key(payload)) == -1:  # no message is as late as that
                 more[_key(payload)] = _LATEST
         added = self._list_offsets(more)
         responses = []
@@ -560,7 +566,7 @@ class KafkaClient:
             if failed:
                 responses.append(_refused(payload, failed[0], OffsetResponse, ()))
             else:
-                responses.append(OffsetResponse(*key, 0, offsets))
+                responses.append(OffsetResponse(*key, 0, offsets[: max(0, payload.max_offsets)]))
         return self._checked(responses, fail_on_error, callback)
 
     def _list_offsets(
@@ -570,7 +576,7 @@ class KafkaClient:
             return {}
         specs = {_LATEST: OffsetSpec.latest(), _EARLIEST: OffsetSpec.earliest()}
         wanted = {
-            TopicPartition(topic.decode(), partition): (
+            TopicPartition(topic_name(topic), partition): (
                 specs.get(time_ms) or OffsetSpec.for_timestamp(time_ms)
             )
             for (topic, partition), time_ms in times.items()
@@ -619,12 +625,15 @@ class KafkaClient:
         list of OffsetCommitResponse or FailedPayloadsError
             In the order of `payloads`.
         """
+        check_payloads(payloads, "iq", "partition", "offset")
+        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
+            self._check_partitions(payloads)
         offsets = {
             _key(each): TopicPartition(
-                _text(each.topic),
+                topic_name(each.topic),
                 each.partition,
                 each.offset,
-                None if each.metadata is None else _text(each.metadata),
+                None if each.metadata is None else text(each.metadata),
             )
             for each in payloads
             if each.offset >= 0
@@ -665,8 +674,11 @@ class KafkaClient:
         list of OffsetFetchResponse or FailedPayloadsError
             In the order of `payloads`. An offset of -1: the group has none. `metadata` is bytes.
         """
+        check_payloads(payloads, "i", "partition")
+        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
+            self._check_partitions(payloads)
         partitions = {
-            _key(each): TopicPartition(_text(each.topic), each.partition) for each in payloads
+            _key(each): TopicPartition(topic_name(each.topic), each.partition) for each in payloads
         }
         answers = self._of_group(group, partitions, Consumer.committed)
         responses = []
@@ -694,14 +706,19 @@ class KafkaClient:
         request: Callable[[Consumer, list[TopicPartition], float], list[TopicPartition] | None],
     ) -> dict[tuple[bytes, int], TopicPartition | KafkaException]:
         """Each partition's result of a request for one group."""
+        name = text(group)
+        if not name or "\0" in name:  # librdkafka cannot send them
+            error = KafkaException(KafkaError(KafkaError.INVALID_GROUP_ID))
+            return dict.fromkeys(partitions, error)
         if not partitions:
             return {}
         try:
-            with self._handles.group(_text(group)) as consumer:
+            with self._handles.group(name) as consumer:
                 found = consumer.ask(request, list(partitions.values()))
-        except KafkaException as error:
-            return dict.fromkeys(partitions, error)
-        return {(each.topic.encode(), each.partition): each for each in found}
+        except KafkaException as failed:
+            return dict.fromkeys(partitions, failed)
+        keys = {(each.topic, each.partition): key for key, each in partitions.items()}
+        return {keys[each.topic, each.partition]: each for each in found}
 
     def send_consumer_metadata_request(
         self,
@@ -732,7 +749,9 @@ class KafkaClient:
             raise TypeError(
                 f"payloads: expected the group's name, str or bytes, got {type(payloads).__name__}"
             )
-        group = _text(payloads or b"")
+        group = text(payloads or b"")
+        if not group or "\0" in group:
+            return ConsumerMetadataResponse(KafkaError.INVALID_GROUP_ID, -1, b"", -1)
         answer = self._handles.admin.answers(
             lambda admin, timeout: admin.describe_consumer_groups([group], request_timeout=timeout)
         )[group]
@@ -768,17 +787,8 @@ def _list_offsets(
     return admin.list_offsets(wanted, request_timeout=timeout)
 
 
-def _text(name: Name) -> str:
-    return name.decode() if isinstance(name, bytes) else name
-
-
 def _key(payload: Any) -> tuple[bytes, int]:
     return kafka_bytestring(payload.topic), payload.partition
-
-
-def _refuse_duplicates(payloads: Sequence[Any]) -> None:
-    if len({_key(payload) for payload in payloads}) < len(payloads):
-        raise AssertionError(f"a partition is in the payloads twice: {list(payloads)}")
 
 
 def _topics(answer: ClusterMetadata) -> Iterator[TopicMetadata]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
+from cykafka.compat.kafka_python._limits import text
 from cykafka.compat.kafka_python.client import KafkaClient
 from cykafka.compat.kafka_python.common import (
     ConsumerTimeout,
@@ -193,7 +194,7 @@ class KafkaConsumer:
         if isinstance(topic, (str, bytes)):
             partitions = self._client.get_partition_ids_for_topic(topic)
             if not partitions:
-                logger.warning("Topic %s not found in broker metadata", _text(topic))
+                logger.warning("Topic %s not found in broker metadata", text(topic))
             for partition in partitions:
                 self._add(topic, partition)
         elif isinstance(topic, tuple):
@@ -216,7 +217,7 @@ class KafkaConsumer:
             raise KafkaConfigurationError(f"Unknown topic type ({type(topic).__name__})")
 
     def _add(self, topic: str | bytes, partition: int, offset: int | None = None) -> None:
-        topic = _text(topic)
+        topic = text(topic)
         if not isinstance(partition, int):
             raise KafkaConfigurationError(
                 f"Unknown partition type ({type(partition).__name__}) -- expected int"
@@ -417,7 +418,8 @@ class KafkaConsumer:
         bool
             False: the consumer does not read its partition.
         """
-        key = (_text(message.topic), message.partition)
+        topic = message.topic if isinstance(message.topic, str) else text(message.topic)
+        key = (topic, message.partition)
         if key not in self._offsets.task_done:
             logger.warning("Unrecognized topic/partition in task_done message: %s:%d", *key)
             return False
@@ -514,7 +516,3 @@ class KafkaConsumer:
         if most and self._uncommitted >= most:
             return True
         return self._next_commit is not None and time.monotonic() >= self._next_commit
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name
