@@ -24,6 +24,12 @@ static void await(ck_call_t *call) {
         CHECK(ck_call_wait(call, 0));
 }
 
+/* A thread drops its reference after it has announced the result. */
+static void await_no_calls(void) {
+        while (ck_runtime_alive(CK_KIND_CALL))
+                usleep(1000);
+}
+
 static void test_call_returns_its_answer(void) {
         ck_loans_t *loans = ck_loans_new();
         rd_kafka_t *rk = new_client();
@@ -43,7 +49,7 @@ static void test_call_returns_its_answer(void) {
         ck_call_leave(call);
         CHECK(ck_loans_settle(loans));
         ck_end_now(rk, 0, NULL, loans);
-        CHECK(ck_runtime_alive(CK_KIND_CALL) == 0);
+        await_no_calls();
 }
 
 static void test_call_times_out(void) {
@@ -81,8 +87,7 @@ static void test_handle_is_destroyed_after_its_last_call(void) {
         while (!ended)
                 usleep(1000);
         CHECK(ck_runtime_now_ms() - started >= SLOW_MS);
-        while (ck_runtime_alive(CK_KIND_CALL))
-                usleep(1000);
+        await_no_calls();
         CHECK(rd_kafka_mock_broker_set_rtt(mock, -1, 0) == 0);
 }
 
