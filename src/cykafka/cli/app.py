@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from cykafka import __version__
+from cykafka.cli import produce
 from cykafka.cli.command import version
 from cykafka.cli.demo import demo
 
@@ -14,6 +15,7 @@ app = App(
     help_format="rst",
     version=f"cykafka {__version__}",
 )
+app.command(produce.produce, help_epilogue=produce.HELP_EPILOGUE)
 app.command(version)
 app.command(
     demo,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -37,6 +37,7 @@ _Client = TypeVar("_Client")
 _GROUP = Group("Connection", sort_key=50)
 _SERVERS = "bootstrap.servers"
 _SLICE_S = 0.5
+_TELL_AGAIN_S = 30.0
 # librdkafka's level for emergencies only. The commands report errors themselves.
 _QUIET = 0
 # Waiting does not help against these errors.
@@ -178,8 +179,11 @@ class Brokers:
         quiet = {} if verbose or "debug" in config else {"log_level": _QUIET}
         self.config: dict[str, Any] = {**quiet, **config}
         self.timeout = timeout
+        self._told_at = -_TELL_AGAIN_S
         self.heard: KafkaError | None = None
         """The last error of a connection."""
+        self.tell: Callable[[str], None] | None = None
+        """Called with a text when no broker is reachable any more."""
 
     @property
     def servers(self) -> str:
@@ -229,6 +233,9 @@ class Brokers:
         # The error of one broker has the cause. The error of all of them has none.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.heard = error
+        elif self.tell is not None and time.monotonic() >= self._told_at + _TELL_AGAIN_S:
+            self._told_at = time.monotonic()
+            self.tell(f"no broker is reachable, still trying: {self._cause()}")
 
     def metadata(
         self, client: Producer | Consumer | AdminClient, topic: str | None = None
@@ -257,8 +264,10 @@ class Brokers:
 
     def unreachable(self) -> Failed:
         """The error of brokers that do not answer, with the last error of a connection."""
-        cause = f": {self.heard.str()}" if self.heard else "; check the address and the port"
-        return Failed(f"cannot reach {self.servers} within {self.timeout:g} s{cause}")
+        return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {self._cause()}")
+
+    def _cause(self) -> str:
+        return self.heard.str() if self.heard else "no answer; check the address and the port"
 
 
 def _check(place: str, settings: Mapping[str, str]) -> None:

@@ -1,0 +1,31 @@
+r"""Delimiters on the command line: texts with the escapes ``\n \r \t \0 \\ \xHH``."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["unescape"]
+
+_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.)|\Z)", re.DOTALL)
+_SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
+
+
+def unescape(text: str) -> bytes:
+    r"""The bytes of a text with escapes.
+
+    Raises
+    ------
+    ValueError
+        An escape is unknown.
+    """
+
+    def one(match: re.Match[bytes]) -> bytes:
+        if match[1] is not None:
+            return bytes.fromhex(match[1].decode())
+        if match[2] not in _SIMPLE:
+            raise ValueError(
+                rf"unknown escape {match[0].decode(errors='replace')!r}: write \n \r \t \0 \\ \xHH"
+            )
+        return _SIMPLE[match[2]]
+
+    return _ESCAPE.sub(one, text.encode("utf-8", "surrogateescape"))
