@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from cykafka import __version__
-from cykafka.cli import produce
+from cykafka.cli import consume, produce
 from cykafka.cli.command import version
 from cykafka.cli.demo import demo
 
@@ -16,6 +16,7 @@ app = App(
     version=f"cykafka {__version__}",
 )
 app.command(produce.produce, help_epilogue=produce.HELP_EPILOGUE)
+app.command(consume.consume, help_epilogue=consume.HELP_EPILOGUE)
 app.command(version)
 app.command(
     demo,
