@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from cyclopts import Group, Parameter
 from cyclopts.types import PositiveInt
 from rich.console import Console
 
-from cykafka import Consumer, KafkaError, KafkaException, MessageBatch, TopicPartition
+from cykafka import Consumer, KafkaError, MessageBatch
 from cykafka.cli import line_formats
 from cykafka.cli.connection import Brokers, Connection, ConnectionOptions
 from cykafka.cli.delimiters import unescape
 from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
 from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.line_formats import Format
-from cykafka.cli.offsets import Place, Span, parse_place, spans
+from cykafka.cli.offsets import Place, parse_place, spans
+from cykafka.cli.parameters import flag, option
 from cykafka.cli.progress import Meter
-from cykafka.internal import Ranges, consume_ranges
+from cykafka.cli.reading import Member, follow, to_the_end
 
 __all__ = ["HELP_EPILOGUE", "consume"]
 
@@ -38,79 +38,50 @@ HELP_EPILOGUE = (
 
 _WHERE = Group("Where", sort_key=1)
 _WHAT = Group("Output", sort_key=2)
-_BATCH = 10_000
-_BATCH_BYTES = 16 << 20
-# The longest time that a record waits for others.
-_WAIT_S = 0.1
-_COMMIT_EVERY_S = 1.0
-# Errors of connections: librdkafka connects again.
-_PASSING = (
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError._MAX_POLL_EXCEEDED,
-)
-
-
-def _flag(*names: str, group: Group) -> Parameter:
-    return Parameter(name=names, group=group, negative=(), show_default=False)
-
-
-def _option(*names: str, group: Group, metavar: str) -> Parameter:
-    return Parameter(
-        name=names,
-        group=group,
-        metavar=metavar,
-        negative=(),
-        show_default=False,
-        allow_leading_hyphen=True,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of ``cykafka consume``, with their help."""
 
-    offset: Annotated[str | None, _option("--offset", "-o", group=_WHERE, metavar="PLACE")] = None
+    offset: Annotated[str | None, option("--offset", "-o", group=_WHERE, metavar="PLACE")] = None
     """begin here: beginning (default), end, stored, N, -N (N before the end), or @TIME"""
-    until: Annotated[str | None, _option("--until", group=_WHERE, metavar="PLACE")] = None
+    until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
-    exit: Annotated[bool, _flag("--exit", "-e", group=_WHERE)] = False
+    exit: Annotated[bool, flag("--exit", "-e", group=_WHERE)] = False
     """exit at the end, as it is at the start; the same as --until end"""
     partition: Annotated[
-        tuple[str, ...], _option("--partition", "-p", group=_WHERE, metavar="N,...")
+        tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
     ] = ()
     """only these partitions; repeatable"""
-    group: Annotated[str | None, _option("--group", "-G", group=_WHERE, metavar="NAME")] = None
+    group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
     """share the partitions with the group's other members, and commit what was printed"""
-    count: Annotated[PositiveInt | None, _option("--count", "-c", group=_WHERE, metavar="N")] = (
-        None
-    )
+    count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
     """exit after N records"""
-    key: Annotated[str | None, _option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
+    key: Annotated[str | None, option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
     """only records with this key"""
-    delimiter: Annotated[str | None, _option("--delimiter", "-D", group=_WHAT, metavar="TEXT")] = (
+    delimiter: Annotated[str | None, option("--delimiter", "-D", group=_WHAT, metavar="TEXT")] = (
         None
     )
     r"""what ends a record; \\n, \\t, \\0 and \\xHH are escapes (default: \\n)"""
     key_delimiter: Annotated[
-        str | None, _option("--key-delimiter", "-K", group=_WHAT, metavar="TEXT")
+        str | None, option("--key-delimiter", "-K", group=_WHAT, metavar="TEXT")
     ] = None
     """print the key and this text before the value"""
-    format: Annotated[str | None, _option("--format", "-f", group=_WHAT, metavar="TEXT")] = None
+    format: Annotated[str | None, option("--format", "-f", group=_WHAT, metavar="TEXT")] = None
     """print by a template with kcat's tokens, see below"""
-    json: Annotated[bool, _flag("--json", "-J", group=_WHAT)] = False
+    json: Annotated[bool, flag("--json", "-J", group=_WHAT)] = False
     """print a JSON object a line, which ``cykafka produce --json`` reads"""
-    hex: Annotated[bool, _flag("--hex", group=_WHAT)] = False
+    hex: Annotated[bool, flag("--hex", group=_WHAT)] = False
     """print a dump in hexadecimal"""
-    null: Annotated[bool, _flag("--null", "-Z", group=_WHAT)] = False
+    null: Annotated[bool, flag("--null", "-Z", group=_WHAT)] = False
     """print NULL for null (default: nothing)"""
-    quiet: Annotated[bool, _flag("--quiet", "-q", group=_WHAT)] = False
+    quiet: Annotated[bool, flag("--quiet", "-q", group=_WHAT)] = False
     """no progress and no summary; errors are still shown"""
 
 
-class _Limits(NamedTuple):
+@dataclass(frozen=True)
+class _Limits:
     """Which records to print."""
 
     count: int | None
@@ -143,42 +114,32 @@ def consume(
         options.count,
         None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
     )
-    with Interrupts() as interrupts:
-        if options.group is None and start.kind != "stored":
-            group = str(brokers.config.get("group.id", "cykafka-consume"))
+    interrupts = Interrupts()
+    consumer = brokers.consumer(**_properties(options, start, brokers))
+    try:
+        partitions = _known(brokers, consumer, topics, wanted, options.group is not None)
+        member = None
+        total = None
+        if options.group is not None:
+            member = Member(consumer, list(topics), options.exit, brokers.timeout)
+            batches = member.batches()
         else:
-            group = options.group or str(brokers.config.get("group.id", ""))
-            if not group:
-                raise UsageError("-o stored needs the group: -X group.id=NAME")
-        reset = {"auto.offset.reset": "latest"} if options.group and start.kind == "end" else {}
-        consumer = brokers.consumer(
-            **{
-                "group.id": group,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                **reset,
-            }
-        )
-        try:
-            partitions = _known(brokers, consumer, topics, wanted, options.group is not None)
-            if options.group is not None:
-                reader: _Reader = _GroupReader(
-                    consumer, list(topics), options.exit, brokers.timeout
-                )
-            else:
-                parts = spans(consumer, partitions, start, until, brokers.timeout, _warn)
-                reader = (_Follow if until is None else _Bounded)(consumer, parts)
-            shown = not options.quiet and not sys.stdout.isatty()
-            meter = Meter(", ".join(topics), reader.total, shown)
-            brokers.tell = meter.warn
-            with meter:
-                _print_all(reader, form, terminator, limits, meter, interrupts)
-            reader.finish()
-        finally:
-            consumer.close(brokers.timeout)
-        if not options.quiet and not (sys.stdout.isatty() and interrupts.requested):
-            meter.say(meter.summary())
-        return Status.INTERRUPTED if interrupts.requested else Status.OK
+            parts = spans(consumer, partitions, start, until, brokers.timeout, _warn)
+            if until is not None:
+                total = sum(part.end - part.start for part in parts)
+            batches = (follow if until is None else to_the_end)(consumer, parts)
+        shown = not options.quiet and not sys.stdout.isatty()
+        meter = Meter(", ".join(topics), total, shown)
+        brokers.tell = meter.warn
+        with interrupts, meter:
+            _print_all(batches, member, form, terminator, limits, meter, interrupts)
+            if member is not None:
+                member.finish()
+    finally:
+        consumer.close(brokers.timeout)
+    if not options.quiet:
+        meter.say(meter.summary())
+    return Status.INTERRUPTED if interrupts.requested else Status.OK
 
 
 def _warn(text: str) -> None:
@@ -208,6 +169,21 @@ def _places(options: Options) -> tuple[Place, Place | None]:
         if until is not None or options.partition:
             raise UsageError("-G does not go with -p and --until: the group assigns partitions")
     return start, Place("end") if options.exit else until
+
+
+def _properties(options: Options, start: Place, brokers: Brokers) -> dict[str, object]:
+    group = options.group or brokers.config.get("group.id")
+    if not group and start.kind == "stored":
+        raise UsageError("-o stored needs a group: -X group.id=NAME, or -G NAME to join it")
+    properties: dict[str, object] = {
+        # librdkafka wants a group also where nothing is committed.
+        "group.id": group or "cykafka-consume",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    if options.group is not None and start.kind != "stored":
+        properties["auto.offset.reset"] = "latest" if start.kind == "end" else "earliest"
+    return properties
 
 
 def _partitions(options: Options) -> set[int] | None:
@@ -278,156 +254,12 @@ def _known(
     return found
 
 
-# -- reading
-
-
-class _Reader:
-    """Yields batches of records; each kind ends in its own way."""
-
-    total: int | None = None
-    """how many offsets there are to read, if that is known"""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self.consumer = consumer
-
-    def batches(self) -> Iterator[MessageBatch]:
-        """Batches, also empty ones, at least every 0.1 s."""
-        raise NotImplementedError
-
-    def printed(self, batch: MessageBatch) -> None:
-        """The records of a batch, or of its beginning, were printed."""
-
-    def finish(self) -> None:
-        """All output was written."""
-
-
-class _Bounded(_Reader):
-    """Reads parts of partitions to their ends."""
-
-    def __init__(self, consumer: Consumer, parts: list[Span]) -> None:
-        super().__init__(consumer)
-        self._parts = [each for each in parts if each.start < each.end]
-        self.total = sum(each.end - each.start for each in self._parts)
-
-    def batches(self) -> Iterator[MessageBatch]:
-        ranges = Ranges((each.topic, each.partition, each.start, each.end) for each in self._parts)
-        _assign(self.consumer, self._parts)
-        while len(ranges):
-            batch = consume_ranges(self.consumer, ranges, _BATCH, _BATCH_BYTES, _WAIT_S)
-            for _ in _events(batch):
-                pass  # the ranges know their ends
-            yield batch
-
-
-class _Follow(_Reader):
-    """Reads partitions on and on."""
-
-    def __init__(self, consumer: Consumer, parts: list[Span]) -> None:
-        super().__init__(consumer)
-        self._parts = parts
-
-    def batches(self) -> Iterator[MessageBatch]:
-        _assign(self.consumer, self._parts)
-        while True:
-            batch = self.consumer.consume_batch(_BATCH, _WAIT_S)
-            for _ in _events(batch):
-                pass
-            yield batch
-
-
-class _GroupReader(_Reader):
-    """Reads as a member of a group, and commits what was printed."""
-
-    def __init__(
-        self, consumer: Consumer, topics: list[str], to_end: bool, timeout: float
-    ) -> None:
-        super().__init__(consumer)
-        self._topics = topics
-        self._to_end = to_end
-        self._timeout = timeout
-        self._assigned: set[tuple[str, int]] | None = None
-        self._ended: set[tuple[str, int]] = set()
-        self._positions: dict[tuple[str, int], TopicPartition] = {}
-        self._commit_at = time.monotonic() + _COMMIT_EVERY_S
-
-    def batches(self) -> Iterator[MessageBatch]:
-        self.consumer.subscribe(
-            self._topics,
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
-        while not self._at_end():
-            batch = self.consumer.consume_batch(_BATCH, _WAIT_S)
-            for topic, partition in _events(batch):
-                self._ended.add((topic, partition))
-            yield batch
-
-    def _at_end(self) -> bool:
-        return self._to_end and self._assigned is not None and self._assigned <= self._ended
-
-    def printed(self, batch: MessageBatch) -> None:
-        for each in batch.positions():
-            self._positions[each.topic, each.partition] = each
-        if time.monotonic() >= self._commit_at and self._positions:
-            self.consumer.commit(offsets=list(self._positions.values()))
-            self._positions.clear()
-            self._commit_at = time.monotonic() + _COMMIT_EVERY_S
-
-    def finish(self) -> None:
-        self._commit(list(self._positions))
-
-    def _commit(self, keys: Iterable[tuple[str, int]]) -> None:
-        offsets = [self._positions.pop(key) for key in keys if key in self._positions]
-        if offsets:
-            self.consumer.commit(offsets=offsets, asynchronous=False)
-
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        added = {(each.topic, each.partition) for each in partitions}
-        self._assigned = (self._assigned or set()) | added
-        self._ended -= added
-
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._commit([(each.topic, each.partition) for each in partitions])
-        self._on_lost(consumer, partitions)
-
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        lost = {(each.topic, each.partition) for each in partitions}
-        self._assigned = (self._assigned or set()) - lost
-        for key in lost:
-            self._positions.pop(key, None)
-
-
-def _assign(consumer: Consumer, parts: Iterable[Span]) -> None:
-    consumer.assign([TopicPartition(each.topic, each.partition, each.start) for each in parts])
-
-
-def _events(batch: MessageBatch) -> Iterator[tuple[str, int]]:
-    """The partitions whose ends were reached.
-
-    Raises
-    ------
-    Failed
-        An error that waiting does not cure.
-    """
-    for message in batch.errors:
-        error = message.error()
-        assert error is not None
-        topic, partition = message.topic(), message.partition()
-        if error.code() == KafkaError._PARTITION_EOF:
-            assert topic is not None
-            assert partition is not None
-            yield topic, partition
-        elif error.code() not in _PASSING:
-            place = f"{topic}[{partition}]: " if topic else ""
-            raise Failed(f"{place}{error.str()}") from KafkaException(error)
-
-
 # -- printing
 
 
 def _print_all(
-    reader: _Reader,
+    batches: Iterable[MessageBatch],
+    member: Member | None,
     form: Format,
     terminator: bytes,
     limits: _Limits,
@@ -436,7 +268,7 @@ def _print_all(
 ) -> None:
     left = limits.count
     done = 0
-    for batch in reader.batches():
+    for batch in batches:
         if len(batch):
             with batch:
                 lines = form(batch)
@@ -448,7 +280,8 @@ def _print_all(
                     lines = [lines[at] for at in chosen]
                 count = len(lines)
                 size = _write(lines, terminator)
-                reader.printed(batch if used == len(batch) else batch[:used])
+                if member is not None:
+                    member.printed(batch if used == len(batch) else batch[:used])
                 done += used
                 meter.add(count, size, done)
             if left is not None:

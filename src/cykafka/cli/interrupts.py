@@ -17,7 +17,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """A block in which the first signal only sets `requested`; a second one raises.
 
-    Use it in the main thread. Waits end at the first signal.
+    Use it in the main thread. Waits end at the first signal. Outside of the block signals act as
+    usual.
     """
 
     def __init__(self) -> None:

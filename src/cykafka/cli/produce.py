@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,6 +20,7 @@ from cykafka.cli.delimiters import unescape
 from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
 from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.json_record import Headers
+from cykafka.cli.parameters import flag, option
 from cykafka.cli.progress import Meter, records
 from cykafka.cli.times import milliseconds
 from cykafka.internal import pairs
@@ -43,77 +45,60 @@ _SHOWN = 5
 _BEATS = 20
 
 
-def _flag(*names: str, group: Group) -> Parameter:
-    return Parameter(name=names, group=group, negative=(), show_default=False)
-
-
-def _option(*names: str, group: Group, metavar: str) -> Parameter:
-    return Parameter(
-        name=names,
-        group=group,
-        metavar=metavar,
-        negative=(),
-        show_default=False,
-        allow_leading_hyphen=True,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of ``cykafka produce``, with their help."""
 
-    json: Annotated[bool, _flag("--json", "-J", group=_FORMAT)] = False
+    json: Annotated[bool, flag("--json", "-J", group=_FORMAT)] = False
     """each line is a record as ``cykafka consume --json`` prints it"""
-    csv: Annotated[bool, _flag("--csv", group=_FORMAT)] = False
+    csv: Annotated[bool, flag("--csv", group=_FORMAT)] = False
     """each row is a record: a JSON object of texts, named by the file's first line"""
-    whole: Annotated[bool, _flag("--whole", group=_FORMAT)] = False
+    whole: Annotated[bool, flag("--whole", group=_FORMAT)] = False
     """each file is a record"""
     delimiter: Annotated[
-        str | None, _option("--delimiter", "-D", group=_FORMAT, metavar="TEXT")
+        str | None, option("--delimiter", "-D", group=_FORMAT, metavar="TEXT")
     ] = None
     r"""what ends a record; \\n, \\t, \\0 and \\xHH are escapes (default: \\n)"""
     key_delimiter: Annotated[
-        str | None, _option("--key-delimiter", "-K", group=_FORMAT, metavar="TEXT")
+        str | None, option("--key-delimiter", "-K", group=_FORMAT, metavar="TEXT")
     ] = None
     """a line is a key, this text and the value"""
     header_delimiter: Annotated[
-        str | None, _option("--header-delimiter", group=_FORMAT, metavar="TEXT")
+        str | None, option("--header-delimiter", group=_FORMAT, metavar="TEXT")
     ] = None
     """a line begins with headers NAME=VALUE,... and this text"""
-    key_column: Annotated[str | None, _option("--key-column", group=_FORMAT, metavar="NAME")] = (
-        None
-    )
+    key_column: Annotated[str | None, option("--key-column", group=_FORMAT, metavar="NAME")] = None
     """the column of the key, with --csv"""
     value_column: Annotated[
-        str | None, _option("--value-column", group=_FORMAT, metavar="NAME")
+        str | None, option("--value-column", group=_FORMAT, metavar="NAME")
     ] = None
     """the column that is the value, with --csv (default: the row as JSON)"""
-    skip_bad: Annotated[bool, _flag("--skip-bad", group=_FORMAT)] = False
+    skip_bad: Annotated[bool, flag("--skip-bad", group=_FORMAT)] = False
     """skip and count lines that are no records (default: stop there)"""
-    key: Annotated[str | None, _option("--key", "-k", group=_RECORDS, metavar="TEXT")] = None
+    key: Annotated[str | None, option("--key", "-k", group=_RECORDS, metavar="TEXT")] = None
     """the key of all records"""
     header: Annotated[
-        tuple[str, ...], _option("--header", "-H", group=_RECORDS, metavar="NAME=VALUE")
+        tuple[str, ...], option("--header", "-H", group=_RECORDS, metavar="NAME=VALUE")
     ] = ()
     """a header for all records; repeatable"""
     partition: Annotated[
-        NonNegativeInt | None, _option("--partition", "-p", group=_RECORDS, metavar="N")
+        NonNegativeInt | None, option("--partition", "-p", group=_RECORDS, metavar="N")
     ] = None
     """the partition of all records (default: by the key, or by --json)"""
-    any_partition: Annotated[bool, _flag("--any-partition", group=_RECORDS)] = False
+    any_partition: Annotated[bool, flag("--any-partition", group=_RECORDS)] = False
     """with --json: choose partitions by the key, whatever the line names"""
-    keep_topic: Annotated[bool, _flag("--keep-topic", group=_RECORDS)] = False
+    keep_topic: Annotated[bool, flag("--keep-topic", group=_RECORDS)] = False
     """with --json: send records to the topic that the line names, if it names one"""
-    timestamp: Annotated[str | None, _option("--timestamp", group=_RECORDS, metavar="TIME")] = None
+    timestamp: Annotated[str | None, option("--timestamp", group=_RECORDS, metavar="TIME")] = None
     """the timestamp of all records: ISO 8601, ms since the epoch, or -1h"""
-    null: Annotated[bool, _flag("--null", "-Z", group=_RECORDS)] = False
+    null: Annotated[bool, flag("--null", "-Z", group=_RECORDS)] = False
     """send empty values (tombstones) and empty keys as null"""
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
         Parameter(name=("--compression", "-z"), group=_SENDING),
     ] = None
     """compression of batches"""
-    count: Annotated[PositiveInt | None, _option("--count", "-c", group=_SENDING, metavar="N")] = (
+    count: Annotated[PositiveInt | None, option("--count", "-c", group=_SENDING, metavar="N")] = (
         None
     )
     """stop after N records"""
@@ -122,7 +107,7 @@ class Options:
         Parameter(group=_SENDING, metavar="N", validator=validators.Number(gt=0)),
     ] = None
     """send at most N records a second"""
-    quiet: Annotated[bool, _flag("--quiet", "-q", group=_SENDING)] = False
+    quiet: Annotated[bool, flag("--quiet", "-q", group=_SENDING)] = False
     """no progress and no summary; errors are still shown"""
 
 
@@ -159,33 +144,33 @@ def produce(
     constants = _constants(options)
     compression = {} if options.compression is None else {"compression.type": options.compression}
     brokers = (connection or Connection()).brokers()
-    with Interrupts() as interrupts:
-        bad = BadLines(options.skip_bad, lambda text: meter.warn(text))
-        source = Input(
-            files or (STANDARD_INPUT,),
-            bad,
-            interrupts,
-            _delimiter("-D", options.delimiter) or b"\n",
-            _delimiter("-K", options.key_delimiter),
-            _delimiter("--header-delimiter", options.header_delimiter),
-            options.key_column,
-            options.value_column,
-        )
-        meter = Meter(topic, source.check(), shown=not options.quiet)
-        producer = brokers.producer(**compression)
-        try:
-            _await_topic(brokers, producer, topic, options.partition, interrupts)
-            brokers.tell = meter.warn
-            sender = _Sender(producer, topic, options, constants, meter, interrupts)
-            with meter:
-                status = _send_all(sender, _chunks(source, options), interrupts)
-            _sum_up(sender, bad, options.quiet)
-            return status
-        except BaseException:
-            producer.purge()  # or the close would wait for the records
-            raise
-        finally:
-            producer.close()
+    interrupts = Interrupts()
+    bad = BadLines(options.skip_bad, lambda text: meter.warn(text))
+    source = Input(
+        files or (STANDARD_INPUT,),
+        bad,
+        interrupts,
+        _delimiter("-D", options.delimiter) or b"\n",
+        _delimiter("-K", options.key_delimiter),
+        _delimiter("--header-delimiter", options.header_delimiter),
+        options.key_column,
+        options.value_column,
+    )
+    meter = Meter(topic, source.check(), shown=not options.quiet)
+    producer = brokers.producer(**compression)
+    try:
+        _await_topic(brokers, producer, topic, options.partition)
+        brokers.tell = meter.warn
+        sender = _Sender(producer, topic, options, constants, meter, interrupts)
+        with interrupts, meter:
+            status = _send_all(sender, _chunks(source, options), interrupts)
+        _sum_up(sender, bad, options.quiet)
+        return status
+    except BaseException:
+        producer.purge()  # or the close would wait for the records
+        raise
+    finally:
+        producer.close()
 
 
 def _check(options: Options) -> None:
@@ -250,7 +235,6 @@ def _await_topic(
     producer: Producer,
     topic: str,
     partition: int | None,
-    interrupts: Interrupts,
 ) -> None:
     """Wait until the topic is there; asking for it creates it, where brokers allow that."""
     deadline = time.monotonic() + min(brokers.timeout, _TOPIC_WAIT_S)
@@ -268,8 +252,7 @@ def _await_topic(
                 f"there is no topic {topic!r}, and the brokers did not create it; "
                 f"create it: cykafka topics create {topic}"
             )
-        if not interrupts.pause(_SLICE_S):
-            raise KeyboardInterrupt
+        time.sleep(_SLICE_S)
     if partition is not None and partition not in found.partitions:
         last = max(found.partitions)
         raise UsageError(f"-p: topic {topic!r} has no partition {partition}; the last is {last}")
@@ -279,7 +262,9 @@ class _Flight(NamedTuple):
     """Records that were sent, and where they came from."""
 
     delivery: Delivery
-    chunk: Chunk
+    source: str
+    lines: Sequence[int]
+    size: int
 
 
 class _Sender:
@@ -296,81 +281,67 @@ class _Sender:
     ) -> None:
         self._producer = producer
         self._topic = topic
-        self._options = options
+        self.options = options
         self._constants = constants
-        self._meter = meter
+        self.meter = meter
         self._interrupts = interrupts
         self._flying: deque[_Flight] = deque()
         self._read = 0  # bytes
-        self._told = False
-        self.sent = 0
         self.failures: list[str] = []
         self.last = ""
         """where the last record came from"""
 
     @property
-    def failed(self) -> int:
-        """How many records failed."""
-        return self._meter.errors
-
-    @property
-    def meter(self) -> Meter:
-        """What was delivered."""
-        return self._meter
-
-    @property
     def waiting(self) -> int:
         """How many records have no outcome."""
-        return sum(len(flight.chunk.lines) for flight in self._flying)
+        return sum(len(flight.lines) for flight in self._flying)
 
     def send(self, chunk: Chunk) -> None:
         """Queue records, waiting for room, and count outcomes that have arrived."""
         columns = self._columns(chunk)
         topics: Any = self._topic
-        if self._options.keep_topic and chunk.topics is not None:
+        if self.options.keep_topic and chunk.topics is not None:
             topics = [each or self._topic for each in chunk.topics]
         try:
             delivery = self._producer.publish(topics, **columns)
         except ValueError as error:
             raise Failed(f"{chunk.source}, from line {chunk.lines[0]} on: {error}") from None
-        # The outcomes need the numbers of the lines only.
-        self._flying.append(_Flight(delivery, Chunk(chunk.source, chunk.lines, [])))
-        self.sent += len(chunk.lines)
+        self._flying.append(_Flight(delivery, chunk.source, chunk.lines, chunk.size))
         self.last = f"{chunk.source}, line {chunk.lines[-1]}"
-        self._flying[-1].chunk.size = chunk.size
         self._producer.poll(0)
         while self._flying and self._flying[0].delivery.done:
             self._settle()
 
     def finish(self) -> None:
         """Wait for the outcomes of all records."""
+        tell_at = time.monotonic() + _SLICE_S
         while self._flying:
-            if self._interrupts.requested and not self._told:
-                self._told = True
-                self._meter.warn(
-                    f"interrupted; waiting for {records(self.waiting)}, Ctrl-C drops them"
-                )
             if self._flying[0].delivery.done:
                 self._settle()
-            else:
-                self._producer.poll(_SLICE_S)
+                continue
+            if self._interrupts.requested and time.monotonic() >= tell_at:
+                tell_at = math.inf
+                self.meter.warn(
+                    f"interrupted; waiting for {records(self.waiting)}, Ctrl-C drops them"
+                )
+            self._producer.poll(_SLICE_S)
 
     def _settle(self) -> None:
-        delivery, chunk = self._flying.popleft()
+        delivery, source, lines, size = self._flying.popleft()
         failed = delivery.failed
         if failed:
             for index, error in delivery.errors.items():
                 if len(self.failures) >= _SHOWN:
                     break
-                self.failures.append(f"{chunk.source}, line {chunk.lines[index]}: {error.str()}")
-            self._meter.errors += failed
-        self._read += chunk.size
-        self._meter.add(len(delivery) - failed, chunk.size, self._read)
+                self.failures.append(f"{source}, line {lines[index]}: {error.str()}")
+            self.meter.errors += failed
+        self._read += size
+        self.meter.add(len(delivery) - failed, size, self._read)
 
     def _columns(self, chunk: Chunk) -> dict[str, Any]:
         key, headers, partition, timestamp = self._constants
         keys, values = chunk.keys, chunk.values
-        if self._options.null:
+        if self.options.null:
             values = [each or None for each in values]
             keys = keys and [each or None for each in keys]
         if key is not None and keys is None:
@@ -384,7 +355,7 @@ class _Sender:
             columns["headers"] = mapping if unique else [headers] * len(values)
         if partition is not None:
             columns["partitions"] = partition
-        elif chunk.partitions is not None and not self._options.any_partition:
+        elif chunk.partitions is not None and not self.options.any_partition:
             columns["partitions"] = chunk.partitions
         columns["timestamps"] = chunk.timestamps if timestamp is None else timestamp
         return columns
@@ -392,7 +363,7 @@ class _Sender:
 
 def _send_all(sender: _Sender, chunks: Iterator[Chunk], interrupts: Interrupts) -> int:
     """Send everything; the status of the command so far."""
-    options = sender._options
+    options = sender.options
     bad: BadLine | None = None
     try:
         for chunk in _paced(_limited(chunks, options.count), options.rate, interrupts):
@@ -408,7 +379,7 @@ def _send_all(sender: _Sender, chunks: Iterator[Chunk], interrupts: Interrupts) 
     if bad is not None:
         sender.meter.warn(str(bad))
         return Status.FAILED
-    return Status.FAILED if sender.failed else Status.OK
+    return Status.FAILED if sender.meter.errors else Status.OK
 
 
 def _limited(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]:
@@ -444,13 +415,13 @@ def _sum_up(sender: _Sender, bad: BadLines, quiet: bool) -> None:
     meter = sender.meter
     for text in sender.failures:
         meter.warn(text)
-    if sender.failed > len(sender.failures):
-        meter.warn(f"and {sender.failed - len(sender.failures):,} more records failed")
+    if sender.meter.errors > len(sender.failures):
+        meter.warn(f"and {sender.meter.errors - len(sender.failures):,} more records failed")
     if quiet:
         return
     notes = [meter.summary()]
-    if sender.failed:
-        notes.append(f"{sender.failed:,} failed")
+    if sender.meter.errors:
+        notes.append(f"{sender.meter.errors:,} failed")
     if bad.count:
         notes.append(f"{bad.count:,} bad lines skipped")
     meter.say("; ".join(notes))

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from cykafka.cli.failures import Failed
-
 __all__ = ["Meter", "records"]
 
 
@@ -45,7 +43,6 @@ class Meter:
         self._task = TaskID(0)
         if not shown or not sys.stderr.isatty():
             return
-        # `total` is None for a bar that only pulses.
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
@@ -105,9 +102,3 @@ class Meter:
             f"{records(self.records)}, {decimal(int(self.bytes / seconds))}/s"
             f" ({self.records / seconds:,.0f} records/s){errors}"
         )
-
-
-def failed(messages: list[str], count: int) -> Failed:
-    """The error of records that failed: the first messages, and how many there are in all."""
-    more = count - len(messages)
-    return Failed("\n".join([*messages, f"and {more:,} more"] if more > 0 else messages))
