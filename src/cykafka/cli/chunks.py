@@ -214,12 +214,16 @@ class Input:
     def _keyed(
         self, source: str, first: int, pieces: list[bytes], size: int, delimiter: bytes
     ) -> Iterator[Chunk]:
-        pairs = [line.split(delimiter, 1) for line in pieces]
-        if any(len(pair) == 1 for pair in pairs):
-            yield from self._parsed(source, first, pieces, size, self._line_with_key)
-            return
-        numbers = range(first, first + len(pieces))
-        yield Chunk(source, numbers, [p[1] for p in pairs], [p[0] for p in pairs], size=size)
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for line in pieces:  # half of the time of comprehensions, which make a list of tuples
+            key, separator, value = line.partition(delimiter)
+            if not separator:
+                yield from self._parsed(source, first, pieces, size, self._line_with_key)
+                return
+            keys.append(key)
+            values.append(value)
+        yield Chunk(source, range(first, first + len(pieces)), values, keys, size=size)
 
     def _line_with_key(self, line: bytes) -> Parts:
         assert self.key_delimiter is not None
