@@ -228,7 +228,7 @@ def test_log_in_that_fails_ends_the_wait_at_once() -> None:
             return 1
 
     brokers = Brokers({"bootstrap.servers": "a:1"}, timeout=1e9)
-    with pytest.raises(Failed, match="cannot reach a:1 .*wrong password"):
+    with pytest.raises(Failed, match=r"cannot reach a:1 .*wrong password"):
         brokers.metadata(Client())  # type: ignore[arg-type]
 
 
