@@ -24,7 +24,7 @@ HOSTILE = [
     (None, None, []),
     (b"", b"", []),
     (b"k", b"", [("h", b"")]),
-    (None, b"text \xc3\xbc \xe2\x80\xa8 \" \\ \n \r \0 \x1b[2J", [("h", None), ("h", b"\xff")]),
+    (None, b'text \xc3\xbc \xe2\x80\xa8 " \\ \n \r \0 \x1b[2J', [("h", None), ("h", b"\xff")]),
     (bytes(range(256)), b"\xff\xfe\0\n", [("\u00fc", b"\n,="), ("", b"x")]),
     (b"{}", b'{"base64":"x"}', []),
     (b"tombstone", None, [("why", b"gone")]),
@@ -408,9 +408,7 @@ def test_group_with_a_pattern_reads_all_topics(
 # -- processes
 
 
-def test_pipe_copies_and_follows(
-    start: Callable[..., subprocess.Popen[bytes]], one: str
-) -> None:
+def test_pipe_copies_and_follows(start: Callable[..., subprocess.Popen[bytes]], one: str) -> None:
     reader = start("consume", one, "-o", "beginning", "-q")
     writer = start("produce", one, "-q")
     assert writer.stdin is not None

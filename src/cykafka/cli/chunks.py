@@ -116,6 +116,8 @@ class Input:
     header_delimiter: bytes | None = None
     key_column: str | None = None
     value_column: str | None = None
+    meanwhile: Callable[[], object] = lambda: None
+    """called every 0.2 s while a file, such as a pipe, has nothing"""
 
     def check(self) -> int | None:
         """Open each file once; the bytes of all, None if one is no regular file.
@@ -174,7 +176,10 @@ class Input:
         """What the file has, as soon as it has it; up to a signal."""
         try:
             with _opened(path) as file:
-                while self.interrupts.readable(file) and (block := os.read(file, _BLOCK)):
+                while self.interrupts.readable(file, self.meanwhile):
+                    block = os.read(file, _BLOCK)
+                    if not block:
+                        return
                     yield block
         except OSError as error:
             raise Failed(f"cannot read {path}: {error.strerror}") from None

@@ -6,11 +6,13 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 __all__ = ["Interrupts"]
 
+_TICK_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -51,13 +53,22 @@ class Interrupts:
             raise KeyboardInterrupt
         self.requested = True
 
-    def readable(self, file: int) -> bool:
-        """Wait until a file can be read; False if a signal came first."""
+    def readable(self, file: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
+        """Wait until a file can be read; False if a signal came first.
+
+        Parameters
+        ----------
+        file : int
+            The file's descriptor.
+        meanwhile : callable
+            Called every 0.2 s during the wait.
+        """
         while not self.requested:
-            ready, _, _ = select.select([file, self._read_end], [], [])
+            ready, _, _ = select.select([file, self._read_end], [], [], _TICK_S)
             if file in ready and not self.requested:
                 return True
             self._drain(ready)
+            meanwhile()
         return False
 
     def pause(self, seconds: float) -> bool:

@@ -162,6 +162,7 @@ def produce(
         _await_topic(brokers, producer, topic, options.partition)
         brokers.tell = meter.warn
         sender = _Sender(producer, topic, options, constants, meter, interrupts)
+        source.meanwhile = sender.settle
         with interrupts, meter:
             status = _send_all(sender, _chunks(source, options), interrupts)
         _sum_up(sender, bad, options.quiet)
@@ -297,7 +298,7 @@ class _Sender:
         return sum(len(flight.lines) for flight in self._flying)
 
     def send(self, chunk: Chunk) -> None:
-        """Queue records, waiting for room, and count outcomes that have arrived."""
+        """Queue records, waiting for room."""
         columns = self._columns(chunk)
         topics: Any = self._topic
         if self.options.keep_topic and chunk.topics is not None:
@@ -308,16 +309,20 @@ class _Sender:
             raise Failed(f"{chunk.source}, from line {chunk.lines[0]} on: {error}") from None
         self._flying.append(_Flight(delivery, chunk.source, chunk.lines, chunk.size))
         self.last = f"{chunk.source}, line {chunk.lines[-1]}"
+        self.settle()
+
+    def settle(self) -> None:
+        """Count outcomes that have arrived."""
         self._producer.poll(0)
         while self._flying and self._flying[0].delivery.done:
-            self._settle()
+            self._settle_first()
 
     def finish(self) -> None:
         """Wait for the outcomes of all records."""
         tell_at = time.monotonic() + _SLICE_S
         while self._flying:
             if self._flying[0].delivery.done:
-                self._settle()
+                self._settle_first()
                 continue
             if self._interrupts.requested and time.monotonic() >= tell_at:
                 tell_at = math.inf
@@ -326,7 +331,7 @@ class _Sender:
                 )
             self._producer.poll(_SLICE_S)
 
-    def _settle(self) -> None:
+    def _settle_first(self) -> None:
         delivery, source, lines, size = self._flying.popleft()
         failed = delivery.failed
         if failed:
