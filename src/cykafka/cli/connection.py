@@ -235,7 +235,8 @@ class Brokers:
             self.heard = error
         elif self.tell is not None and time.monotonic() >= self._told_at + _TELL_AGAIN_S:
             self._told_at = time.monotonic()
-            self.tell(f"no broker is reachable, still trying: {self._cause()}")
+            cause = f": {self.heard.str()}" if self.heard else ""
+            self.tell(f"no broker is reachable, still trying{cause}")
 
     def metadata(
         self, client: Producer | Consumer | AdminClient, topic: str | None = None
@@ -264,10 +265,8 @@ class Brokers:
 
     def unreachable(self) -> Failed:
         """The error of brokers that do not answer, with the last error of a connection."""
-        return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {self._cause()}")
-
-    def _cause(self) -> str:
-        return self.heard.str() if self.heard else "no answer; check the address and the port"
+        cause = self.heard.str() if self.heard else "no answer; check the address and the port"
+        return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {cause}")
 
 
 def _check(place: str, settings: Mapping[str, str]) -> None:

@@ -164,7 +164,12 @@ def produce(
         sender = _Sender(producer, topic, options, constants, meter, interrupts)
         source.meanwhile = sender.settle
         with interrupts, meter:
-            status = _send_all(sender, _chunks(source, options), interrupts)
+            try:
+                status = _send_all(sender, _chunks(source, options), interrupts)
+            except KeyboardInterrupt:
+                producer.purge()  # the records fail, so their lines are reported
+                sender.finish()
+                status = Status.INTERRUPTED
         _sum_up(sender, bad, options.quiet)
         return status
     except BaseException:
