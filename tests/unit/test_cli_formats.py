@@ -72,9 +72,9 @@ def test_template_without_tokens_is_printed_for_each_record(batch: Any) -> None:
     assert line_formats.template("100%% ", b"")(batch) == [b"100% "] * 3
 
 
-@pytest.mark.parametrize("text", ["%x", "%", "\\q"])
-def test_template_with_unknown_tokens_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="unknown"):
+@pytest.mark.parametrize("text", ["%x", "%", "\\q", ""])
+def test_template_that_is_none_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"unknown|empty"):
         line_formats.template(text, b"")
 
 

@@ -58,18 +58,30 @@ def encode_batch(batch: MessageBatch) -> list[str]:
         batch.partitions,
         batch.offsets,
         batch.timestamps,
-        batch.keys(),
-        batch.values(),
+        _members("key", batch.keys()),
+        _members("value", batch.values()),
         batch.headers(),
         strict=True,
     )
     return [
         f'{{"topic":"{topic}","partition":{partition},"offset":{offset},'
-        f'"timestamp":{"null" if timestamp < 0 else timestamp},'
-        f"{_member('key', key)},{_member('value', value)},"
+        f'"timestamp":{timestamp if timestamp >= 0 else "null"},{key},{value},'
         f'"headers":{_headers(headers) if headers else "[]"}}}'
         for topic, partition, offset, timestamp, key, value, headers in columns
     ]
+
+
+def _members(name: str, column: list[bytes | None]) -> list[str]:
+    null = f'"{name}":null'
+    if column.count(None) == len(column):
+        return [null] * len(column)
+    start = f'"{name}":'
+    try:
+        return [
+            null if data is None else start + encode_basestring(data.decode()) for data in column
+        ]
+    except UnicodeDecodeError:
+        return [_member(name, data) for data in column]
 
 
 def _member(name: str, data: bytes | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from itertools import repeat
 
 from cykafka import MessageBatch
 from cykafka.cli.delimiters import unescape
@@ -24,8 +24,7 @@ _TOKEN = re.compile(r"%(.?)", re.DOTALL)
 _NULL = b"NULL"
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _WIDTH = 16
-_Column = Callable[[MessageBatch], Iterable[Any]]
-_Verb = Literal[b"%b", b"%d"]
+_Column = Callable[[MessageBatch, bytes], list[bytes]]
 
 
 def values(null: bytes, key_delimiter: bytes | None = None) -> Format:
@@ -57,39 +56,28 @@ def template(text: str, null: bytes) -> Format:
     ValueError
         A token or an escape is unknown.
     """
-    columns: dict[str, tuple[_Verb, _Column]] = {
-        "s": (b"%b", lambda batch: _filled(batch.values(), null)),
-        "S": (b"%d", lambda batch: _sizes(batch.values())),
-        "R": (b"%b", lambda batch: [_packed(size) for size in _sizes(batch.values())]),
-        "k": (b"%b", lambda batch: _filled(batch.keys(), null)),
-        "K": (b"%d", lambda batch: _sizes(batch.keys())),
-        "t": (b"%b", lambda batch: [topic.encode() for topic in batch.topics]),
-        "p": (b"%d", lambda batch: batch.partitions),
-        "o": (b"%d", lambda batch: batch.offsets),
-        "T": (b"%d", lambda batch: batch.timestamps),
-        "h": (b"%b", lambda batch: [_headers(each or ()) for each in batch.headers()]),
-    }
-    pattern = b""
-    chosen: list[_Column] = []
+    pieces: list[bytes | _Column] = []
     at = 0
     for match in _TOKEN.finditer(text):
-        pattern += unescape(text[at : match.start()]).replace(b"%", b"%%")
+        pieces.append(unescape(text[at : match.start()]))
         at = match.end()
         if match[1] == "%":
-            pattern += b"%%"
-            continue
-        if match[1] not in columns:
+            pieces.append(b"%")
+        elif match[1] in _COLUMNS:
+            pieces.append(_COLUMNS[match[1]])
+        else:
             raise ValueError(f"unknown token {match[0]!r}: {TOKENS}")
-        verb, column = columns[match[1]]
-        pattern += verb
-        chosen.append(column)
-    pattern += unescape(text[at:]).replace(b"%", b"%%")
+    pieces.append(unescape(text[at:]))
+    if not any(pieces):
+        raise ValueError("the template is empty")
 
     def of(batch: MessageBatch) -> list[bytes]:
-        if not chosen:
-            return [pattern % ()] * len(batch)
-        rows = zip(*(column(batch) for column in chosen), strict=True)
-        return [pattern % row for row in rows]
+        columns: list[Iterable[bytes]] = [
+            repeat(piece, len(batch)) if isinstance(piece, bytes) else piece(batch, null)
+            for piece in pieces
+            if piece
+        ]
+        return list(map(b"".join, zip(*columns, strict=True)))
 
     return of
 
@@ -157,6 +145,24 @@ def _headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     return b",".join(
         name.encode() + b"=" + (_NULL if value is None else value) for name, value in headers
     )
+
+
+def _numbers(column: Iterable[int]) -> list[bytes]:
+    return [b"%d" % each for each in column]
+
+
+_COLUMNS: dict[str, _Column] = {
+    "s": lambda batch, null: _filled(batch.values(), null),
+    "S": lambda batch, null: _numbers(_sizes(batch.values())),
+    "R": lambda batch, null: [_packed(size) for size in _sizes(batch.values())],
+    "k": lambda batch, null: _filled(batch.keys(), null),
+    "K": lambda batch, null: _numbers(_sizes(batch.keys())),
+    "t": lambda batch, null: [topic.encode() for topic in batch.topics],
+    "p": lambda batch, null: _numbers(batch.partitions),
+    "o": lambda batch, null: _numbers(batch.offsets),
+    "T": lambda batch, null: _numbers(batch.timestamps),
+    "h": lambda batch, null: [_headers(each or ()) for each in batch.headers()],
+}
 
 
 def _places(batch: MessageBatch) -> list[str]:
