@@ -276,8 +276,30 @@ def test_bad_line_stops_there_but_not_what_was_before_it(
 
     skipped = run("produce", one, "--json", "--skip-bad", file)
     assert skipped.status == 0
-    assert "1 bad lines skipped" in skipped.err
+    assert "1 bad line skipped" in skipped.err
     assert run("consume", one, "-e").out == b"a\na\nb\n"
+
+
+def test_header_that_kafka_cannot_have_does_not_lose_earlier_records(
+    run: Callable[..., Result],
+    write: Callable[..., Path],
+    one: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cykafka.cli.chunks._BLOCK", 16)
+    bad = b'{"value":"b","headers":{"a\\u0000b":"x"}}'
+    sent = run("produce", one, "--json", write(b'{"value":"a"}\n' + bad))
+    assert sent.status == 1
+    assert "line 2 on: " in sent.err
+    assert f"{one}: 1 record, " in sent.err
+    assert run("consume", one, "-e").out == b"a\n"
+
+
+def test_single_hyphen_is_a_delimiter_and_a_file(
+    run: Callable[..., Result], write: Callable[..., Path], one: str
+) -> None:
+    assert run("produce", one, "-K", "-", write(b"k-v\n")).status == 0
+    assert run("consume", one, "-e", "-K", "-").out == b"k-v\n"
 
 
 @pytest.mark.parametrize(

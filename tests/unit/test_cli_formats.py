@@ -102,7 +102,7 @@ def test_dump_shows_bytes_in_hexadecimal(batch: Any) -> None:
     second, third = line_formats.dump(batch)[1:]
     assert second.decode().splitlines() == [
         "t[1]@8",
-        "key: 1 bytes",
+        "key: 1 byte",
         "00000000  6b                                               |k|",
         "value: null",
     ]

@@ -280,6 +280,16 @@ def test_check_finds_missing_files_before_anything_is_sent(read: Reader) -> None
         source.check()
 
 
+def test_check_does_not_open_pipes_and_refuses_folders(tmp_path: Path, read: Reader) -> None:
+    source = read()
+    os.mkfifo(tmp_path / "pipe")
+    source.files = [tmp_path / "pipe"]
+    assert source.check() is None  # opening it would wait for a writer
+    source.files = [tmp_path]
+    with pytest.raises(UsageError, match="it is a folder"):
+        source.check()
+
+
 def test_signal_ends_a_wait_for_input_and_drops_the_unfinished_line(
     tmp_path: Path, read: Reader
 ) -> None:

@@ -6,6 +6,7 @@ import csv
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ class Input:
     """called every 0.2 s while a file, such as a pipe, has nothing"""
 
     def check(self) -> int | None:
-        """Open each file once; the bytes of all, None if one is no regular file.
+        """Look at each file; the bytes of all, None if one is no regular file.
 
         Raises
         ------
@@ -129,12 +130,20 @@ class Input:
         """
         total: int | None = 0
         for path in self.files:
+            if path == STANDARD_INPUT:
+                total = None
+                continue
             try:
-                with _opened(path) as file:
-                    size = os.fstat(file).st_size if path.is_file() else None
+                status = os.stat(path)
+                if stat.S_ISREG(status.st_mode):  # opening a pipe would disturb its writer
+                    with _opened(path):
+                        pass
             except OSError as error:
                 raise UsageError(f"cannot read {path}: {error.strerror}") from None
-            total = None if total is None or size is None else total + size
+            if stat.S_ISDIR(status.st_mode):
+                raise UsageError(f"cannot read {path}: it is a folder; name its files")
+            regular = stat.S_ISREG(status.st_mode)
+            total = total + status.st_size if regular and total is not None else None
         return total
 
     def lines(self) -> Iterator[Chunk]:

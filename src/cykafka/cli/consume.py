@@ -15,7 +15,7 @@ from rich.console import Console
 from cykafka import Consumer, KafkaError, MessageBatch
 from cykafka.cli import line_formats
 from cykafka.cli.connection import Brokers, Connection, ConnectionOptions
-from cykafka.cli.delimiters import unescape
+from cykafka.cli.delimiters import delimiter
 from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
 from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.line_formats import Format
@@ -211,12 +211,9 @@ def _format(options: Options) -> tuple[Format, bytes]:
     if plain and sys.stdout.isatty():
         console = Console()
         return line_formats.pretty(not console.no_color and console.is_terminal), b"\n"
-    try:
-        delimiter = unescape("\\n" if options.delimiter is None else options.delimiter)
-        of_key = None if options.key_delimiter is None else unescape(options.key_delimiter)
-    except ValueError as error:
-        raise UsageError(f"-D, -K: {error}") from None
-    return line_formats.values(null, of_key), delimiter
+    end = delimiter("-D", options.delimiter)
+    form = line_formats.values(null, delimiter("-K", options.key_delimiter))
+    return form, b"\n" if end is None else end
 
 
 def _known(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["unescape"]
+from cykafka.cli.failures import UsageError
+
+__all__ = ["delimiter", "unescape"]
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.)|\Z)", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
@@ -29,3 +31,19 @@ def unescape(text: str) -> bytes:
         return _SIMPLE[match[2]]
 
     return _ESCAPE.sub(one, text.encode("utf-8", "surrogateescape"))
+
+
+def delimiter(name: str, text: str | None) -> bytes | None:
+    """The bytes of an option's delimiter; None if the option is missing.
+
+    Raises
+    ------
+    UsageError
+        An escape is unknown.
+    """
+    if text is None:
+        return None
+    try:
+        return unescape("-" if text == "/dev/stdin" else text)  # main() has replaced a single -
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None

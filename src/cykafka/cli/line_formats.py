@@ -9,6 +9,7 @@ from itertools import repeat
 from cykafka import MessageBatch
 from cykafka.cli.delimiters import unescape
 from cykafka.cli.json_record import encode_batch
+from cykafka.cli.progress import counted
 from cykafka.cli.times import iso
 
 __all__ = ["TOKENS", "Format", "dump", "json_lines", "pretty", "template", "values"]
@@ -96,7 +97,7 @@ def dump(batch: MessageBatch) -> list[bytes]:
             if data is None:
                 lines.append(f"{name}: null")
             else:
-                lines += [f"{name}: {len(data)} bytes", *_dump(data)]
+                lines += [f"{name}: {counted(len(data), 'byte')}", *_dump(data)]
         found.append("\n".join(lines).encode())
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,15 +14,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 from cyclopts import Group, Parameter, validators
 from cyclopts.types import NonNegativeInt, PositiveInt
 
-from cykafka import Delivery, KafkaError, Producer
-from cykafka.cli.chunks import STANDARD_INPUT, BadLine, BadLines, Chunk, Input
+from cykafka import Delivery, KafkaError, KafkaException, Producer
+from cykafka.cli.chunks import STANDARD_INPUT, BadLines, Chunk, Input
 from cykafka.cli.connection import Brokers, Connection, ConnectionOptions
-from cykafka.cli.delimiters import unescape
-from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
+from cykafka.cli.delimiters import delimiter
+from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.json_record import Headers
 from cykafka.cli.parameters import flag, option
-from cykafka.cli.progress import Meter, records
+from cykafka.cli.progress import Meter, counted
 from cykafka.cli.times import milliseconds
 from cykafka.internal import pairs
 
@@ -156,7 +157,9 @@ def produce(
         options.key_column,
         options.value_column,
     )
-    meter = Meter(topic, source.check(), shown=not options.quiet)
+    # A bar would disturb a user who types the records.
+    typed = STANDARD_INPUT in source.files and os.isatty(0)
+    meter = Meter(topic, source.check(), shown=not options.quiet and not typed)
     producer = brokers.producer(**compression)
     try:
         _await_topic(brokers, producer, topic, options.partition)
@@ -199,17 +202,10 @@ def _check(options: Options) -> None:
 
 
 def _delimiter(name: str, text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    if text == str(STANDARD_INPUT):  # the command line made this of a single -
-        text = "-"
-    try:
-        delimiter = unescape(text)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
-    if not delimiter:
+    found = delimiter(name, text)
+    if found is not None and not found:
         raise UsageError(f"{name}: the delimiter is empty")
-    return delimiter
+    return found
 
 
 def _constants(options: Options) -> _Constants:
@@ -331,9 +327,8 @@ class _Sender:
                 continue
             if self._interrupts.requested and time.monotonic() >= tell_at:
                 tell_at = math.inf
-                self.meter.warn(
-                    f"interrupted; waiting for {records(self.waiting)}, Ctrl-C drops them"
-                )
+                waiting = counted(self.waiting, "record")
+                self.meter.warn(f"interrupted; waiting for {waiting}, Ctrl-C drops them")
             self._producer.poll(_SLICE_S)
 
     def _settle_first(self) -> None:
@@ -346,7 +341,9 @@ class _Sender:
                 self.failures.append(f"{source}, line {lines[index]}: {error.str()}")
             self.meter.errors += failed
         self._read += size
-        self.meter.add(len(delivery) - failed, size, self._read)
+        delivered = len(delivery) - failed
+        # Of lines of different lengths, the bytes of the failed ones are an estimate.
+        self.meter.add(delivered, size * delivered // len(delivery), self._read)
 
     def _columns(self, chunk: Chunk) -> dict[str, Any]:
         key, headers, partition, timestamp = self._constants
@@ -374,21 +371,21 @@ class _Sender:
 def _send_all(sender: _Sender, chunks: Iterator[Chunk], interrupts: Interrupts) -> int:
     """Send everything; the status of the command so far."""
     options = sender.options
-    bad: BadLine | None = None
+    failure: Failed | KafkaException | None = None
     try:
         for chunk in _paced(_limited(chunks, options.count), options.rate, interrupts):
             sender.send(chunk)
             if interrupts.requested:
                 break
-    except BadLine as error:
-        bad = error  # what was read before it is still sent
+    except (Failed, KafkaException) as error:
+        failure = error  # what was read before it is still sent
     sender.finish()
     if interrupts.requested:
         sender.meter.warn(f"interrupted after {sender.last or 'no record'}")
         return Status.INTERRUPTED
-    if bad is not None:
-        sender.meter.warn(str(bad))
-        return Status.FAILED
+    if failure is not None:
+        sender.meter.warn(reason(failure))
+        return failure.status if isinstance(failure, Failed) else Status.FAILED
     return Status.FAILED if sender.meter.errors else Status.OK
 
 
@@ -426,12 +423,14 @@ def _sum_up(sender: _Sender, bad: BadLines, quiet: bool) -> None:
     for text in sender.failures:
         meter.warn(text)
     if sender.meter.errors > len(sender.failures):
-        meter.warn(f"and {sender.meter.errors - len(sender.failures):,} more records failed")
+        meter.warn(
+            f"and {counted(sender.meter.errors - len(sender.failures), 'more record')} failed"
+        )
     if quiet:
         return
     notes = [meter.summary()]
     if sender.meter.errors:
         notes.append(f"{sender.meter.errors:,} failed")
     if bad.count:
-        notes.append(f"{bad.count:,} bad lines skipped")
+        notes.append(f"{counted(bad.count, 'bad line')} skipped")
     meter.say("; ".join(notes))

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-__all__ = ["Meter", "records"]
+__all__ = ["Meter", "counted"]
 
 
-def records(count: int) -> str:
+def counted(count: int, noun: str) -> str:
     """``1 record`` or ``2,000 records``."""
-    return "1 record" if count == 1 else f"{count:,} records"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class Meter:
@@ -90,8 +90,9 @@ class Meter:
     def summary(self) -> str:
         """``orders: 1,000 records, 10 MB in 1.0 s (1,000 records/s, 10 MB/s)``."""
         seconds = max(time.monotonic() - self._started, 1e-9)
+        amount = f"{counted(self.records, 'record')}, {decimal(self.bytes)}"
         return (
-            f"{self.what}: {records(self.records)}, {decimal(self.bytes)} in {seconds:.1f} s "
+            f"{self.what}: {amount} in {seconds:.1f} s "
             f"({self.records / seconds:,.0f} records/s, {decimal(int(self.bytes / seconds))}/s)"
         )
 
@@ -99,6 +100,6 @@ class Meter:
         seconds = max(time.monotonic() - (self._first or self._started), 0.1)
         errors = f", {self.errors:,} failed" if self.errors else ""
         return (
-            f"{records(self.records)}, {decimal(int(self.bytes / seconds))}/s"
+            f"{counted(self.records, 'record')}, {decimal(int(self.bytes / seconds))}/s"
             f" ({self.records / seconds:,.0f} records/s){errors}"
         )
