@@ -21,10 +21,12 @@ VALGRIND_TESTS ?= tests/unit
 # pip_services4_kafka, Spark's planning) and tests of the process's memory size. They skip tests
 # with forks as well, because a forked child leaks librdkafka's objects on purpose.
 PYTHON_ALONE := $(addprefix tests/unit/,kafka_python pip_services spark test_benchmarks.py \
-  test_build_info.py test_certificates.py test_cli.py test_layers.py test_run_order.py \
+  test_build_info.py test_certificates.py test_layers.py test_run_order.py \
   test_testing_classes.py test_testing_kafka.py \
   test_vendor.py test_vendor_patches.py) \
-  $(addprefix tests/mock/,pip_services test_demo.py test_examples.py test_guide.py)
+  $(wildcard tests/unit/test_cli*.py) \
+  $(addprefix tests/mock/,pip_services test_cli_terminal.py \
+  test_demo.py test_examples.py test_guide.py)
 MEMORY_ARGS := -q -p no:cacheprovider $(addprefix --ignore=,$(PYTHON_ALONE)) --timeout=600 \
   -k "not fork" -m "not process_memory"
 

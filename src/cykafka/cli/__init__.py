@@ -1,1 +1,1 @@
-"""The command ``cykafka``: a demonstration that checks itself, and the versions in use."""
+"""The command ``cykafka``: records on the command line, and a demonstration."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from cyclopts import App
 
 from cykafka import __version__
+from cykafka.cli import consume, produce
 from cykafka.cli.command import version
+from cykafka.cli.completion import add_completion
 from cykafka.cli.demo import demo
 
 app = App(
@@ -13,10 +15,14 @@ app = App(
     help="A Kafka client for Python.",
     help_format="rst",
     version=f"cykafka {__version__}",
+    suppress_keyboard_interrupt=False,  # run_reporting() reports it
 )
+app.command(produce.produce, help_epilogue=produce.HELP_EPILOGUE)
+app.command(consume.consume, help_epilogue=consume.HELP_EPILOGUE)
 app.command(version)
 app.command(
     demo,
     help_epilogue="exit status: 0 every record arrived once and unchanged; 1 it did not, or the "
     "broker failed; 2 bad arguments or a bad file; 130 interrupted",
 )
+add_completion(app)

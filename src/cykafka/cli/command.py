@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from cykafka.cli.failures import run_reporting
 from cykafka.internal import run_app, run_command
 
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_command(version)
     # A file named - is the standard input; cyclopts takes a single - for an option.
     arguments = ["/dev/stdin" if each == "-" else each for each in arguments]
-    return run_app("cykafka.cli.app", arguments, extra="cli")
+    return run_reporting(lambda: run_app("cykafka.cli.app", arguments, extra="cli"))
 
 
 def version() -> int:

@@ -1,0 +1,79 @@
+"""Exit statuses of the commands, and the exceptions that end a command with one of them.
+
+======  ==================================================================
+status  meaning
+======  ==================================================================
+0       success
+1       a record, a request or a broker failed, or the output has no room
+2       wrong arguments, or a configuration that the client refuses
+130     Ctrl-C
+141     the reader of the output closed the pipe, as after SIGPIPE
+======  ==================================================================
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+
+from cykafka import KafkaException
+
+__all__ = ["EXIT_STATUS_HELP", "Failed", "Status", "UsageError", "reason", "run_reporting"]
+
+EXIT_STATUS_HELP = (
+    "exit status: 0 success; 1 a record, a request or a broker failed; 2 wrong arguments or "
+    "configuration; 130 Ctrl-C; 141 the reader of the output closed the pipe"
+)
+
+
+class Status(IntEnum):
+    """The exit statuses of all commands."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+class Failed(Exception):
+    """The command failed; the message is for the user."""
+
+    status = Status.FAILED
+
+
+class UsageError(Failed):
+    """The arguments or the configuration are wrong; the message is for the user."""
+
+    status = Status.USAGE
+
+
+def reason(error: BaseException) -> str:
+    """The text of an exception for the user; a KafkaError shows its description alone."""
+    if isinstance(error, KafkaException) and error.args:
+        error = error.args[0]
+    text = getattr(error, "str", None)
+    return str(text()) if callable(text) else str(error)
+
+
+def run_reporting(work: Callable[[], int]) -> int:
+    """Run a command; print its failure as one line and return the exit status.
+
+    Parameters
+    ----------
+    work : callable
+        The command; it returns its exit status. It may raise Failed, UsageError, KafkaException
+        or KeyboardInterrupt.
+    """
+    try:
+        return work()
+    except Failed as error:
+        print(f"cykafka: {error}", file=sys.stderr)
+        return error.status
+    except KafkaException as error:
+        print(f"cykafka: {reason(error)}", file=sys.stderr)
+        return Status.FAILED
+    except KeyboardInterrupt:
+        print("cykafka: interrupted", file=sys.stderr)
+        return Status.INTERRUPTED

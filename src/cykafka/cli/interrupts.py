@@ -1,0 +1,85 @@
+"""Ctrl-C and SIGTERM in two steps: the first ends the work in order, the second at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+__all__ = ["Interrupts"]
+
+_TICK_S = 0.2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """A block in which the first signal only sets `requested`; a second one raises.
+
+    Use it in the main thread. Waits end at the first signal. Outside of the block signals act as
+    usual.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> Self:
+        self._read_end, write_end = os.pipe()
+        self._write_end = write_end
+        os.set_blocking(write_end, False)
+        self._wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        self._handlers: dict[signal.Signals, Any] = {
+            each: signal.signal(each, self._handle) for each in _SIGNALS
+        }
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for each, handler in self._handlers.items():
+            signal.signal(each, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._read_end)
+        os.close(self._write_end)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def readable(self, file: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
+        """Wait until a file can be read; False if a signal came first.
+
+        Parameters
+        ----------
+        file : int
+            The file's descriptor.
+        meanwhile : callable
+            Called every 0.2 s during the wait.
+        """
+        while not self.requested:
+            ready, _, _ = select.select([file, self._read_end], [], [], _TICK_S)
+            if file in ready and not self.requested:
+                return True
+            self._drain(ready)
+            meanwhile()
+        return False
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; False if a signal ended the wait."""
+        deadline = time.monotonic() + seconds
+        while not self.requested and (left := deadline - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._read_end], [], [], left)
+            self._drain(ready)
+        return not self.requested
+
+    def _drain(self, ready: list[int]) -> None:
+        # Other signals, such as a change of the window's size, also arrive here.
+        if self._read_end in ready:
+            os.read(self._read_end, 64)

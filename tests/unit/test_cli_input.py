@@ -1,0 +1,371 @@
+"""What `cykafka produce` reads: lines, NDJSON, CSV and whole files, as columns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cykafka.cli.chunks import BadLine, BadLines, Chunk, Input
+from cykafka.cli.command import main
+from cykafka.cli.failures import Failed, UsageError
+from cykafka.cli.interrupts import Interrupts
+from cykafka.cli.produce import _limited, _paced
+
+
+class Reader:
+    """Reads texts as files; `skipped` has the reports of bad lines."""
+
+    def __init__(self, folder: Path, interrupts: Interrupts) -> None:
+        self.folder = folder
+        self.interrupts = interrupts
+        self.skipped: list[str] = []
+
+    def __call__(self, *contents: bytes, skip: bool = False, **options: object) -> Input:
+        paths = []
+        for number, content in enumerate(contents):
+            paths.append(self.folder / f"file{number}")
+            paths[-1].write_bytes(content)
+        bad = BadLines(skip, self.skipped.append)
+        return Input(paths, bad, self.interrupts, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Iterator[Reader]:
+    with Interrupts() as interrupts:
+        yield Reader(tmp_path, interrupts)
+
+
+def column(chunks: Iterator[Chunk], name: str = "values") -> list[object]:
+    found: list[object] = []
+    for chunk in chunks:
+        assert len(chunk.lines) == len(chunk.values)
+        found += getattr(chunk, name) or [None] * len(chunk.values)
+    return found
+
+
+def lines_of(chunks: Iterator[Chunk]) -> list[tuple[str, int]]:
+    return [(Path(c.source).name, line) for c in chunks for line in c.lines]
+
+
+# -- lines
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"a", [b"a"]),
+        (b"a\n", [b"a"]),
+        (b"a\n\nb", [b"a", b"", b"b"]),
+        (b"\n", [b""]),
+        (b"\xff\0\r\n", [b"\xff\0\r"]),
+    ],
+)
+def test_lines_keep_every_byte(read: Reader, content: bytes, expected: list[bytes]) -> None:
+    assert column(read(content).lines()) == expected
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("delimiter", [b"\n", b"--", b"-=-"])
+def test_lines_do_not_depend_on_the_blocks(
+    read: Reader, monkeypatch: pytest.MonkeyPatch, block: int, delimiter: bytes
+) -> None:
+    monkeypatch.setattr("cykafka.cli.chunks._BLOCK", block)
+    expected = [b"first", b"", b"-", b"a longer line", b"x"]
+    content = delimiter.join(expected)
+    want = content.split(delimiter)
+
+    chunks = list(read(content, delimiter=delimiter).lines())
+
+    assert column(iter(chunks)) == want
+    assert lines_of(iter(chunks)) == [("file0", at + 1) for at in range(len(want))]
+    assert sum(chunk.size for chunk in chunks) == len(content)
+
+
+def test_lines_are_numbered_in_each_file(read: Reader) -> None:
+    chunks = read(b"a\nb", b"c\n").lines()
+    assert lines_of(chunks) == [("file0", 1), ("file0", 2), ("file1", 1)]
+
+
+def test_line_without_end_is_an_error_before_the_memory_is_full(
+    read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cykafka.cli.chunks._MOST_BYTES", 10)
+    monkeypatch.setattr("cykafka.cli.chunks._BLOCK", 4)
+    with pytest.raises(Failed, match="line 2: it is longer"):
+        column(read(b"a\n" + b"x" * 20).lines())
+
+
+def test_keys_are_before_the_first_delimiter(read: Reader) -> None:
+    chunks = list(read(b"k:v:w\n:\n", key_delimiter=b":").lines())
+    assert column(iter(chunks), "keys") == [b"k", b""]
+    assert column(iter(chunks)) == [b"v:w", b""]
+
+
+def test_headers_are_before_the_key(read: Reader) -> None:
+    content = b"a=1,b,c=|k:v\n|x:y\n"
+    (chunk,) = read(content, header_delimiter=b"|", key_delimiter=b":").lines()
+    assert chunk.headers == [[("a", b"1"), ("b", None), ("c", b"")], []]
+    assert (chunk.keys, chunk.values) == ([b"k", b"x"], [b"v", b"y"])
+
+
+def test_bad_line_ends_the_reading_after_the_records_before_it(read: Reader) -> None:
+    chunks = read(b"k:v\nno key\nx:y\n", key_delimiter=b":").lines()
+    assert next(chunks).values == [b"v"]
+    with pytest.raises(BadLine, match="file0, line 2: it has no key delimiter ':'; --skip-bad"):
+        next(chunks)
+
+
+def test_skipped_lines_are_counted_and_the_first_are_reported(read: Reader) -> None:
+    source = read(b"k:v\n" + b"bad\n" * 9 + b"x:y\n", skip=True, key_delimiter=b":")
+    assert column(source.lines()) == [b"v", b"y"]
+    assert source.bad.count == 9
+    assert len(read.skipped) == 5
+    assert "line 2: it has no key delimiter" in read.skipped[0]
+
+
+# -- NDJSON
+
+
+def test_ndjson_sets_every_part(read: Reader) -> None:
+    line = (
+        b'\xef\xbb\xbf{"topic":"t","partition":3,"offset":9,"timestamp":5,"key":"k",'
+        b'"value_base64":"/wA=","headers":[{"key":"h","value":null},{"key":"h","value":"x"}]}\n'
+        b'\n{"value":null}'
+    )
+    chunks = list(read(line).ndjson())
+    assert column(iter(chunks)) == [b"\xff\0", None]
+    assert column(iter(chunks), "keys") == [b"k", None]
+    assert column(iter(chunks), "headers") == [[("h", None), ("h", b"x")], None]
+    assert column(iter(chunks), "partitions") == [3, None]
+    assert column(iter(chunks), "timestamps") == [5, None]
+    assert column(iter(chunks), "topics") == ["t", None]
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (b'{"value":{"a":[1,2.5,true,null]}}', b'{"a":[1,2.5,true,null]}'),
+        (b'{"value":0}', b"0"),
+        (b'{"value":false}', b"false"),
+        (b'{"value":""}', b""),
+        ('{"value":"\u00fc"}'.encode(), "\u00fc".encode()),
+    ],
+)
+def test_ndjson_value_that_is_no_string_becomes_json(
+    read: Reader, line: bytes, value: bytes
+) -> None:
+    assert column(read(line).ndjson()) == [value]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"value":NaN}', "NaN is not JSON"),
+        (b"[]", "expected a JSON object"),
+        (b'{"vlaue":1}', 'did you mean "value"'),
+        (b'{"key":"k"}', "the value of a tombstone is null"),
+        (b'{"value":"a","value":"b"}', "two members of the same name"),
+        (b'{"value":"a","value_base64":"YQ=="}', "both value and value_base64"),
+        (b'{"value_base64":"Y"}', "expected a string of base64"),
+        (b'{"value_base64":1}', "expected a string of base64"),
+        (b'{"value":"\\ud800"}', "value: it has no UTF-8 form"),
+        (b'{"value":1e999}', "value: it has no UTF-8 form"),
+        (b'{"value":"\xff"}', "byte at index 10 is not UTF-8"),
+        (b'{"value":1,"partition":-1}', "partition: expected an integer"),
+        (b'{"value":1,"partition":true}', "partition: expected an integer"),
+        (b'{"value":1,"timestamp":"now"}', "timestamp: expected an integer"),
+        (b'{"value":1,"topic":1}', "topic: expected a string"),
+        (b'{"value":1,"headers":0}', "headers: expected an array"),
+        (b'{"value":1,"headers":[1]}', "headers: expected objects"),
+        (b'{"value":1,"headers":[{"value":"x"}]}', "the key of a header"),
+        (b'{"value":1,"headers":[{"key":"x"}]}', "a header has no value"),
+    ],
+)
+def test_ndjson_line_that_is_no_record_names_the_mistake(
+    read: Reader, line: bytes, words: str
+) -> None:
+    chunks = read(b'{"value":"good"}\n' + line).ndjson()
+    assert next(chunks).values == [b"good"]
+    with pytest.raises(BadLine) as error:
+        next(chunks)
+    assert "file0, line 2: " in str(error.value)
+    assert words in str(error.value)
+
+
+# -- CSV
+
+
+def test_csv_rows_are_objects_of_texts(read: Reader) -> None:
+    content = '\ufeffid,"a%s"\r\n1,"x\n""y"\r\n\r\n007,\u00fc\r\n'.encode()
+    chunks = list(read(content, key_column="id").csv())
+    assert column(iter(chunks)) == [
+        b'{"id":"1","a%s":"x\\n\\"y"}',
+        '{"id":"007","a%s":"\u00fc"}'.encode(),
+    ]
+    assert column(iter(chunks), "keys") == [b"1", b"007"]
+    assert [line for _, line in lines_of(iter(chunks))] == [2, 5]
+
+
+def test_csv_value_column(read: Reader) -> None:
+    assert column(read(b"a,b\n1,2\n3,4", value_column="b").csv()) == [b"2", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        (b"a,b\n1,2\n3\n", 3, "it has 1 fields, the first line has 2"),
+        (b'a,b\n1,2\n"3"x,4\n', 3, "expected after"),
+        (b'a,b\n1,2\n"3,4\n', 3, "unexpected end"),
+        (b"a,b\n1,2\n\xff,4\n", 3, "not UTF-8"),
+    ],
+)
+def test_csv_row_that_is_no_record_names_its_line(
+    read: Reader, content: bytes, line: int, words: str
+) -> None:
+    chunks = read(content).csv()
+    assert next(chunks).values == [b'{"a":"1","b":"2"}']
+    with pytest.raises(BadLine) as error:
+        next(chunks)
+    assert f"file0, line {line}: " in str(error.value)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "it is empty"), (b"a,a\n", "a name of its own"), (b'"a', "line 1: unexpected end")],
+)
+def test_csv_without_names_is_an_error(read: Reader, content: bytes, words: str) -> None:
+    with pytest.raises(Failed, match=words):
+        list(read(content).csv())
+
+
+def test_csv_unknown_column_suggests(read: Reader) -> None:
+    with pytest.raises(UsageError, match='did you mean "order_id"'):
+        list(read(b"order_id,x\n", key_column="orderid").csv())
+
+
+def test_csv_rows_of_a_pipe_do_not_wait_for_more(tmp_path: Path, read: Reader) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    source = read()
+    source.files = [pipe]
+    writer = os.open(pipe, os.O_RDWR)  # does not wait for a reader
+    try:
+        os.write(writer, b"a\n1\n2\n")
+        assert next(source.csv()).values == [b'{"a":"1"}', b'{"a":"2"}']
+    finally:
+        os.close(writer)
+
+
+# -- files, signals, pace
+
+
+def test_whole_file_is_one_record(read: Reader) -> None:
+    assert column(read(b"a\nb", b"").whole()) == [b"a\nb", b""]
+
+
+def test_check_finds_missing_files_before_anything_is_sent(read: Reader) -> None:
+    source = read(b"abc", b"de")
+    assert source.check() == 5
+    source.files = [*source.files, Path("/none")]
+    with pytest.raises(UsageError, match="cannot read /none: No such file"):
+        source.check()
+
+
+def test_check_does_not_open_pipes_and_refuses_folders(tmp_path: Path, read: Reader) -> None:
+    source = read()
+    os.mkfifo(tmp_path / "pipe")
+    source.files = [tmp_path / "pipe"]
+    assert source.check() is None  # opening it would wait for a writer
+    source.files = [tmp_path]
+    with pytest.raises(UsageError, match="it is a folder"):
+        source.check()
+
+
+def test_signal_ends_a_wait_for_input_and_drops_the_unfinished_line(
+    tmp_path: Path, read: Reader
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    source = read()
+    source.files = [pipe]
+    writer = os.open(pipe, os.O_RDWR)
+    try:
+        os.write(writer, b"whole\nunfinished")
+        chunks = source.lines()
+        assert next(chunks).values == [b"whole"]
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        assert list(chunks) == []
+        timer.join()
+        assert read.interrupts.requested
+    finally:
+        os.close(writer)
+
+
+def test_second_signal_raises_and_the_handlers_return(read: Reader) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    inner = Interrupts()
+    with inner:
+        signal.raise_signal(signal.SIGINT)
+        assert inner.requested
+        assert not inner.pause(60)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_limit_cuts_within_a_chunk() -> None:
+    whole = Chunk("f", range(1, 4), [b"a", b"b", b"c"], [b"1", b"2", b"3"], size=6)
+    cut = list(_limited(iter([whole, whole]), 4))
+    assert [chunk.values for chunk in cut] == [[b"a", b"b", b"c"], [b"a"]]
+    assert (cut[1].keys, list(cut[1].lines), cut[1].size) == ([b"1"], [1], 2)
+
+
+def test_rate_cuts_chunks_and_pauses_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+
+    class Clock(Interrupts):
+        def pause(self, seconds: float) -> bool:
+            now[0] += max(seconds, 0)
+            return True
+
+    monkeypatch.setattr("cykafka.cli.produce.time.monotonic", lambda: now[0])
+    chunk = Chunk("f", range(1, 101), [b"x"] * 100)
+    parts = list(_paced(iter([chunk]), 50.0, Clock()))
+    assert sum(len(part.values) for part in parts) == 100
+    assert max(len(part.values) for part in parts) == 2
+    assert now[0] == pytest.approx(100 + 98 / 50)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json", "--csv"], "exclude each other"),
+        (["--json", "-K", ":"], "-K does not go with this format"),
+        (["--key-column", "a"], "--key-column does not go"),
+        (["-K", ":", "-k", "x"], "-k is the key of all records"),
+        (["-D", ""], "-D: the delimiter is empty"),
+        (["-D", "\\q"], "-D: unknown escape"),
+        (["-H", "x"], "-H: expected NAME=VALUE"),
+        (["--timestamp", "soon"], "--timestamp: 'soon' is not a time"),
+        (["-c", "0"], "Must be > 0"),
+        (["--rate", "0"], "Must be > 0"),
+        (["-z", "zip"], "zip"),
+        (["/none"], "cannot read /none"),
+    ],
+    ids=str,
+)
+def test_wrong_options_of_produce_exit_2(
+    arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["produce", "topic", "-b", "localhost:1", *arguments]) == 2
+    assert words in capfd.readouterr().err
