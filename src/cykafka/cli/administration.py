@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from cykafka import KafkaException, TopicCollection, TopicPartition
+from cykafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from cykafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec, TopicDescription
 from cykafka.cli.connection import Brokers, Connection
 from cykafka.cli.failures import Failed, Status, reason
@@ -32,6 +33,12 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_PAUSE_S = 0.1
+_MOVING = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 Json = Annotated[
     bool,
@@ -167,16 +174,31 @@ class Cluster:
     def offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, outcomes: Outcomes
     ) -> dict[TopicPartition, ListOffsetsResultInfo]:
-        """The offset of each partition; a partition that fails is left out."""
-        wanted = dict.fromkeys(partitions, spec)
-        if not wanted:
-            return {}
-        futures = self.admin.list_offsets(wanted, request_timeout=self.timeout)
-        answers = {
-            each: outcomes.of(f"get an offset of {each.topic}[{each.partition}]", future)
-            for each, future in futures.items()
-        }
-        return {each: answer for each, answer in answers.items() if answer is not None}
+        """The offset of each partition; a partition that fails is left out.
+
+        Brokers learn of a new topic or leader a moment late. The request is repeated meanwhile.
+        """
+        found: dict[TopicPartition, ListOffsetsResultInfo] = {}
+        wanted = list(partitions)
+        deadline = time.monotonic() + self.timeout
+        while wanted:
+            futures = self.admin.list_offsets(
+                dict.fromkeys(wanted, spec), request_timeout=self.timeout
+            )
+            again = []
+            for each, future in futures.items():
+                failure = future.exception()
+                if failure is None:
+                    found[each] = future.result()
+                elif has_code(failure, *_MOVING) and time.monotonic() < deadline:
+                    again.append(each)
+                else:
+                    where = f"{each.topic}[{each.partition}]"
+                    outcomes.fail(f"get an offset of {where}", reason(failure))
+            wanted = again
+            if again:
+                self.admin.poll(_PAUSE_S)
+        return dict(sorted(found.items()))
 
     def ends(
         self, partitions: Sequence[TopicPartition], outcomes: Outcomes
@@ -244,9 +266,9 @@ def count_of(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def has_code(error: BaseException, code: int) -> bool:
-    """Whether an exception carries a KafkaError with this code."""
-    return isinstance(error, KafkaException) and error.args[0].code() == code
+def has_code(error: BaseException, *codes: int) -> bool:
+    """Whether an exception carries a KafkaError with one of these codes."""
+    return isinstance(error, KafkaException) and error.args[0].code() in codes
 
 
 def texts(values: Mapping[str, Any]) -> str:

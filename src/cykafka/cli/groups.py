@@ -141,7 +141,7 @@ def _show_group(group: ConsumerGroupDescription, found: list[Lag], json: bool) -
         (
             each.member_id,
             each.client_id,
-            each.host,
+            each.host.removeprefix("/"),  # Java's way to write an address without a name
             each.group_instance_id,
             len(each.assignment.topic_partitions),
         )

@@ -286,7 +286,7 @@ def _members(cluster: Cluster, group: str) -> str | None:
     first = described.members[0]
     return (
         f"group {group} has {count_of(len(described.members), 'member')}, such as "
-        f"{first.client_id} on {first.host}: stop its consumers, then try again"
+        f"{first.client_id} on {first.host.removeprefix('/')}: stop its consumers, then try again"
     )
 
 
