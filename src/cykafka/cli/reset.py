@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,10 +27,9 @@ from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.lag import committed, describe_groups
 from cykafka.cli.output import show
 from cykafka.cli.partitions import chosen_partitions
-from cykafka.cli.times import milliseconds
-from cykafka.cli.watermarks import offsets_at
+from cykafka.cli.watermarks import offsets_at, place_of
 
-__all__ = ["Move", "plan", "read_offsets", "reset"]
+__all__ = ["Move", "plan", "read_offsets", "reset", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -128,55 +127,25 @@ def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicParti
     return offsets
 
 
-_Target = Callable[
-    [Cluster, dict[TopicPartition, tuple[int, int]], Mapping[TopicPartition, int], Outcomes],
-    Mapping[TopicPartition, int],
-]
+def shifted(
+    by: int, ends: Iterable[TopicPartition], present: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The committed offsets plus a number.
 
-
-def _target(to: str) -> _Target:
-    """How to find the offsets that ``--to`` names."""
-    if to == "earliest":
-        return lambda cluster, ends, present, outcomes: {
-            each: begin for each, (begin, _) in ends.items()
-        }
-    if to == "latest":
-        return lambda cluster, ends, present, outcomes: {
-            each: end for each, (_, end) in ends.items()
-        }
-    if to == "current":
-        return lambda cluster, ends, present, outcomes: {
-            each: present.get(each, end) for each, (_, end) in ends.items()
-        }
-    if to.startswith("@"):
-        try:
-            timestamp = milliseconds(to[1:])
-        except ValueError as error:
-            raise UsageError(f"--to: {error}") from None
-        return lambda cluster, ends, present, outcomes: offsets_at(
-            cluster, list(ends), timestamp, ends, outcomes
-        )
-    if not (to.isascii() and to.isdigit()):
-        raise UsageError(f"--to: expected earliest, latest, current, OFFSET or @TIME, got {to!r}")
-    return lambda cluster, ends, present, outcomes: dict.fromkeys(ends, int(to))
-
-
-def _shifted(by: int) -> _Target:
-    def target(
-        cluster: Cluster,
-        ends: dict[TopicPartition, tuple[int, int]],
-        present: Mapping[TopicPartition, int],
-        outcomes: Outcomes,
-    ) -> Mapping[TopicPartition, int]:
-        lacking = [each for each in ends if each not in present]
-        if lacking:
+    Raises
+    ------
+    Failed
+        A partition has no committed offset.
+    """
+    offsets = {}
+    for each in ends:
+        if each not in present:
             raise Failed(
                 f"--shift-by needs a committed offset: there is none in "
-                f"{lacking[0].topic}[{lacking[0].partition}]; use --to"
+                f"{each.topic}[{each.partition}]; use --to"
             )
-        return {each: present[each] + by for each in ends}
-
-    return target
+        offsets[each] = present[each] + by
+    return offsets
 
 
 def reset(
@@ -190,7 +159,7 @@ def reset(
         ),
     ] = (),
     all_topics: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    to: Annotated[str | None, Parameter(metavar="POSITION")] = None,
+    to: Annotated[str | None, Parameter(metavar="PLACE", allow_leading_hyphen=True)] = None,
     shift_by: Annotated[int | None, Parameter(metavar="N", allow_leading_hyphen=True)] = None,
     from_csv: Annotated[Path | None, Parameter(metavar="FILE")] = None,
     csv_: Annotated[bool, Parameter(name="--csv", negative=(), show_default=False)] = False,
@@ -214,7 +183,8 @@ def reset(
     all_topics : bool
         all partitions that have a committed offset
     to : str
-        earliest, latest, current, an offset, or @ and a time: @2026-01-31T12:00:00Z or @-1h
+        beginning (or earliest); end (or latest); stored (or current); an offset; -N for the last N
+        records of each partition; or @ and a time: @2026-01-31T12:00:00Z, @-1h
     shift_by : int
         move each offset by N records; negative values go back
     from_csv : Path
@@ -230,7 +200,7 @@ def reset(
         raise UsageError("give either --topic or --all-topics")
     if csv_ and json:
         raise UsageError("give one of --csv and --json")
-    target = _target(to) if to is not None else None if shift_by is None else _shifted(shift_by)
+    place = None if to is None else place_of("--to", to)
     if not dry_run:
         need_consent("reset offsets", yes=yes)
     saved = None if from_csv is None else _read(from_csv, group)
@@ -247,7 +217,14 @@ def reset(
             if not arguments:
                 raise Failed(f"group {group} has no committed offsets; name topics with --topic")
         ends = cluster.ends(chosen_partitions(arguments, counts), outcomes)
-        wanted = target(cluster, ends, present, outcomes) if target else saved or {}
+        if place is not None:
+            wanted = offsets_at(cluster, place, ends, outcomes, present)
+        elif shift_by is not None:
+            wanted = shifted(shift_by, ends, present)
+        else:
+            wanted = saved or {}
+        if outcomes.failures:
+            raise Failed(f"the offsets of group {group} were not changed")
         moves = plan(wanted, present, ends)
         members = _members(cluster, group)
         if not dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -20,12 +21,15 @@ from cykafka.cli.administration import (
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
 from cykafka.cli.failures import Failed, UsageError
+from cykafka.cli.offsets import Place, parse_place
 from cykafka.cli.output import show
 from cykafka.cli.partitions import chosen_partitions
 from cykafka.cli.times import iso, milliseconds
 
-__all__ = ["delete_records", "offsets", "offsets_at"]
+__all__ = ["delete_records", "offsets", "offsets_at", "place_of"]
 
+# The names of kafka-consumer-groups.sh and kafka-get-offsets.sh.
+_JAVA_NAMES = {"earliest": "beginning", "latest": "end", "current": "stored"}
 _SPECS = {
     "earliest": OffsetSpec.earliest,
     "latest": OffsetSpec.latest,
@@ -42,27 +46,53 @@ def _spec(text: str) -> OffsetSpec:
         raise UsageError(f"--time: {error}; or {', '.join(_SPECS)}") from None
 
 
+def place_of(option: str, text: str) -> Place:
+    """The place that the value of an option names.
+
+    Raises
+    ------
+    UsageError
+        It is no place.
+    """
+    try:
+        return parse_place(_JAVA_NAMES.get(text, text))
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
 def offsets_at(
     cluster: Cluster,
-    partitions: list[TopicPartition],
-    timestamp: int,
-    ends: dict[TopicPartition, tuple[int, int]],
+    place: Place,
+    ends: Mapping[TopicPartition, tuple[int, int]],
     outcomes: Outcomes,
+    stored: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset of the first record of each partition at a time or later.
+    """The offset of a place in each partition.
 
     Parameters
     ----------
-    timestamp : int
-        Milliseconds since the epoch.
-    ends : dict
-        The first offset and the end of each partition. The end is used if no record is as late.
+    place : Place
+        At a time: the first record that is as late, or the end if there is none.
+    ends : mapping
+        The first offset of each partition, and the offset after its last record.
+    stored : mapping, optional
+        The committed offsets; a partition without one is at its end.
     """
-    found = cluster.offsets(partitions, OffsetSpec.for_timestamp(timestamp), outcomes)
+    if place.kind == "time":
+        found = cluster.offsets(ends, OffsetSpec.for_timestamp(place.number), outcomes)
+        return {
+            each: ends[each][1] if info.offset < 0 else info.offset for each, info in found.items()
+        }
+    stored = stored or {}
     return {
-        each: ends[each][1] if info.offset < 0 else info.offset
-        for each, info in found.items()
-        if each in ends
+        each: {
+            "beginning": begin,
+            "end": end,
+            "stored": stored.get(each, end),
+            "offset": place.number,
+            "last": max(end - place.number, begin),
+        }[place.kind]
+        for each, (begin, end) in ends.items()
     }
 
 
@@ -114,7 +144,7 @@ def delete_records(
     topic: str,
     /,
     *more: str,
-    before: Annotated[str, Parameter(metavar="POSITION", allow_leading_hyphen=True)],
+    before: Annotated[str, Parameter(metavar="PLACE", allow_leading_hyphen=True)],
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -129,29 +159,21 @@ def delete_records(
     topic, more : str
         TOPIC, or TOPIC:PARTITIONS such as orders:0,2-4
     before : str
-        an offset; end for all records; or @ and a time, such as @2026-01-31T12:00:00Z or @-7d
+        an offset; end for all records; -N for all but the last N of a partition; or @ and a time,
+        such as @2026-01-31T12:00:00Z or @-7d
     """
+    place = place_of("--before", before)
+    if place.kind == "stored":
+        raise UsageError("--before: a topic has no stored offset; name OFFSET, end or @TIME")
     if not dry_run:
         need_consent("delete records", yes=yes)
-    timestamp = offset = None
-    try:
-        if before.startswith("@"):
-            timestamp = milliseconds(before[1:])
-        elif before not in ("end", "latest"):
-            offset = int(before)
-    except ValueError as error:
-        shown = error if before.startswith("@") else f"expected OFFSET, end or @TIME: {before!r}"
-        raise UsageError(f"--before: {shown}") from None
-    if offset is not None and offset < 0:
-        raise UsageError(f"--before: an offset is not negative: {offset}")
     outcomes = Outcomes()
     with administration(connection) as cluster:
         partitions = chosen_partitions((topic, *more), cluster.counts())
         ends = cluster.ends(partitions, outcomes)
-        if timestamp is not None:
-            targets = offsets_at(cluster, list(ends), timestamp, ends, outcomes)
-        else:
-            targets = {each: end if offset is None else offset for each, (_, end) in ends.items()}
+        targets = offsets_at(cluster, place, ends, outcomes)
+        if outcomes.failures:
+            raise Failed("no record was deleted")
         for each, target in targets.items():
             if target > ends[each][1]:
                 raise Failed(
