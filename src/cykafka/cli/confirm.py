@@ -65,5 +65,8 @@ def confirm(action: str, losses: Iterable[str], *, yes: bool) -> None:
         agreed = Confirm.ask(question, console=console, default=False)
     except EOFError:
         agreed = False
+    except KeyboardInterrupt:
+        print("\ncykafka: nothing was changed", file=sys.stderr)
+        raise
     if not agreed:
         raise Failed("nothing was changed")

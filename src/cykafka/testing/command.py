@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -161,15 +162,20 @@ def _run(cluster: KafkaCluster, command: Sequence[str]) -> int:
     """Run a command with the cluster, and return its exit status."""
     environment = {**os.environ, "CYKAFKA_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
     print(f"ready at {cluster.bootstrap_servers}; running {command[0]}", file=sys.stderr)
+    stopped = threading.Event()
+    # Before the command starts, so that no signal is lost. The terminal sends Ctrl-C to the command
+    # as well, and the command decides what that means.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    signal.signal(signal.SIGTERM, lambda number, frame: stopped.set())
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:
         print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+    signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    if stopped.is_set():
+        process.terminate()
     try:
-        # The terminal sends Ctrl-C to the command as well, which decides what that means.
-        signal.signal(signal.SIGINT, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
         status = process.wait()
     finally:
         if process.poll() is None:
