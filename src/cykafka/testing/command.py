@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,7 @@ __all__ = ["add_broker", "app"]
 _PROG = "python -m cykafka.testing"
 _LOOK_S = 0.5
 _GRACE_S = 10.0
-# As shells report a command that they cannot start.
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_NOT_FOUND = 127  # as shells report it
 _HELP = (
     "Run a throw-away cluster of real Kafka brokers on this machine until Ctrl-C or SIGTERM.\n\n"
     "The first line on standard output is the address for clients' bootstrap.servers. It appears "
@@ -108,6 +108,9 @@ def _broker(prog: str) -> Callable[..., int]:
         java_option : list of str
             an option for the brokers' Java, such as --java-option=-Xmx1g; repeatable
         """
+        if command and shutil.which(command[0]) is None:
+            print(f"{prog} broker: there is no command {command[0]}", file=sys.stderr)
+            return _NOT_FOUND
         logging.basicConfig(format="%(message)s", level=logging.WARNING)
         logging.getLogger("cykafka.testing").setLevel(logging.INFO)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -163,15 +166,11 @@ def _run(cluster: KafkaCluster, command: Sequence[str]) -> int:
     environment = {**os.environ, "CYKAFKA_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
     print(f"ready at {cluster.bootstrap_servers}; running {command[0]}", file=sys.stderr)
     stopped = threading.Event()
-    # Before the command starts, so that no signal is lost. The terminal sends Ctrl-C to the command
-    # as well, and the command decides what that means.
+    # Before the command starts, so that no signal is lost. The terminal sends Ctrl-C to the
+    # command as well, and the command decides what that means.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.set())
-    try:
-        process = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
-        return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+    process = subprocess.Popen(command, env=environment)
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
     if stopped.is_set():
         process.terminate()
