@@ -333,7 +333,14 @@ def delete(
             losses = [_line(rule) for rule in rules]
             confirm(f"delete {count_of(len(rules), 'rule')}", losses, yes=yes)
             # Exactly the rules that were shown, whatever else matches meanwhile.
-            exact = {AclBindingFilter(*_fields(rule)): rule for rule in rules}
+            exact = {}
+            for rule in rules:
+                try:
+                    exact[AclBindingFilter(*_fields(rule))] = rule
+                except ValueError as error:  # a newer broker knows more kinds of rules
+                    outcomes.fail(f"delete the rule: {_line(rule)}", str(error))
+            if not exact:
+                return outcomes.status
             futures = cluster.admin.delete_acls(list(exact), request_timeout=cluster.timeout)
             answers = [
                 outcomes.of(f"delete the rule: {_line(exact[each])}", future)

@@ -28,6 +28,7 @@ __all__ = [
     "administration",
     "count_of",
     "has_code",
+    "is_internal",
     "select",
     "texts",
 ]
@@ -147,7 +148,7 @@ class Cluster:
             A pattern matches no topic.
         """
         names = sorted(self.metadata.topics)
-        hidden = set() if internal else {name for name in names if name.startswith("__")}
+        hidden = set() if internal else {name for name in names if is_internal(name)}
         return select(patterns, names, "topic", hidden)
 
     def has_topic(self, pattern: str) -> bool:
@@ -259,6 +260,11 @@ def select(
             raise Failed(f"there is no {kind} {pattern!r}{did_you_mean(pattern, names)}")
         chosen |= found
     return [name for name in names if name in chosen]
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a name begins with two underscores, as the names of Kafka's own topics do."""
+    return topic.startswith("__")
 
 
 def count_of(number: int, thing: str) -> str:

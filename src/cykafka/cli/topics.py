@@ -18,6 +18,7 @@ from cykafka.cli.administration import (
     administration,
     count_of,
     has_code,
+    is_internal,
     texts,
 )
 from cykafka.cli.configs import ChangeOptions, Changes, apply, describe_all, own_entries, shown
@@ -60,18 +61,19 @@ def list_(
         also list topics whose names begin with two underscores, such as __consumer_offsets
     """
     outcomes = Outcomes()
+    rows = []
     with administration(connection) as cluster:
-        found = cluster.descriptions(cluster.topics(patterns, internal), outcomes)
-    rows = [
-        (
-            topic.name,
-            len(topic.partitions),
-            _replication(topic),
-            len(_behind(topic)),
-            topic.is_internal,
-        )
-        for topic in found
-    ]
+        for name in cluster.topics(patterns, internal):
+            found = cluster.metadata.topics[name]
+            if found.error is not None:
+                outcomes.fail(f"list topic {name}", found.error.str())
+                continue
+            parts = found.partitions.values()
+            replicas = max((len(each.replicas) for each in parts), default=0)
+            behind = [
+                each for each in parts if len(each.isrs) < len(each.replicas) or each.leader < 0
+            ]
+            rows.append((name, len(parts), replicas, len(behind), is_internal(name)))
     columns = ("topic", "partitions", "replication_factor", "under_replicated", "internal")
     outcomes.show(columns, rows, as_json=json)
     return outcomes.status
@@ -142,7 +144,7 @@ def _show_topic(
         head = {
             "topic": topic.name,
             "topic_id": str(topic.topic_id),
-            "internal": topic.is_internal,
+            "internal": is_internal(topic.name),
             "replication_factor": _replication(topic),
             "configs": own,
         }
