@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 from command_line import Run
 from machine import WAIT_S
 
-from cykafka import TopicPartition
+from cykafka import Consumer, KafkaException, Producer, TopicPartition
 
 pytestmark = pytest.mark.ours
 
@@ -251,3 +254,52 @@ def test_reset_group_is_read_from_the_new_offset(
     message = member.poll(WAIT_S)
 
     assert message.offset() == 77
+
+
+def test_watch_goes_on_after_an_outage(
+    three: Any,
+    unique: Callable[[str], str],
+    own_profiles: None,
+    wait_until: Callable[..., None],
+) -> None:
+    def commits() -> bool:
+        # The coordinators of a new cluster move at first.
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+        except KafkaException:
+            return False
+        return True
+
+    topic, group = unique("watched"), unique("billing")
+    three.create_topic(topic, 1)
+    config = {"bootstrap.servers": three.bootstrap_servers, "group.id": group}
+    options = ["--watch", "--interval", "0.1", "--timeout", "1", "--json"]
+    with (
+        Consumer(config) as consumer,
+        subprocess.Popen(
+            [sys.executable, "-m", "cykafka", "groups", "lag", group, *options, "-b",
+             three.bootstrap_servers],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert f"there is no group '{group}'" in process.stderr.readline()
+            wait_until(commits)
+            assert json.loads(process.stdout.readline())["group"] == group
+            for node in three.nodes:
+                node.pause()
+            while "cannot reach" not in (line := process.stderr.readline()):
+                assert line
+            for node in three.nodes:
+                node.resume()
+            with Producer({"bootstrap.servers": three.bootstrap_servers}) as producer:
+                producer.publish(topic, [b"x"] * 3).wait(WAIT_S)
+            while json.loads(process.stdout.readline())["lag"] != 3:
+                assert process.poll() is None
+        finally:
+            process.kill()
+            process.communicate()

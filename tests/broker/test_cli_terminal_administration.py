@@ -141,3 +141,23 @@ def test_lag_is_redrawn_until_ctrl_c(
 
     assert status == 130
     assert "Traceback" not in text
+
+
+def test_interrupt_of_the_benchmark_removes_its_topic(
+    terminal: Callable[..., Any], run_cli: Run, wait_until: Callable[..., None]
+) -> None:
+    def topics() -> set[str]:
+        rows = run_cli("topics", "list", "cykafka-bench-*", "--json", status=None).rows
+        return {row["topic"] for row in rows}
+
+    before = topics()
+    with terminal("bench", "--records", 2_000_000_000) as child:
+        child.expect(r"produce .*records/s")
+        during = topics() - before
+        child.sendintr()
+        status, text = end(child)
+
+    assert status == 130
+    assert "Traceback" not in text
+    assert during
+    wait_until(lambda: not during & topics())
