@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -194,3 +195,21 @@ def delete_records(admin: Any, kafka: ModuleType) -> Callable[[Any, int], None]:
             future.result()
 
     return delete_records
+
+
+@pytest.fixture
+def run_cli(
+    cluster: Any, capsys: pytest.CaptureFixture[str], own_profiles: None
+) -> Callable[..., Any]:
+    """Run the command ``cykafka`` with the cluster; see `command_line.runner`."""
+    from command_line import runner
+
+    return runner(cluster.bootstrap_servers, capsys)
+
+
+@pytest.fixture
+def own_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the profiles of the user who runs the tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("CYKAFKA_PROFILE", "CYKAFKA_BOOTSTRAP_SERVERS"):
+        monkeypatch.delenv(name, raising=False)

@@ -146,6 +146,81 @@ def test_broker_error_names_the_old_java(tmp_path: Path) -> None:
     assert f"{script} is Java 8" in done.stderr
 
 
+SENDS = """
+import os, sys
+from cykafka import Producer
+with Producer({"bootstrap.servers": os.environ["CYKAFKA_BOOTSTRAP_SERVERS"]}) as producer:
+    producer.publish("sent", [b"x"]).wait(60)
+print("sent", sys.argv[1:])
+sys.exit(7)
+"""
+
+
+@pytest.mark.usefixtures("own_brokers")
+def test_broker_runs_a_command_and_returns_its_status(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cykafka", "broker", "--nodes", "1", "--",
+         sys.executable, "-c", SENDS, "--option", "word"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "sent ['--option', 'word']\n"
+    assert "ready at 127.0.0.1:" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+WAITS = """
+import os, signal, sys
+numbers = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print(os.environ["CYKAFKA_BOOTSTRAP_SERVERS"], flush=True)
+sys.exit(40 + signal.sigwait(numbers))
+"""
+
+
+@pytest.mark.usefixtures("own_brokers")
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False)],
+    ids=["ctrl-c", "sigterm"],
+)
+def test_broker_passes_a_signal_to_the_command(
+    number: signal.Signals, group: bool, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        command("--", sys.executable, "-c", WAITS),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().strip().rpartition(":")
+        if group:  # as a terminal does it
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        process.communicate(timeout=WAIT_S)
+
+    assert process.returncode == 40 + number
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_broker_with_a_missing_command_exits_127() -> None:
+    done = run("--", "/no/such/command")
+
+    assert done.returncode == 127
+    assert done.stderr.endswith(" broker: there is no command /no/such/command\n")
+
+
 @pytest.mark.usefixtures("own_brokers")
 def test_demo_runs_on_a_real_broker(tmp_path: Path) -> None:
     path = tmp_path / "events.csv"

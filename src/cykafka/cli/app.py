@@ -6,9 +6,15 @@ from cyclopts import App
 
 from cykafka import __version__
 from cykafka.cli import consume, produce
+from cykafka.cli.acls import acls
+from cykafka.cli.bench import bench
 from cykafka.cli.command import version
 from cykafka.cli.completion import add_completion
+from cykafka.cli.configs import configs
 from cykafka.cli.demo import demo
+from cykafka.cli.groups import groups
+from cykafka.cli.topics import topics
+from cykafka.testing.command import add_broker
 
 app = App(
     name="cykafka",
@@ -25,4 +31,7 @@ app.command(
     help_epilogue="exit status: 0 every record arrived once and unchanged; 1 it did not, or the "
     "broker failed; 2 bad arguments or a bad file; 130 interrupted",
 )
+for each in (topics, groups, configs, acls, bench):
+    app.command(each)
+add_broker(app, "cykafka")
 add_completion(app)

@@ -5,4 +5,4 @@ import sys
 from cykafka.internal import run_app
 
 if __name__ == "__main__":
-    sys.exit(run_app("cykafka.testing._command", None, extra="testing"))
+    sys.exit(run_app("cykafka.testing.command", None, extra="testing"))

@@ -1,0 +1,363 @@
+"""``cykafka acls``: list, create and delete access rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from cykafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from cykafka.cli.administration import (
+    DryRun,
+    Json,
+    Outcomes,
+    Yes,
+    administration,
+    count_of,
+)
+from cykafka.cli.confirm import confirm, need_consent
+from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.failures import EXIT_STATUS_HELP, UsageError
+
+__all__ = ["acls", "bindings", "filters"]
+
+_CLUSTER = "kafka-cluster"
+
+acls = App(
+    name="acls",
+    help="List, create and delete access rules (ACLs).",
+    help_epilogue=EXIT_STATUS_HELP,
+)
+
+_Operation = Literal[
+    "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action",
+    "describe-configs", "alter-configs", "idempotent-write",
+]  # fmt: skip
+
+
+def _names(metavar: str) -> Parameter:
+    return Parameter(negative=(), metavar=metavar, show_default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The options that name resources, with their help."""
+
+    topic: Annotated[tuple[str, ...], _names("NAME")] = ()
+    """a topic, or with --pattern prefixed all topics with this prefix; '*' for all; repeatable"""
+    group: Annotated[tuple[str, ...], _names("NAME")] = ()
+    """a consumer group; repeatable"""
+    transactional_id: Annotated[tuple[str, ...], _names("NAME")] = ()
+    """a transactional id; repeatable"""
+    cluster: Annotated[bool, Parameter(negative=(), show_default=False)] = False
+    """the cluster itself"""
+
+    def all(self) -> list[tuple[ResourceType, str]]:
+        """The type and the name of each resource."""
+        return [
+            *((ResourceType.TOPIC, name) for name in self.topic),
+            *((ResourceType.GROUP, name) for name in self.group),
+            *((ResourceType.TRANSACTIONAL_ID, name) for name in self.transactional_id),
+            *([(ResourceType.BROKER, _CLUSTER)] if self.cluster else []),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """The options that select rules, with their help."""
+
+    pattern: Literal["any", "match", "literal", "prefixed"] = "any"
+    """match also selects the prefixes and the '*' that apply to a name"""
+    principal: Annotated[tuple[str, ...], _names("TYPE:NAME")] = ()
+    """the rules of a principal, such as User:alice; repeatable"""
+    host: Annotated[tuple[str, ...], _names("HOST")] = ()
+    """the rules of a host; repeatable"""
+    operation: Annotated[tuple[_Operation, ...], _names("OPERATION")] = ()
+    """the rules of an operation; repeatable"""
+    permission: Literal["any", "allow", "deny"] = "any"
+    """the rules that allow, or those that deny"""
+
+
+def filters(resources: Resources | None, chosen: Filter | None) -> list[AclBindingFilter]:
+    """The filters for options: one for each combination; one for all rules if there is none.
+
+    Parameters
+    ----------
+    resources : Resources or None
+    chosen : Filter or None
+    """
+    named: list[tuple[ResourceType, str | None]] = [*(resources or Resources()).all()]
+    chosen = chosen or Filter()
+    return [
+        AclBindingFilter(
+            kind, name, ResourcePatternType[chosen.pattern.upper()], principal, host,
+            _operation(operation), AclPermissionType[chosen.permission.upper()],
+        )
+        for kind, name in named or [(ResourceType.ANY, None)]
+        for principal in chosen.principal or [None]
+        for host in chosen.host or [None]
+        for operation in chosen.operation or ["any"]
+    ]  # fmt: skip
+
+
+def bindings(
+    resources: Resources | None,
+    principals: Sequence[str],
+    operations: Sequence[str],
+    *,
+    hosts: Sequence[str] = (),
+    prefixed: bool = False,
+    deny: bool = False,
+    producer: bool = False,
+    consumer: bool = False,
+) -> list[AclBinding]:
+    """The rules for options: one for each combination.
+
+    Parameters
+    ----------
+    resources : Resources or None
+    principals, operations, hosts : sequence of str
+        All hosts if `hosts` is empty.
+    prefixed : bool
+        The names are prefixes.
+    deny : bool
+        The rules deny.
+    producer, consumer : bool
+        Add the operations that a producer or a consumer needs.
+
+    Raises
+    ------
+    UsageError
+        The options name no resource, no principal or no operation.
+    """
+    named = (resources or Resources()).all()
+    kinds = {kind for kind, _ in named}
+    if not named:
+        raise UsageError("name a resource: --topic, --group, --transactional-id or --cluster")
+    if not principals:
+        raise UsageError("name a principal, such as --principal User:alice")
+    for principal in principals:
+        if not all(principal.partition(":")):
+            raise UsageError(f"--principal: expected TYPE:NAME such as User:alice: {principal!r}")
+    if not (operations or producer or consumer):
+        raise UsageError("name an operation: --operation, --producer or --consumer")
+    if deny and (producer or consumer):
+        raise UsageError("--producer and --consumer allow operations; leave out --deny")
+    if producer and ResourceType.TOPIC not in kinds:
+        raise UsageError("--producer needs --topic")
+    if consumer and not {ResourceType.TOPIC, ResourceType.GROUP} <= kinds:
+        raise UsageError("--consumer needs --topic and --group")
+    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    permission = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
+    rules = [
+        AclBinding(
+            kind, name,
+            ResourcePatternType.LITERAL if kind is ResourceType.BROKER else pattern,
+            principal, host, operation, permission,
+        )
+        for kind, name in named
+        for principal in principals
+        for host in hosts or ["*"]
+        for operation in _operations(kind, operations, producer, consumer)
+    ]  # fmt: skip
+    return list(dict.fromkeys(rules))
+
+
+def _operations(
+    kind: ResourceType, given: Sequence[str], producer: bool, consumer: bool
+) -> list[AclOperation]:
+    operations = [_operation(each) for each in given]
+    if kind is ResourceType.TOPIC:
+        if producer:
+            operations += [AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE]
+        if consumer:
+            operations += [AclOperation.READ, AclOperation.DESCRIBE]
+    if kind is ResourceType.GROUP and consumer:
+        operations.append(AclOperation.READ)
+    if kind is ResourceType.TRANSACTIONAL_ID and producer:
+        operations += [AclOperation.WRITE, AclOperation.DESCRIBE]
+    return operations
+
+
+def _operation(name: str) -> AclOperation:
+    return AclOperation[name.replace("-", "_").upper()]
+
+
+_COLUMNS = ("type", "name", "pattern", "principal", "host", "operation", "permission")
+
+
+def _row(rule: AclBinding) -> tuple[str | None, ...]:
+    kind = "cluster" if rule.restype is ResourceType.BROKER else _word(rule.restype.name)
+    return (
+        kind,
+        rule.name,
+        _word(rule.resource_pattern_type.name),
+        rule.principal,
+        rule.host,
+        _word(rule.operation.name),
+        _word(rule.permission_type.name),
+    )
+
+
+def _word(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _line(rule: AclBinding) -> str:
+    kind, name, pattern, principal, host, operation, permission = _row(rule)
+    return f"{permission} {principal} from {host} to {operation} {pattern} {kind} {name}"
+
+
+@acls.command(name="list")
+def list_(
+    *,
+    resources: Annotated[Resources | None, Parameter(name="*")] = None,
+    chosen: Annotated[Filter | None, Parameter(name="*")] = None,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """List the rules that the options select; all rules without options."""
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        futures = [
+            cluster.admin.describe_acls(each, request_timeout=cluster.timeout)
+            for each in filters(resources, chosen)
+        ]
+        rules = {rule for each in futures for rule in outcomes.of("list rules", each) or ()}
+    outcomes.show(_COLUMNS, [_row(rule) for rule in sorted(rules)], as_json=json)
+    return outcomes.status
+
+
+@acls.command
+def create(
+    *,
+    resources: Annotated[Resources | None, Parameter(name="*")] = None,
+    prefixed: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    principal: Annotated[tuple[str, ...], _names("TYPE:NAME")] = (),
+    operation: Annotated[tuple[_Operation, ...], _names("OPERATION")] = (),
+    producer: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    consumer: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    host: Annotated[tuple[str, ...], _names("HOST")] = (),
+    deny: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Create a rule for each combination of resource, principal, host and operation.
+
+    A rule that exists already is no error.
+
+    Parameters
+    ----------
+    prefixed : bool
+        the names are prefixes
+    principal : list of str
+        who, such as User:alice or 'User:*'; repeatable
+    operation : list of str
+        an operation; repeatable
+    producer : bool
+        write, describe and create on topics; write and describe on transactional ids
+    consumer : bool
+        read and describe on topics, and read on groups
+    host : list of str
+        the host of the client (default: all hosts); repeatable
+    deny : bool
+        deny instead of allow
+    """
+    rules = bindings(
+        resources, principal, operation,
+        hosts=host, prefixed=prefixed, deny=deny, producer=producer, consumer=consumer,
+    )  # fmt: skip
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        if not dry_run:
+            futures = cluster.admin.create_acls(rules, request_timeout=cluster.timeout)
+            rules = [
+                rule
+                for rule, future in futures.items()
+                if outcomes.succeeded(f"create the rule: {_line(rule)}", future)
+            ]
+    outcomes.show(_COLUMNS, [_row(rule) for rule in rules], as_json=json)
+    return outcomes.status
+
+
+@acls.command
+def delete(
+    *,
+    resources: Annotated[Resources | None, Parameter(name="*")] = None,
+    chosen: Annotated[Filter | None, Parameter(name="*")] = None,
+    all_: Annotated[bool, Parameter(name="--all", negative=(), show_default=False)] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Delete the rules that the options select.
+
+    Parameters
+    ----------
+    all_ : bool
+        delete all rules of the cluster
+    """
+    wanted = filters(resources, chosen)
+    everything = wanted == filters(None, None)
+    if everything != all_:
+        raise UsageError(
+            "leave out --all, or the other options"
+            if all_
+            else "select rules by --topic, --principal and others; --all deletes all rules"
+        )
+    if not dry_run:
+        need_consent("delete rules", yes=yes)
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        found = {
+            rule
+            for each in wanted
+            for rule in outcomes.of(
+                "list rules", cluster.admin.describe_acls(each, request_timeout=cluster.timeout)
+            )
+            or ()
+        }
+        rules = sorted(found)
+        if rules and not dry_run:
+            losses = [_line(rule) for rule in rules]
+            confirm(f"delete {count_of(len(rules), 'rule')}", losses, yes=yes)
+            # Exactly the rules that were shown, whatever else matches meanwhile.
+            exact = {}
+            for rule in rules:
+                try:
+                    exact[AclBindingFilter(*_fields(rule))] = rule
+                except ValueError as error:  # a newer broker knows more kinds of rules
+                    outcomes.fail(f"delete the rule: {_line(rule)}", str(error))
+            if not exact:
+                return outcomes.status
+            futures = cluster.admin.delete_acls(list(exact), request_timeout=cluster.timeout)
+            answers = [
+                outcomes.of(f"delete the rule: {_line(exact[each])}", future)
+                for each, future in futures.items()
+            ]
+            rules = sorted({rule for answer in answers for rule in answer or ()})
+    outcomes.show(_COLUMNS, [_row(rule) for rule in rules], as_json=json)
+    return outcomes.status
+
+
+def _fields(
+    rule: AclBinding,
+) -> tuple[
+    ResourceType, str | None, ResourcePatternType, str | None, str | None, AclOperation,
+    AclPermissionType,
+]:  # fmt: skip
+    return (
+        rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host,
+        rule.operation, rule.permission_type,
+    )  # fmt: skip

@@ -1,0 +1,407 @@
+"""``cykafka groups``: list, describe and delete consumer groups, and show their lag."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter, validators
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from cykafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaException,
+    TopicPartition,
+)
+from cykafka.admin import ConsumerGroupDescription, ConsumerGroupListing
+from cykafka.cli.administration import (
+    Cluster,
+    DryRun,
+    Json,
+    Outcomes,
+    Yes,
+    administration,
+    count_of,
+    select,
+)
+from cykafka.cli.confirm import confirm, need_consent
+from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
+from cykafka.cli.lag import Lag, committed, describe_groups, lags
+from cykafka.cli.output import json_line, show
+from cykafka.cli.partitions import chosen_partitions
+from cykafka.cli.reset import reset
+
+__all__ = ["groups"]
+
+groups = App(
+    name="groups",
+    help="Show consumer groups and their lag, and move their offsets.",
+    help_epilogue=EXIT_STATUS_HELP,
+)
+groups.command(reset)
+
+_State = Literal["preparing-rebalancing", "completing-rebalancing", "stable", "dead", "empty"]
+_Type = Literal["consumer", "classic"]
+
+
+def listed(
+    cluster: Cluster,
+    patterns: Sequence[str],
+    outcomes: Outcomes,
+    states: Iterable[str] = (),
+    types: Iterable[str] = (),
+) -> list[ConsumerGroupListing]:
+    """The groups that match, by name.
+
+    Raises
+    ------
+    Failed
+        A pattern matches no group.
+    """
+    wanted_states = {ConsumerGroupState[each.replace("-", "_").upper()] for each in states}
+    wanted_types = {ConsumerGroupType[each.upper()] for each in types}
+    answer = cluster.admin.list_consumer_groups(
+        states=wanted_states or None, types=wanted_types or None, request_timeout=cluster.timeout
+    ).result()
+    for error in answer.errors or ():
+        why = reason(error) if isinstance(error, KafkaException) else error.str()
+        outcomes.fail("list the groups of a broker", why)
+    found = {each.group_id: each for each in answer.valid or ()}
+    return [found[name] for name in select(patterns, sorted(found), "group")]
+
+
+@groups.command(name="list")
+def list_(
+    *patterns: str,
+    state: Annotated[tuple[_State, ...], Parameter(negative=(), show_default=False)] = (),
+    type_: Annotated[
+        tuple[_Type, ...], Parameter(name="--type", negative=(), show_default=False)
+    ] = (),
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """List consumer groups with their state and type.
+
+    The type is consumer for the protocol of KIP-848, and classic for the older one.
+
+    Parameters
+    ----------
+    patterns : str
+        names, or patterns such as 'billing*' (default: all groups)
+    state : str
+        only groups in this state; repeatable
+    type_ : str
+        only groups of this type; repeatable
+    """
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        found = listed(cluster, patterns, outcomes, state, type_)
+    rows = [(each.group_id, _word(each.state), _word(each.type)) for each in found]
+    outcomes.show(("group", "state", "type"), rows, as_json=json)
+    return outcomes.status
+
+
+def _word(member: ConsumerGroupState | ConsumerGroupType) -> str:
+    return member.name.lower().replace("_", "-")
+
+
+@groups.command
+def describe(*patterns: str, json: Json = False, connection: ConnectionOptions = None) -> int:
+    """Show members, assignments, committed offsets and the lag of groups.
+
+    Parameters
+    ----------
+    patterns : str
+        names, or patterns such as 'billing*' (default: all groups)
+    """
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        names = [each.group_id for each in listed(cluster, patterns, outcomes)]
+        descriptions = describe_groups(cluster, names, outcomes)
+        found = lags(cluster, descriptions, outcomes)
+    for name, group in descriptions.items():
+        _show_group(group, [each for each in found if each.group == name], json)
+    return outcomes.status
+
+
+_MEMBER_COLUMNS = ("member", "client_id", "host", "instance_id", "partitions")
+_OFFSET_COLUMNS = ("topic", "partition", "committed", "end", "lag", "member")
+
+
+def _show_group(group: ConsumerGroupDescription, found: list[Lag], json: bool) -> None:
+    members = [
+        (
+            each.member_id,
+            each.client_id,
+            each.host.removeprefix("/"),  # Java's way to write an address without a name
+            each.group_instance_id,
+            len(each.assignment.topic_partitions),
+        )
+        for each in group.members
+    ]
+    offsets = [
+        (
+            each.topic,
+            each.partition,
+            each.committed,
+            each.end,
+            each.lag,
+            each.member and each.member.member_id,
+        )
+        for each in found
+    ]
+    total = _total(found)
+    head = {
+        "group": group.group_id,
+        "state": _word(group.state),
+        "type": _word(group.type),
+        "assignor": group.partition_assignor or None,
+        "coordinator": group.coordinator.id,
+    }
+    if json:
+        parts = {
+            "members": [dict(zip(_MEMBER_COLUMNS, row, strict=True)) for row in members],
+            "offsets": [dict(zip(_OFFSET_COLUMNS, row, strict=True)) for row in offsets],
+        }
+        print(json_line({**head, "lag": total, **parts}))
+        return
+    print(
+        f"group {group.group_id}: {head['state']}, type {head['type']}, "
+        f"assignor {head['assignor'] or '-'}, coordinator {head['coordinator']}, "
+        f"{count_of(len(members), 'member')}, lag {total}"
+    )
+    if members:
+        show(_MEMBER_COLUMNS, members)
+    if offsets:
+        show(_OFFSET_COLUMNS, offsets)
+    print()
+
+
+def _total(found: Iterable[Lag]) -> int:
+    return sum(each.lag or 0 for each in found)
+
+
+# -- lag
+
+_LAG_COLUMNS = ("group", "topic", "partitions", "committed", "end", "lag", "max_lag")
+
+
+@groups.command
+def lag(
+    *patterns: str,
+    watch: Annotated[
+        bool, Parameter(name=["--watch", "-w"], negative=(), show_default=False)
+    ] = False,
+    interval: Annotated[float, Parameter(metavar="S", validator=validators.Number(gt=0))] = 2.0,
+    max_: Annotated[
+        int | None, Parameter(name="--max", metavar="N", validator=validators.Number(gte=0))
+    ] = None,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Show the lag of groups in each topic.
+
+    Partitions without a committed offset have no lag. --watch repeats the request until Ctrl-C,
+    also while brokers are down.
+
+    Parameters
+    ----------
+    patterns : str
+        names, or patterns such as 'billing*' (default: all groups)
+    watch : bool
+        repeat; on a terminal in place, otherwise as new lines
+    interval : float
+        seconds between two requests of --watch
+    max_ : int
+        exit with status 1 if the lag of a group is greater
+    """
+    if watch and max_ is not None:
+        raise UsageError("--max is for a single request; leave out --watch")
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        if watch:
+            _watch(cluster, patterns, interval, json)
+        rows = _lag_rows(cluster, patterns, outcomes)
+    outcomes.show(_LAG_COLUMNS, rows, as_json=json)
+    totals: dict[str, int] = {}
+    for row in rows:
+        totals[row[0]] = totals.get(row[0], 0) + row[5]
+    late = [name for name, total in totals.items() if max_ is not None and total > max_]
+    for name in late:
+        print(f"cykafka: group {name} has a lag of {totals[name]}, more than {max_}",
+              file=sys.stderr)  # fmt: skip
+    return Status.FAILED if late else outcomes.status
+
+
+def _lag_rows(
+    cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
+) -> list[tuple[Any, ...]]:
+    names = [each.group_id for each in listed(cluster, patterns, outcomes)]
+    by_topic: dict[tuple[str, str], list[Lag]] = {}
+    for each in lags(cluster, describe_groups(cluster, names, outcomes), outcomes):
+        by_topic.setdefault((each.group, each.topic), []).append(each)
+    return [
+        (
+            group,
+            topic,
+            len(found),
+            sum(each.committed or 0 for each in found),
+            sum(each.end or 0 for each in found),
+            _total(found),
+            max(each.lag or 0 for each in found),
+        )
+        for (group, topic), found in by_topic.items()
+    ]
+
+
+def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: bool) -> None:
+    """Print the lag again and again; Ctrl-C ends it."""
+    live = None
+    if sys.stdout.isatty() and not json:
+        live = Live(console=Console(), auto_refresh=False)
+        live.start()
+    try:
+        while True:
+            began = time.monotonic()
+            try:
+                cluster.refresh()
+                rows = _lag_rows(cluster, patterns, Outcomes())
+            except (Failed, KafkaException) as error:
+                # The next request may succeed, for example after an election.
+                if live is None:
+                    print(f"cykafka: {reason(error)}", file=sys.stderr)
+                else:
+                    live.update(Text(reason(error), style="red"), refresh=True)
+            else:
+                if live is None:
+                    show(_LAG_COLUMNS, rows, as_json=json)
+                    sys.stdout.flush()
+                else:
+                    live.update(_lag_table(rows), refresh=True)
+            time.sleep(max(began + interval - time.monotonic(), 0))
+    finally:
+        if live is not None:
+            live.stop()
+
+
+def _lag_table(rows: list[tuple[Any, ...]]) -> Group:
+    table = Table()
+    for name in _LAG_COLUMNS:
+        table.add_column(name, justify="left" if name in ("group", "topic") else "right")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    return Group(table, Text(f"{time.strftime('%H:%M:%S')}; Ctrl-C ends", style="dim"))
+
+
+# -- deleting
+
+
+@groups.command
+def delete(
+    group: str,
+    /,
+    *more: str,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Delete groups and their committed offsets; they must have no members.
+
+    Parameters
+    ----------
+    group, more : str
+        names, or patterns such as 'test-*'
+    """
+    if not dry_run:
+        need_consent("delete groups", yes=yes)
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        names = [each.group_id for each in listed(cluster, (group, *more), outcomes)]
+        offsets = committed(cluster, names, outcomes)
+        deleted = [(name, len(offsets.get(name, ()))) for name in names]
+        if not dry_run:
+            losses = [
+                f"group {name}: {count_of(number, 'committed offset')}" for name, number in deleted
+            ]
+            confirm(f"delete {count_of(len(names), 'group')}", losses, yes=yes)
+            futures = cluster.admin.delete_consumer_groups(names, request_timeout=cluster.timeout)
+            deleted = [
+                each
+                for each in deleted
+                if outcomes.succeeded(f"delete group {each[0]}", futures[each[0]])
+            ]
+    outcome = "would be deleted" if dry_run else "deleted"
+    rows = [(name, number, outcome) for name, number in deleted]
+    outcomes.show(("group", "offsets", "outcome"), rows, as_json=json)
+    return outcomes.status
+
+
+@groups.command
+def delete_offsets(
+    group: str,
+    topic: str,
+    /,
+    *more: str,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Delete the committed offsets of a group in partitions that it is not subscribed to.
+
+    Parameters
+    ----------
+    group : str
+        the name
+    topic, more : str
+        TOPIC, or TOPIC:PARTITIONS such as orders:0,2-4
+    """
+    if not dry_run:
+        need_consent("delete offsets", yes=yes)
+    outcomes = Outcomes()
+    rows = []
+    with administration(connection) as cluster:
+        listed(cluster, [group], outcomes)
+        before = committed(cluster, [group], outcomes).get(group, {})
+        counts = cluster.counts()
+        for each in before:  # the topic may be gone while its offsets are still there
+            counts[each.topic] = max(counts.get(each.topic, 0), each.partition + 1)
+        chosen = [each for each in chosen_partitions((topic, *more), counts) if each in before]
+        if not chosen:
+            raise Failed(f"group {group} has no committed offset in {', '.join((topic, *more))}")
+        if not dry_run:
+            losses = [f"{each.topic}[{each.partition}]: offset {before[each]}" for each in chosen]
+            action = f"delete {count_of(len(chosen), 'committed offset')} of group {group}"
+            confirm(action, losses, yes=yes)
+            request = [ConsumerGroupTopicPartitions(group, chosen)]
+            future = cluster.admin.delete_consumer_group_offsets(
+                request, request_timeout=cluster.timeout
+            )[group]
+            answer = outcomes.of(f"delete offsets of group {group}", future)
+            chosen = _without_errors(answer, group, outcomes)
+    outcome = "would be deleted" if dry_run else "deleted"
+    rows = [(group, each.topic, each.partition, before[each], outcome) for each in chosen]
+    outcomes.show(("group", "topic", "partition", "committed", "outcome"), rows, as_json=json)
+    return outcomes.status
+
+
+def _without_errors(
+    answer: ConsumerGroupTopicPartitions | None, group: str, outcomes: Outcomes
+) -> list[TopicPartition]:
+    done = []
+    for each in (answer and answer.topic_partitions) or ():
+        if each.error is None:
+            done.append(each)
+        else:
+            where = f"{each.topic}[{each.partition}]"
+            outcomes.fail(f"delete the offset of group {group} in {where}", each.error.str())
+    return done

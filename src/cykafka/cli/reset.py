@@ -1,0 +1,312 @@
+"""``cykafka groups reset``: move the committed offsets of a group."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cykafka import ConsumerGroupTopicPartitions, TopicPartition
+from cykafka.cli.administration import (
+    Cluster,
+    DryRun,
+    Json,
+    Outcomes,
+    Yes,
+    administration,
+    count_of,
+)
+from cykafka.cli.confirm import confirm, need_consent
+from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.failures import Failed, UsageError
+from cykafka.cli.lag import committed, describe_groups
+from cykafka.cli.output import show
+from cykafka.cli.partitions import chosen_partitions
+from cykafka.cli.watermarks import offsets_at, place_of
+
+__all__ = ["Move", "plan", "read_offsets", "reset", "shifted"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """The new offset of a group in a partition.
+
+    Parameters
+    ----------
+    before : int or None
+        The committed offset; None if there is none.
+    after : int
+    begin, end : int
+        The first offset of the partition, and the offset after its last record.
+    limited : bool
+        Whether the wanted offset is outside of the partition, so that `after` is its begin or end.
+    """
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    begin: int
+    end: int
+    limited: bool
+
+    @property
+    def skipped(self) -> int:
+        """The records that the group would not read; negative if it would read some again."""
+        start = self.begin if self.before is None else self.before
+        return self.after - start
+
+
+def plan(
+    wanted: Mapping[TopicPartition, int],
+    present: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, tuple[int, int]],
+) -> list[Move]:
+    """The moves to wanted offsets, each within its partition.
+
+    Parameters
+    ----------
+    wanted, present : mapping
+        The offset of each partition after the reset and before it.
+    ends : mapping
+        The first offset of each partition, and the offset after its last record.
+    """
+    moves = []
+    for each in sorted(wanted):
+        if each not in ends:
+            continue
+        begin, end = ends[each]
+        after = min(max(wanted[each], begin), end)
+        moves.append(
+            Move(each.topic, each.partition, present.get(each), after, begin, end,
+                 after != wanted[each])
+        )  # fmt: skip
+    return moves
+
+
+def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicPartition, int]:
+    """The offsets of a CSV file: ``topic,partition,offset``, or ``group,topic,partition,offset``.
+
+    A first line with the names of the columns is skipped, and so are lines of other groups.
+
+    Parameters
+    ----------
+    lines : iterable of str
+    name : str
+        The file, for errors.
+    group : str
+
+    Raises
+    ------
+    Failed
+        A line is not of this form, a partition is there twice, or no line is of the group.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines, skipinitialspace=True), 1):
+        if not row or (number == 1 and row[-1].strip() == "offset"):
+            continue
+        try:
+            *of_group, topic, partition, offset = row
+            place, wanted = TopicPartition(topic, int(partition)), int(offset)
+        except ValueError:
+            topic = ""
+        if not topic or len(of_group) > 1 or place.partition < 0 or wanted < 0:
+            raise Failed(f"{name}, line {number}: expected topic,partition,offset")
+        if of_group and of_group[0] != group:
+            continue
+        if place in offsets:
+            raise Failed(f"{name}, line {number}: {topic}[{place.partition}] is there twice")
+        offsets[place] = wanted
+    if not offsets:
+        raise Failed(f"{name} has no offsets of group {group}")
+    return offsets
+
+
+def shifted(
+    by: int, ends: Iterable[TopicPartition], present: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The committed offsets plus a number.
+
+    Raises
+    ------
+    Failed
+        A partition has no committed offset.
+    """
+    offsets = {}
+    for each in ends:
+        if each not in present:
+            raise Failed(
+                f"--shift-by needs a committed offset: there is none in "
+                f"{each.topic}[{each.partition}]; use --to"
+            )
+        offsets[each] = present[each] + by
+    return offsets
+
+
+def reset(
+    group: str,
+    /,
+    *,
+    topic: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=["--topic", "-t"], negative=(), metavar="TOPIC[:PARTITIONS]", show_default=False
+        ),
+    ] = (),
+    all_topics: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    to: Annotated[str | None, Parameter(metavar="PLACE", allow_leading_hyphen=True)] = None,
+    shift_by: Annotated[int | None, Parameter(metavar="N", allow_leading_hyphen=True)] = None,
+    from_csv: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    csv_: Annotated[bool, Parameter(name="--csv", negative=(), show_default=False)] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Move the committed offsets of a group that has no members.
+
+    An offset outside of a partition becomes its first or its end; the column limited shows that.
+    A group that does not exist is created. The command asks before it changes anything. It refuses
+    while the group has members.
+
+    Parameters
+    ----------
+    group : str
+        the name
+    topic : list of str
+        a topic, or some of its partitions such as orders:0,2-4; repeatable
+    all_topics : bool
+        all partitions that have a committed offset
+    to : str
+        beginning (or earliest); end (or latest); stored (or current); an offset; -N for the last N
+        records of each partition; or @ and a time: @2026-01-31T12:00:00Z, @-1h
+    shift_by : int
+        move each offset by N records; negative values go back
+    from_csv : Path
+        a file with lines topic,partition,offset, as --csv prints them
+    csv_ : bool
+        print the plan as lines topic,partition,offset for --from-csv
+    """  # fmt: skip
+    if sum(each is not None for each in (to, shift_by, from_csv)) != 1:
+        raise UsageError("give one of --to, --shift-by and --from-csv")
+    if from_csv is not None and (topic or all_topics):
+        raise UsageError("--from-csv names the partitions; leave out --topic and --all-topics")
+    if from_csv is None and bool(topic) == all_topics:
+        raise UsageError("give either --topic or --all-topics")
+    if csv_ and json:
+        raise UsageError("give one of --csv and --json")
+    place = None if to is None else place_of("--to", to)
+    if not dry_run:
+        need_consent("reset offsets", yes=yes)
+    saved = None if from_csv is None else _read(from_csv, group)
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        present = committed(cluster, [group], outcomes).get(group, {})
+        counts = cluster.counts()
+        if saved is not None:
+            arguments = [f"{each.topic}:{each.partition}" for each in saved]
+        elif topic:
+            arguments = list(topic)
+        else:
+            arguments = [f"{each.topic}:{each.partition}" for each in present]
+            if not arguments:
+                raise Failed(f"group {group} has no committed offsets; name topics with --topic")
+        ends = cluster.ends(chosen_partitions(arguments, counts), outcomes)
+        if place is not None:
+            wanted = offsets_at(cluster, place, ends, outcomes, present)
+        elif shift_by is not None:
+            wanted = shifted(shift_by, ends, present)
+        else:
+            wanted = saved or {}
+        if outcomes.failures:
+            raise Failed(f"the offsets of group {group} were not changed")
+        moves = plan(wanted, present, ends)
+        members = _members(cluster, group)
+        if not dry_run:
+            if members:
+                raise Failed(members)
+            confirm(
+                f"reset {count_of(len(moves), 'offset')} of group {group}",
+                [_line(move) for move in moves],
+                yes=yes,
+            )
+            moves = _commit(cluster, group, moves, outcomes)
+    _print(group, moves, as_csv=csv_, as_json=json)
+    if dry_run and members:
+        outcomes.fail(f"reset group {group}", members)
+    return outcomes.status
+
+
+def _read(path: Path, group: str) -> dict[TopicPartition, int]:
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            return read_offsets(lines, str(path), group)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"cannot read {path}: it is not UTF-8") from None
+
+
+def _members(cluster: Cluster, group: str) -> str | None:
+    """Why the group's offsets cannot be changed; None if it has no members."""
+    listed = cluster.admin.list_consumer_groups(request_timeout=cluster.timeout).result()
+    if group not in {each.group_id for each in listed.valid or ()}:
+        return None
+    described = describe_groups(cluster, [group], Outcomes()).get(group)
+    if described is None or not described.members:
+        return None
+    first = described.members[0]
+    return (
+        f"group {group} has {count_of(len(described.members), 'member')}, such as "
+        f"{first.client_id} on {first.host.removeprefix('/')}: stop its consumers, then try again"
+    )
+
+
+def _line(move: Move) -> str:
+    if move.skipped >= 0:
+        effect = f"skips {count_of(move.skipped, 'record')}"
+    else:
+        effect = f"reads {count_of(-move.skipped, 'record')} again"
+    before = "none" if move.before is None else move.before
+    return f"{move.topic}[{move.partition}]: {before} -> {move.after}, {effect}"
+
+
+def _commit(cluster: Cluster, group: str, moves: list[Move], outcomes: Outcomes) -> list[Move]:
+    """Commit the new offsets; the moves that succeeded."""
+    if not moves:
+        return []
+    offsets = [TopicPartition(each.topic, each.partition, each.after) for each in moves]
+    future = cluster.admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=cluster.timeout
+    )[group]
+    answer = outcomes.of(f"reset group {group}", future)
+    errors = {each: each.error for each in (answer and answer.topic_partitions) or ()}
+    done = []
+    for move in moves:
+        place = TopicPartition(move.topic, move.partition)
+        if (error := errors.get(place)) is not None:
+            outcomes.fail(f"reset {move.topic}[{move.partition}]", error.str())
+        elif place in errors:
+            done.append(move)
+    return done
+
+
+def _print(group: str, moves: list[Move], *, as_csv: bool, as_json: bool) -> None:
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows((each.topic, each.partition, each.after) for each in moves)
+        return
+    show(
+        ("group", "topic", "partition", "before", "after", "begin", "end", "limited"),
+        [
+            (group, each.topic, each.partition, each.before, each.after, each.begin, each.end,
+             each.limited)
+            for each in moves
+        ],
+        as_json=as_json,
+    )  # fmt: skip

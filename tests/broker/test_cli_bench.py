@@ -1,0 +1,58 @@
+"""``cykafka bench`` on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from command_line import Run
+
+pytestmark = pytest.mark.ours
+
+
+def topics(run_cli: Run) -> set[str]:
+    rows = run_cli("topics", "list", "--json").rows
+    return {row["topic"] for row in rows if row["topic"].startswith("cykafka-bench-")}
+
+
+def test_bench_measures_all_phases_and_removes_its_topic(
+    run_cli: Run, wait_until: Callable[..., None]
+) -> None:
+    before = topics(run_cli)
+
+    rows = run_cli("bench", "--records", 5_500, "--size", 50, "--round-trips", 20, "--json").rows
+
+    assert [row["phase"] for row in rows] == ["produce", "consume", "round-trip"]
+    assert [row["records"] for row in rows] == [5_500, 5_500, 20]
+    for row in rows:
+        assert row["seconds"] > 0
+        assert row["records_per_s"] > 0
+    for row in (rows[0], rows[2]):
+        assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+    assert rows[1]["p50_ms"] is None
+    wait_until(lambda: topics(run_cli) <= before)
+
+
+def test_bench_of_an_existing_topic_leaves_it(run_cli: Run, topic: str) -> None:
+    run_cli("bench", "--topic", topic, "--only", "produce", "--records", 100, "--size", 7)
+    (read,) = run_cli("bench", "--topic", topic, "--only", "consume", "--json").rows
+
+    assert read["records"] == 100
+    rows = run_cli("topics", "offsets", topic, "--json").rows
+    assert sum(row["records"] for row in rows) == 100
+
+
+def test_bench_failure_removes_its_topic(run_cli: Run, wait_until: Callable[..., None]) -> None:
+    before = topics(run_cli)
+
+    failed = run_cli("bench", "--size", 2_000_000, "--records", 3, "-X",
+                     "message.max.bytes=5000000", status=1)  # fmt: skip
+
+    assert "records were not delivered" in failed.error
+    wait_until(lambda: topics(run_cli) <= before)
+
+
+def test_bench_of_a_missing_topic_is_refused(run_cli: Run, unique: Callable[[str], str]) -> None:
+    missing = run_cli("bench", "--topic", unique("missing"), status=1)
+
+    assert "there is no topic" in missing.error
