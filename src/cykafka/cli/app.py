@@ -9,6 +9,7 @@ from cykafka.cli import consume, produce
 from cykafka.cli.command import version
 from cykafka.cli.completion import add_completion
 from cykafka.cli.demo import demo
+from cykafka.cli.top import command as top
 
 app = App(
     name="cykafka",
@@ -19,6 +20,7 @@ app = App(
 )
 app.command(produce.produce, help_epilogue=produce.HELP_EPILOGUE)
 app.command(consume.consume, help_epilogue=consume.HELP_EPILOGUE)
+app.command(top.top, help_epilogue=top.HELP_EPILOGUE)
 app.command(version)
 app.command(
     demo,
