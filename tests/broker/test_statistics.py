@@ -18,8 +18,8 @@ from cykafka import stats
 from cykafka.stats.prometheus import StatisticsCollector
 
 OFTEN = {"statistics.interval.ms": 50}
-# "commited" is librdkafka's old misspelling of another field; simple_cnt and buf_grow are unused.
-NOT_OURS = {"commited_offset", "simple_cnt", "buf_grow"}
+# librdkafka keeps the misspelled name of one field beside the right one; two others are unused.
+NOT_OURS = {"commited_offset", "simple_cnt", "buf_grow"}  # codespell:ignore commited
 
 
 @pytest.fixture
