@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -336,6 +337,29 @@ def test_tracing_is_no_check_of_the_outcomes(
 
     with pytest.raises(KafkaException, match="could not be queued"):
         lose_a_record()
+
+
+def test_failures_of_traced_deliveries_are_still_logged(
+    make_producer: Callable[..., Any],
+    provider: TracerProvider,
+    spans: Callable[..., list[ReadableSpan]],
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    raw = make_producer({"linger.ms": 60_000, "message.max.bytes": 2000})
+    producer = TracedProducer(raw, tracer_provider=provider)
+    producer.publish(topic, ["a"] * 3)  # dropped before they fail
+    producer.publish(topic, [b"x" * 5000] * 4)  # dropped after they failed
+    asked = producer.publish(topic, [b"x" * 5000] * 5)
+    assert asked.failed == 5
+    del asked
+    producer.publish(topic, ["a"] * 6).add_done_callback(lambda delivery: None)
+    producer.purge()
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        producer.close()
+
+    assert [record.args[1] for record in caplog.records if "check them;" in record.msg] == [7]
+    assert [attributes(span)["messaging.batch.message_count"] for span in spans()] == [4, 5, 3, 6]
 
 
 def test_poll_makes_a_span_that_links_to_the_sender(

@@ -280,6 +280,16 @@ def test_names_are_no_markup() -> None:
     run(Feed(sample_at(0, odd)), page, (132, 24))
 
 
+def test_interrupt_ends_the_page_also_in_the_filter() -> None:
+    async def page(app: TopApp, pilot: Pilot[None]) -> None:
+        await shows(app, pilot, "waiting for the first sample")
+        await pilot.press("slash", "x", "ctrl+c")
+        await pilot.pause()
+        assert not app.is_running
+
+    run(Feed(), page)
+
+
 def test_page_works_while_a_sample_is_being_taken() -> None:
     # The feed is empty, so the thread waits; keys act all the same, and the page ends at once.
     async def page(app: TopApp, pilot: Pilot[None]) -> None:

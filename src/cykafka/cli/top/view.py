@@ -73,6 +73,7 @@ class TopApp(App[None]):
         Binding("slash", "filter", "Filter"),
         Binding("p", "pause", "Pause"),
         Binding("escape", "clear", "Clear", show=False),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),  # not "copy", as in Textual
     ]
 
     class Sampled(Message):
