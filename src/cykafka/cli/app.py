@@ -13,6 +13,7 @@ from cykafka.cli.completion import add_completion
 from cykafka.cli.configs import configs
 from cykafka.cli.demo import demo
 from cykafka.cli.groups import groups
+from cykafka.cli.top import command as top
 from cykafka.cli.topics import topics
 from cykafka.testing.command import add_broker
 
@@ -25,6 +26,7 @@ app = App(
 )
 app.command(produce.produce, help_epilogue=produce.HELP_EPILOGUE)
 app.command(consume.consume, help_epilogue=consume.HELP_EPILOGUE)
+app.command(top.top, help_epilogue=top.HELP_EPILOGUE)
 app.command(version)
 app.command(
     demo,

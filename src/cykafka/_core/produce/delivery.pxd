@@ -15,6 +15,8 @@ cdef class Ledger:
     # Whether the ck_delivery_t holds a reference, which its event returns.
     cdef bint _lent
     cdef bint _told
+    # Delivery._asked of the Delivery that the program has dropped.
+    cdef bint _asked
 
     cdef int lend(self, int which) except -1
 

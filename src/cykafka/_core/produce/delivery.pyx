@@ -203,6 +203,7 @@ cdef class Delivery:
         if self._ledger is None or self._handle is None:
             return
         if self._ledger._callbacks and not self._ledger._told:
+            self._ledger._asked = self._asked
             return  # the callbacks will run
         failed = ck_delivery_drop(self._ledger._ptr)
         # A closed producer has already logged its failures.
@@ -468,7 +469,7 @@ cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
         delivery = ledger._front()
         if delivery is None:
             delivery = delivery_of(handle, ledger)
-        delivery._asked = True
+            delivery._asked = ledger._asked
         # If a callback forks, the other callbacks belong to the parent.
         while ledger._callbacks and handle._generation == ck_runtime_generation:
             fn = ledger._callbacks.pop(0)
@@ -490,6 +491,26 @@ cdef void _take_back(Ledger ledger, ck_event_t *event) noexcept:
     ledger._front = None
     ck_delivery_of_event(event, True)
     Py_DECREF(ledger)
+
+
+def observe(Delivery delivery not None, fn):
+    """Call ``fn(delivery)`` as ``add_done_callback()`` does, but not as the program.
+
+    The program has not read the outcomes by that. So ``commit_transaction()`` still raises for
+    records that could not be queued, and the producer still logs other failures.
+    """
+    def observer(Delivery done):
+        cdef bint asked = done._asked
+        try:
+            fn(done)
+        finally:
+            done._asked = asked
+
+    cdef bint asked = delivery._asked
+    try:
+        delivery.add_done_callback(observer)
+    finally:
+        delivery._asked = asked
 
 
 public("cykafka")(Delivery)

@@ -958,6 +958,11 @@ cdef bint is_data(object data) noexcept:
     return data is None or isinstance(data, (bytes, str)) or PyObject_CheckBuffer(data)
 
 
+def delivery_callback(Producer producer not None):
+    """The ``on_delivery`` of the configuration, or None."""
+    return producer._on_delivery[0]
+
+
 cdef object frozen(object data):
     """The data for a delivery callback, as an immutable object."""
     return data if data is None or isinstance(data, (bytes, str)) else bytes(data)

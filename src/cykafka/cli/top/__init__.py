@@ -1,0 +1,1 @@
+"""``cykafka top``: a live page of the lag and the throughput of consumer groups."""

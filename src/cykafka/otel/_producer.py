@@ -1,0 +1,324 @@
+"""TracedProducer: a producer whose records have spans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from opentelemetry import trace
+from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
+
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.message import Message
+from cykafka._core.consume.consumer import Consumer
+from cykafka._core.produce.delivery import Delivery, observe
+from cykafka._core.produce.producer import Producer, delivery_callback
+from cykafka.otel._consumer import TracedConsumer
+from cykafka.otel._headers import context_names, copied, creation_context, injected
+from cykafka.otel._spans import Spans, fail, fail_with, key_text, name_of
+
+__all__ = ["TracedProducer"]
+
+
+class TracedProducer:
+    """Sends records through a producer, with a span for each record or batch.
+
+    The span begins with the call and ends with the outcome of its records, so it includes the time
+    in the producer's queue. An error is its status. All other attributes and methods are the
+    producer's; ``produce_batch()`` makes no spans.
+
+    Parameters
+    ----------
+    producer : Producer
+        Also a SerializingProducer. The caller may go on using it; its attribute is `producer`.
+    tracer_provider : TracerProvider, optional
+        By default OpenTelemetry's global one.
+    """
+
+    def __init__(
+        self, producer: Producer, *, tracer_provider: TracerProvider | None = None
+    ) -> None:
+        self.producer = producer
+        self._spans = Spans(producer, tracer_provider)
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: Callable[[KafkaError | None, Message], object] | None = None,
+        on_delivery: Callable[[KafkaError | None, Message], object] | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+        timeout: float | None = 0,
+    ) -> None:
+        """Queue a record as ``Producer.produce()`` does, with a span ``send <topic>``.
+
+        The record gets the context of the span in its headers; `headers` itself stays as it is. If
+        `headers` already have a context, the record keeps it and the span links to it.
+
+        Parameters
+        ----------
+        topic, value, key, partition, callback, on_delivery, timestamp, headers, timeout
+            As for ``Producer.produce()``, in this order also for a SerializingProducer.
+
+        Raises
+        ------
+        BufferError, KafkaException, RuntimeError
+            As ``Producer.produce()``. The span has the error.
+        """
+        own = callback or on_delivery or delivery_callback(self.producer)
+        record_headers = copied(headers)
+        created = creation_context(record_headers)
+        span = self._spans.tracer.start_span(
+            name_of("send", topic),
+            kind=SpanKind.CLIENT if created else SpanKind.PRODUCER,
+            attributes=self._spans.attributes(
+                "send",
+                "send",
+                topic,
+                destination__partition__id=str(partition) if partition >= 0 else None,
+                kafka__message__key=key_text(key),
+                kafka__message__tombstone=True if value is None else None,
+            ),
+            links=[Link(created)] if created else None,
+        )
+        if created is None:
+            record_headers += injected(trace.set_span_in_context(span))
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            _end(span, error, message)
+            if own is not None:
+                own(error, message)
+
+        try:
+            self.producer.produce(
+                topic,
+                value=value,
+                key=key,
+                partition=partition,
+                on_delivery=delivered,
+                timestamp=timestamp,
+                headers=record_headers or None,
+                timeout=timeout,
+            )
+        except BaseException as error:
+            if span.is_recording():  # otherwise its record was queued, and a callback raised
+                fail_with(span, error)
+                span.end()
+            raise
+
+    def publish(
+        self,
+        topic: str | Sequence[str],
+        values: Any,
+        *,
+        keys: Any = None,
+        headers: Any = None,
+        timestamps: Any = None,
+        partitions: Any = None,
+        timeout: float | None = None,
+        context: Literal["batch", "record"] | None = None,
+    ) -> Delivery:
+        """Send a batch as ``Producer.publish()`` does, with one span ``send <topic>``.
+
+        Parameters
+        ----------
+        topic, values, keys, headers, timestamps, partitions, timeout
+            As for ``Producer.publish()``.
+        context : {"batch", "record"}, optional
+            The context in the headers of the records. None, the default, adds no headers.
+            ``"batch"`` adds the context of the batch's span to all records. ``"record"`` makes a
+            span ``create <topic>`` for each record, adds its context to the record, and links the
+            batch's span to it; it costs Python objects for each record. A record that already has
+            a context keeps it.
+
+        Returns
+        -------
+        Delivery
+            The span ends when its last record has an outcome and the producer is served.
+
+        Raises
+        ------
+        TypeError
+            `headers` have a form to which no context can be added: with `context` they must be a
+            mapping or a sequence. With ``"record"``, `values` or `keys` must have a length.
+        ValueError
+            `context` is none of these.
+        """
+        if context not in (None, "batch", "record"):
+            raise ValueError(f"context: expected None, 'batch' or 'record', got {context!r}")
+        name = topic if isinstance(topic, str) else None
+        links: list[Link] = []
+        if context == "record":
+            headers, links = self._created(topic, values, keys, headers)
+        span = self._spans.tracer.start_span(
+            name_of("send", name),
+            kind=SpanKind.PRODUCER if context == "batch" else SpanKind.CLIENT,
+            attributes=self._spans.attributes("send", "send", name),
+            links=links,
+        )
+        try:
+            if context == "batch":
+                headers = _with_context(headers, injected(trace.set_span_in_context(span)))
+            delivery = self.producer.publish(
+                topic,
+                values,
+                keys=keys,
+                headers=headers,
+                timestamps=timestamps,
+                partitions=partitions,
+                timeout=timeout,
+            )
+        except BaseException as error:
+            fail_with(span, error)
+            span.end()
+            raise
+        observe(delivery, lambda done: _end_batch(span, done))
+        return delivery
+
+    def publish_arrow(self, topic: str | None, data: Any, **columns: Any) -> Delivery:
+        """Send Arrow data as ``Producer.publish_arrow()`` does, with one span and no context.
+
+        Parameters
+        ----------
+        topic, data, **columns
+            As for ``Producer.publish_arrow()``.
+
+        Returns
+        -------
+        Delivery
+        """
+        span = self._spans.tracer.start_span(
+            name_of("send", topic),
+            kind=SpanKind.CLIENT,
+            attributes=self._spans.attributes("send", "send", topic),
+        )
+        try:
+            delivery = self.producer.publish_arrow(topic, data, **columns)
+        except BaseException as error:
+            fail_with(span, error)
+            span.end()
+            raise
+        observe(delivery, lambda done: _end_batch(span, done))
+        return delivery
+
+    @contextmanager
+    def transaction(
+        self, consumer: Consumer | TracedConsumer | None = None, timeout: float | None = None
+    ) -> Iterator[Self]:
+        """A block as ``Producer.transaction()``; ``as`` binds this object.
+
+        Parameters
+        ----------
+        consumer, timeout
+            As for ``Producer.transaction()``; the consumer may be a TracedConsumer.
+        """
+        plain = consumer.consumer if isinstance(consumer, TracedConsumer) else consumer
+        with self.producer.transaction(plain, timeout):
+            yield self
+
+    def _created(
+        self, topic: str | Sequence[str], values: Any, keys: Any, headers: Any
+    ) -> tuple[list[Any], list[Link]]:
+        """Make a span for each record; return the headers of the records, and the links."""
+        column = values if values is not None else keys
+        if not isinstance(column, Sized):
+            raise TypeError(
+                "values: context='record' needs a column with a length, "
+                f"got {type(column).__name__}"
+            )
+        count = len(column)
+        rows = _rows(headers, count)
+        topics = [topic] * count if isinstance(topic, str) else topic
+        links = []
+        for row, name in zip(rows, topics, strict=False):  # publish() checks the lengths
+            context = creation_context(row)
+            if context is None:
+                span = self._spans.tracer.start_span(
+                    name_of("create", name),
+                    kind=SpanKind.PRODUCER,
+                    attributes=self._spans.attributes("create", "create", name),
+                )
+                row += injected(trace.set_span_in_context(span))
+                context = span.get_span_context()
+                span.end()
+            if context.is_valid:
+                links.append(Link(context))
+        return rows, links
+
+    def __len__(self) -> int:
+        return len(self.producer)
+
+    def __bool__(self) -> bool:
+        return bool(self.producer)
+
+    def __enter__(self) -> Self:
+        self.producer.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        self.producer.__exit__(exc_type, exc_value, exc_traceback)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "producer":  # not set yet: a copy, or a failed __init__()
+            raise AttributeError(name)
+        return getattr(self.producer, name)
+
+
+def _end(span: Span, error: KafkaError | None, message: Message) -> None:
+    if span.is_recording():
+        partition, offset = message.partition(), message.offset()
+        if partition is not None and partition >= 0:
+            span.set_attribute("messaging.destination.partition.id", str(partition))
+        if error is not None:
+            fail(span, error)
+        elif offset is not None and offset >= 0:
+            span.set_attribute("messaging.kafka.offset", offset)
+    span.end()
+
+
+def _end_batch(span: Span, delivery: Delivery) -> None:
+    if span.is_recording():
+        span.set_attribute("messaging.batch.message_count", delivery.count)
+        if delivery.failed:
+            first = next(iter(delivery.errors.values()))
+            failed = f"{delivery.failed} of {delivery.count} records failed: {first.str()}"
+            fail(span, first, failed)
+    span.end()
+
+
+def _rows(headers: Any, count: int) -> list[list[Any]]:
+    """The headers of each record as a new list; `headers` as for ``Producer.publish()``."""
+    if headers is None:
+        return [[] for _ in range(count)]
+    if isinstance(headers, Mapping):
+        columns = [
+            (name, [value] * count if value is None or isinstance(value, (bytes, str)) else value)
+            for name, value in headers.items()
+        ]
+        return [[(name, column[row]) for name, column in columns] for row in range(count)]
+    if isinstance(headers, Sequence):
+        return [copied(each) for each in headers]
+    raise TypeError(
+        "headers: a context cannot be added to this form; expected a mapping or a sequence, "
+        f"got {type(headers).__name__}"
+    )
+
+
+def _with_context(headers: Any, context: list[Any]) -> Any:
+    """The headers of a batch with the context added to all its records."""
+    if headers is None or isinstance(headers, Mapping):
+        if headers is not None and context_names() & headers.keys():
+            return headers
+        return {**(headers or {}), **dict(context)} or None
+    rows = _rows(headers, 0)
+    return [row if creation_context(row) else [*row, *context] for row in rows]

@@ -1,0 +1,280 @@
+"""librdkafka's statistics as Prometheus metrics.
+
+.. code-block:: python
+
+    from cykafka import Consumer
+    from cykafka.stats.prometheus import StatisticsCollector
+
+    collector = StatisticsCollector()
+    consumer = Consumer(collector.instrument({"group.id": "billing", ...}))
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from time import monotonic
+from typing import Any, TypeVar
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        Metric,
+        SummaryMetricFamily,
+    )
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[metrics]'") from error
+
+from cykafka.stats._metrics import (
+    OF_BROKER,
+    OF_CLIENT,
+    OF_PARTITION,
+    OF_TOPIC,
+    QUANTILES,
+    TOTAL_OF_TOPIC,
+    WINDOWS,
+    ValueOf,
+)
+from cykafka.stats._model import Broker, Partition, Window, parse
+from cykafka.stats._snapshot import Snapshot, next_snapshot, windows_of
+
+__all__ = ["StatisticsCollector"]
+
+_log = logging.getLogger("cykafka")
+
+_INTERVAL_MS = 5_000
+_STALE_INTERVALS = 3
+_STALE_S = 60.0
+_T = TypeVar("_T")
+
+_CLIENT = ["client", "client_id", "type", "group"]
+
+
+class StatisticsCollector(Collector):
+    """Exports the statistics of this process's clients to Prometheus.
+
+    All its methods may be called from any thread.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry, optional
+        Where it registers itself; None registers it nowhere. Default: Prometheus's own registry.
+    partitions : bool
+        Also export series of each partition. Off by default, because a client has ten of them for
+        each partition that it uses.
+    stale_after : float, optional
+        Seconds without new statistics after which a client's series vanish: the client was closed
+        or dropped, or ``poll()`` is not called. By default three intervals of the client's
+        statistics, and at least 60 s.
+
+    Raises
+    ------
+    ValueError
+        `stale_after` is not positive, or the registry has such a collector already.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: CollectorRegistry | None = REGISTRY,
+        partitions: bool = False,
+        stale_after: float | None = None,
+    ) -> None:
+        if stale_after is not None and not stale_after > 0:
+            raise ValueError(f"stale_after: expected seconds above 0, got {stale_after}")
+        self._partitions = partitions
+        self._stale_after = stale_after
+        self._lock = threading.Lock()
+        self._clients: dict[str, Snapshot] = {}
+        self._unreadable = 0
+        if registry is not None:
+            registry.register(self)
+
+    def instrument(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration of a client, with this collector added.
+
+        Parameters
+        ----------
+        config : mapping
+            A client's configuration. Its ``group.id`` becomes the label ``group``. Its own
+            ``stats_cb`` is called after the collector.
+
+        Returns
+        -------
+        dict
+            A copy with ``stats_cb``, and with ``statistics.interval.ms`` 5000 unless `config` has
+            its own.
+        """
+        feed = functools.partial(
+            self._take, group=str(config.get("group.id", "")), then=config.get("stats_cb")
+        )
+        return {"statistics.interval.ms": _INTERVAL_MS, **config, "stats_cb": feed}
+
+    def __call__(self, json: str) -> None:
+        """Take a client's statistics; a ``stats_cb``. The label ``group`` stays empty.
+
+        Parameters
+        ----------
+        json : str
+            Statistics that cannot be read are logged, and counted as
+            ``cykafka_unreadable_statistics_total``.
+        """
+        self._take(json, "", None)
+
+    def _take(self, json: str, group: str, then: Callable[[str], object] | None) -> None:
+        try:
+            statistics = parse(json)
+        except ValueError as error:  # librdkafka does not escape the texts of errors
+            with self._lock:
+                self._unreadable += 1
+            _log.warning("cannot export statistics: %s", error)
+        else:
+            with self._lock:
+                before = self._clients.get(statistics.name)
+                self._clients[statistics.name] = next_snapshot(
+                    before, statistics, group, monotonic()
+                )
+        if then is not None:
+            then(json)
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without values, by which a registry finds duplicates."""
+        return self._metrics([], 0)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of all clients, for the registry."""
+        clients = self._live()
+        with self._lock:
+            unreadable = self._unreadable
+        return self._metrics(clients, unreadable)
+
+    def _metrics(self, clients: list[Snapshot], unreadable: int) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "cykafka_unreadable_statistics", "Statistics that were skipped.", unreadable
+        )
+        yield from _families(OF_CLIENT, [], lambda of: [([], of.statistics)], clients)
+        yield from _states(clients)
+        yield from _families(OF_BROKER, ["broker"], _brokers, clients)
+        yield from _families(
+            TOTAL_OF_TOPIC,
+            ["topic"],
+            lambda of: [([topic], total) for topic, total in of.topics.items()],
+            clients,
+        )
+        yield from _families(
+            OF_TOPIC,
+            ["topic"],
+            lambda of: [([name], topic) for name, topic in of.statistics.topics.items()],
+            clients,
+        )
+        yield from _summaries(clients)
+        if self._partitions:
+            yield from _families(
+                OF_PARTITION, ["topic", "partition"], _numbered_partitions, clients
+            )
+
+    def _live(self) -> list[Snapshot]:
+        """The clients whose statistics still come; the others are forgotten."""
+        now = monotonic()
+        with self._lock:
+            for name, client in list(self._clients.items()):
+                limit = self._stale_after or max(_STALE_S, _STALE_INTERVALS * client.interval_s)
+                if now - client.arrived_s > limit:
+                    del self._clients[name]
+            return list(self._clients.values())
+
+
+def _labels(client: Snapshot) -> list[str]:
+    statistics = client.statistics
+    return [statistics.name, statistics.client_id, statistics.type, client.group]
+
+
+def _brokers(client: Snapshot) -> list[tuple[list[str], Broker]]:
+    # The internal one is no broker: librdkafka keeps partitions without a leader there.
+    return [
+        ([name], broker)
+        for name, broker in client.statistics.brokers.items()
+        if broker.source != "internal"
+    ]
+
+
+def _numbered_partitions(client: Snapshot) -> list[tuple[list[str], Partition]]:
+    return [
+        ([name, str(number)], partition)
+        for name, topic in client.statistics.topics.items()
+        for number, partition in topic.partitions.items()
+        if number >= 0
+    ]
+
+
+def _families(
+    metrics: tuple[ValueOf[_T], ...],
+    labels: list[str],
+    objects: Callable[[Snapshot], list[tuple[list[str], _T]]],
+    clients: list[Snapshot],
+) -> Iterator[Metric]:
+    found = [
+        ([*_labels(client), *names], each) for client in clients for names, each in objects(client)
+    ]
+    for metric in metrics:
+        kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+        family = kind(metric.name, metric.help, labels=[*_CLIENT, *labels])
+        for names, each in found:
+            value = metric.value(each)
+            if value is not None:
+                family.add_metric(names, float(value))
+        yield family
+
+
+def _states(clients: list[Snapshot]) -> Iterator[Metric]:
+    """The states by name; only the present state of each client has a series, with the value 1."""
+    group = GaugeMetricFamily(
+        "cykafka_group_state",
+        "The consumer's state in its group, in the labels.",
+        labels=[*_CLIENT, "state", "join_state"],
+    )
+    transaction = GaugeMetricFamily(
+        "cykafka_transaction_state",
+        "The state of the producer's transaction, in the label.",
+        labels=[*_CLIENT, "state"],
+    )
+    for client in clients:
+        membership, producer_id = client.statistics.group, client.statistics.producer_id
+        if membership is not None:
+            states = [membership.state, membership.join_state]
+            group.add_metric([*_labels(client), *states], 1)
+        if producer_id is not None:
+            transaction.add_metric([*_labels(client), producer_id.transaction_state], 1)
+    yield group
+    yield transaction
+
+
+def _summaries(clients: list[Snapshot]) -> Iterator[Metric]:
+    families = {
+        attribute: SummaryMetricFamily(each.name, each.help, labels=[*_CLIENT, each.label])
+        for attribute, each in WINDOWS.items()
+    }
+    for client in clients:
+        brokers = {name for (name,), _ in _brokers(client)}
+        for (attribute, name), window in windows_of(client.statistics):
+            summary, family = WINDOWS[attribute], families[attribute]
+            if summary.label == "broker" and name not in brokers:
+                continue
+            labels = [*_labels(client), name]
+            total = client.windows[attribute, name]
+            family.add_metric(labels, total.number, total.sum / summary.units)
+            named = dict(zip([*_CLIENT, summary.label], labels, strict=True))
+            for quantile, label in QUANTILES.items():
+                value = _quantile(window, quantile) / summary.units
+                family.add_sample(summary.name, {**named, "quantile": label}, value)
+    yield from families.values()
+
+
+def _quantile(window: Window, name: str) -> float:
+    """NaN without a measurement, as in other summaries of Prometheus."""
+    return float(getattr(window, name)) if window.count else float("nan")
