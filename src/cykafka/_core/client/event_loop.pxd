@@ -7,6 +7,11 @@ cdef class Watch:
     cdef object _handle
     cdef object _lock
     cdef dict _awaiting
+    # Whether a loop goes on serving after its last await, until another loop awaits. It saves the
+    # system calls of each await.
+    cdef public bint stays
+    # Called when the queue may have new entries.
+    cdef set _wakers
     cdef object _loop
     cdef int _read
     cdef int _write
@@ -15,5 +20,6 @@ cdef class Watch:
 
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1
+    cdef int wake(self, loop) except -1
 
 cdef Watch watch_of(Handle handle)

@@ -10,16 +10,9 @@ import weakref
 
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_callback_serve, ck_runtime_generation
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_queue_io_event_enable,
-    rd_kafka_queue_length,
-    rd_kafka_t,
-)
+from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.common.arguments cimport NOW
-
-from cykafka._core.common.errors import ClosedError
 
 
 # The collector does not clear a watch, nor the handle that ends it, but the loop and _awaiting.
@@ -48,6 +41,9 @@ cdef class Watch:
                 self._loop = None
             elif self._loop is not None and not self._loop.is_running():
                 self.stop(self._loop)  # it stopped running with unfinished awaits
+            elif self._loop is not loop and self._loop is not None and (
+                    self._loop not in self._awaiting):
+                self._dismiss()  # it has stayed
             if self._loop is None:
                 self.start(loop)
 
@@ -63,7 +59,7 @@ cdef class Watch:
                 self._awaiting[loop] = left
                 return
             self._awaiting.pop(loop, None)
-            if self._loop is not loop:
+            if self._loop is not loop or (self.stays and not self._awaiting):
                 return
             self.stop(loop)
             self._hand_on()
@@ -80,6 +76,23 @@ cdef class Watch:
         with self._lock:
             if not self._over and self._loop is None and loop in self._awaiting:
                 self.start(loop)
+
+    def join(self, waker):
+        """Call ``waker(loop)`` whenever the handle's queue may have new entries, and at the end of
+        the watch. It is called in any thread; `loop` is the one that runs there, or None. Join
+        before looking into the queue."""
+        self._wakers.add(waker)
+        if self._over:
+            waker(None)
+
+    def part(self, waker):
+        """The inverse of `join`."""
+        self._wakers.discard(waker)
+
+    cdef int wake(self, loop) except -1:
+        for waker in tuple(self._wakers):
+            waker(loop)
+        return 0
 
     cdef int start(self, loop) except -1:
         cdef Handle handle = self._handle()
@@ -113,6 +126,7 @@ cdef class Watch:
         cdef Handle handle = self._handle()
         with self._lock:
             self._over = True
+            self.wake(None)
             loop = self._loop
             self._loop = None
             self._awaiting.clear()
@@ -120,20 +134,28 @@ cdef class Watch:
                 return
             if handle is not None and handle._ptr is not NULL:
                 rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
-            try:
-                loop.call_soon_threadsafe(self._unread, loop)
-            except RuntimeError:
-                # With an open loop, a signal handler has raised it.
-                if not loop.is_closed():
-                    raise
+            self._forget(loop)
+
+    def _dismiss(self):
+        loop = self._loop
+        self._loop = None
+        self._forget(loop)
+
+    def _forget(self, loop):
+        try:
+            loop.call_soon_threadsafe(self._unread, loop)
+        except RuntimeError:
+            # With an open loop, a signal handler has raised it.
+            if not loop.is_closed():
+                raise
 
     def _unread(self, loop):
         # This call keeps the watch alive; when the watch is freed, it closes the pipe.
-        loop.remove_reader(self._read)
+        if loop is not self._loop:  # it may serve again
+            loop.remove_reader(self._read)
 
     def _readable(self, loop):
         cdef Handle handle = self._handle()
-        cdef rd_kafka_t *rk
         if handle is None:
             loop.remove_reader(self._read)
             return
@@ -145,21 +167,14 @@ cdef class Watch:
                 pass
         except BlockingIOError:
             pass
-        try:
-            rk = handle.enter()
-        except ClosedError:
+        if handle._open_in != ck_runtime_generation:
             return  # the closing thread serves
-        with nogil:
-            # While another thread serves, it also runs the callbacks, so reports keep their order.
-            ck_callback_serve(rk, handle._events, NULL, 0, NULL)
-        handle.leave()
         try:
-            handle.dispatch(NOW)
+            again = handle._role.serve_loop(handle, loop)
         except:
             loop.call_soon(self._readable, loop)  # for the remaining events
             raise
-        # A callback may have closed the handle. An event may have ended the serving early.
-        if handle._open_in == ck_runtime_generation and rd_kafka_queue_length(handle._wait_queue):
+        if again:
             loop.call_soon(self._readable, loop)
 
 
@@ -179,6 +194,12 @@ cdef Watch watch_of(Handle handle):
         watch._handle = weakref.ref(handle)
         watch._lock = threading.RLock()
         watch._awaiting = {}
+        watch._wakers = set()
         if handle._watch is None:
             handle._watch = watch
     return handle._watch
+
+
+def watch(Handle handle not None):
+    """The handle's watch, for cykafka.aio."""
+    return watch_of(handle)

@@ -31,6 +31,7 @@ cdef class Role:
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept
     cdef void wake(self, Handle handle) noexcept nogil
     cdef int serve(self, Handle handle, ck_event_t *event) except -1
+    cdef bint serve_loop(self, Handle handle, loop) except -1
     cdef int64_t undelivered(self, Handle handle) noexcept
     cdef int release(self, Handle handle) except -1
     cdef int ended(self, Handle handle) except -1
@@ -90,6 +91,7 @@ cdef class Handle:
     cdef bint begin_close(self, int64_t deadline=*) except -1
     cdef int stop(self, int64_t deadline) except -1
     cdef int abandon_close(self) except -1
+    cdef int end_watch(self) except -1
     cdef int destroy(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
                      bint signals=*) except -1
     cdef object finish_close(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,

@@ -106,6 +106,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_new,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_main,
+    rd_kafka_queue_io_event_enable,
     rd_kafka_queue_yield,
     rd_kafka_sasl_background_callbacks_enable,
     rd_kafka_sasl_set_credentials,
@@ -216,6 +217,11 @@ cdef class Role:
     cdef int serve(self, Handle handle, ck_event_t *event) except -1:
         """Handle an event that only clients of this kind get."""
         return 0
+
+    cdef bint serve_loop(self, Handle handle, loop) except -1:
+        """Handle what an event loop has found in the wait queue, without waiting. Returns whether
+        the loop should call again soon."""
+        return False
 
     cdef int64_t undelivered(self, Handle handle) noexcept:
         """The number of messages that the client has not delivered yet."""
@@ -651,6 +657,16 @@ cdef class Handle:
         self._state = OPEN
         self._open_in = self._generation
         self._closed.set()
+        return 0
+
+    cdef int end_watch(self) except -1:
+        """Stop the event loops from serving the handle, before its queue is released."""
+        watch = self._watch
+        self._watch = None
+        if watch is not None:
+            # Do this here: the watch may not find a handle that the collector frees.
+            rd_kafka_queue_io_event_enable(self._wait_queue, -1, NULL, 0)
+            watch.end()  # calls the event loop: Python code, which may raise
         return 0
 
     cdef int destroy(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,

@@ -51,6 +51,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
     rd_kafka_topic_partition_t,
 )
+from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.common.arguments cimport NOW, slice_left
 from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from
@@ -100,9 +101,17 @@ cdef class Membership(Role):
             ck_event_destroy(event)
         return 0
 
+    cdef bint serve_loop(self, Handle handle, loop) except -1:
+        # The coroutines that wait for messages take them, and run callbacks.
+        (<Watch>handle._watch).wake(loop)
+        return False
+
     cdef int release(self, Handle handle) except -1:
-        ck_queue_attach(handle._events, CK_SLOT_CLIENT, NULL)
-        self._backlog.release()
+        try:
+            handle.end_watch()
+        finally:
+            ck_queue_attach(handle._events, CK_SLOT_CLIENT, NULL)
+            self._backlog.release()
         return 0
 
     cdef bint listens(self) noexcept:

@@ -15,7 +15,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
-from libc.string cimport memset
 
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport (
@@ -24,7 +23,6 @@ from cykafka._core.clib.csrc cimport (
     ck_callback_serve,
     ck_event_destroy,
     ck_event_t,
-    ck_headers_t,
     ck_notice_t,
     ck_produce,
     ck_publish_t,
@@ -81,7 +79,7 @@ from cykafka._core.common.message cimport (
 )
 from cykafka._core.consume.consumer cimport Consumer
 from cykafka._core.produce.columns cimport Columns, check_range
-from cykafka._core.produce.publisher cimport Publisher, is_large
+from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport (
     CALL_ABORT,
     CALL_COMMIT,
@@ -406,13 +404,17 @@ cdef class Producer(Handle):
         attribute ``delivery``. The records that were not queued by then have failed with
         ``_QUEUE_FULL``, or with ``_DESTROY`` if the producer was closed.
         """
-        cdef ck_publish_t publish
-        cdef Columns columns
-        cdef tuple kept
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
-        columns = Columns.__new__(Columns)
-        memset(&publish, 0, sizeof(publish))
+        return self._publisher.send(
+            self, self.batch(topic, values, keys, headers, timestamps, partitions), ms)
+
+    cdef Batch batch(self, topic, values, keys, headers, timestamps, partitions):
+        cdef Columns columns = Columns.__new__(Columns)
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef ck_publish_t *publish = &batch.c
+        cdef tuple kept
+        batch.owner = columns
         kept = columns.bytes_column(values, "values", &publish.values)
         columns.bytes_column(keys, "keys", &publish.keys)
         if columns._cnt < 0:
@@ -421,10 +423,10 @@ cdef class Producer(Handle):
         columns.numbers_column(timestamps, "timestamps", &publish.timestamps, 0, 0, INT64_MAX)
         columns.numbers_column(partitions, "partitions", &publish.partitions,
                                RD_KAFKA_PARTITION_UA, -1, INT32_MAX)
-        names = self._publisher.topics_column(self, topic, columns, &publish)
+        batch.topic = self._publisher.topics_column(self, topic, columns, publish)
         publish.cnt = columns._cnt
-        return self._publisher.send(self, &publish, names,
-                                    kept if is_large(kept, &publish) else None, ms)
+        batch.borrow_large(kept)
+        return batch
 
     def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
                       partition=None, timeout=None):
@@ -464,18 +466,21 @@ cdef class Producer(Handle):
         ValueError
             A column does not exist, or a number is out of range.
         """
-        cdef ck_publish_t publish
-        cdef ck_headers_t c_headers
-        cdef ArrowData arrow
-        cdef Columns columns
-        cdef object names
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
+        return self._publisher.send(
+            self, self.arrow_batch(topic, data, key, value, headers, timestamp, partition), ms)
+
+    cdef Batch arrow_batch(self, topic, data, key, value, headers, timestamp, partition):
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef ck_publish_t *publish = &batch.c
+        cdef ArrowData arrow
+        cdef Columns columns
         if value is None and key is None:
             raise TypeError("value: expected the name of a column, got None, and no key either")
         arrow = ArrowData(data)
         columns = Columns.__new__(Columns)
-        memset(&publish, 0, sizeof(publish))
+        batch.owner = (arrow, columns)
         publish.timestamps.missing = 0
         publish.partitions.missing = RD_KAFKA_PARTITION_UA
         publish.cnt = arrow.length
@@ -486,8 +491,8 @@ cdef class Producer(Handle):
         if key is not None:
             arrow.whole_column(key, "key", &publish.keys)
         if headers is not None:
-            arrow.whole_headers(headers, "headers", &c_headers)
-            publish.headers = &c_headers
+            arrow.whole_headers(headers, "headers", &batch.c_headers)
+            publish.headers = &batch.c_headers
         if timestamp is not None:
             arrow.whole_numbers(timestamp, "timestamp", True, &publish.timestamps)
             check_range(&publish.timestamps, publish.cnt, "timestamp", 0, INT64_MAX)
@@ -495,14 +500,14 @@ cdef class Producer(Handle):
             arrow.whole_numbers(partition, "partition", False, &publish.partitions)
             check_range(&publish.partitions, publish.cnt, "partition", -1, INT32_MAX)
         if topic is None:
-            names = self._publisher.arrow_topics(self, arrow, columns, &publish)
+            batch.topic = self._publisher.arrow_topics(self, arrow, columns, publish)
         else:
             if not isinstance(topic, str):
                 raise TypeError("topic: expected a str, or None for the column of that name, "
                                 f"got {type(topic).__name__}")
-            names = self._publisher.topics_column(self, topic, columns, &publish)
-        return self._publisher.send(self, &publish, names,
-                                    arrow if is_large(arrow, &publish) else None, ms)
+            batch.topic = self._publisher.topics_column(self, topic, columns, publish)
+        batch.borrow_large(arrow)
+        return batch
 
     # -- reports
 

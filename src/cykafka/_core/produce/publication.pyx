@@ -1,0 +1,56 @@
+"""Publication: a batch that an event loop hands over in steps, between its other tasks."""
+cimport cython
+
+from cykafka._core.produce.producer cimport Producer
+from cykafka._core.produce.publisher cimport Batch
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Publication:
+    """A batch of records on its way into a producer's queue. The caller ends it, also after an
+    exception."""
+
+    cdef Producer _producer
+    cdef Batch _batch
+
+    @property
+    def delivery(self):
+        """The outcomes, Delivery."""
+        return self._batch.delivery
+
+    def step(self):
+        """Hand over records for about 2 ms, without waiting.
+
+        Returns
+        -------
+        bool or None
+            True: all records are handed over. False: the queue is full. None: call again.
+        """
+        return self._producer._publisher.step(self._producer, self._batch)
+
+    def end(self, raised=None):
+        """Fail the records that are not handed over. They fail with ``_DESTROY`` if `raised` says
+        that the producer is closed, else with ``_QUEUE_FULL``."""
+        self._producer._publisher.end(self._batch, raised)
+
+
+def publication(Producer producer not None, topic, values, *, keys=None, headers=None,
+                timestamps=None, partitions=None):
+    """Begin to publish a batch; the arguments are those of ``Producer.publish()``."""
+    return _begin(producer, producer.batch(topic, values, keys, headers, timestamps, partitions))
+
+
+def arrow_publication(Producer producer not None, topic, data, *, key=None, value="value",
+                      headers=None, timestamp=None, partition=None):
+    """As publication(), for ``Producer.publish_arrow()``."""
+    return _begin(producer, producer.arrow_batch(topic, data, key, value, headers, timestamp,
+                                                 partition))
+
+
+cdef Publication _begin(Producer producer, Batch batch):
+    cdef Publication publication = Publication.__new__(Publication)
+    producer._publisher.begin(producer, batch)
+    publication._producer = producer
+    publication._batch = batch
+    return publication

@@ -1,0 +1,1 @@
+from cykafka.aio.consumer import AsyncConsumer

@@ -1,0 +1,93 @@
+"""Waiting in an event loop for a client's queue."""
+
+from __future__ import annotations
+
+import contextlib
+from asyncio import AbstractEventLoop, Future, get_running_loop
+from collections.abc import Callable
+from typing import TypeVar
+
+from cykafka.internal import Watch
+
+Found = TypeVar("Found")
+
+
+class Waker:
+    """Ends a coroutine's sleep, from any thread.
+
+    Parameters
+    ----------
+    loop : AbstractEventLoop
+        The coroutine's.
+    """
+
+    __slots__ = ("_future", "_loop", "_rung")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung = False
+        self._future: Future[None] | None = None
+
+    def __call__(self, loop: AbstractEventLoop | None = None) -> None:
+        """End the sleep, or the next one. `loop` is the one whose thread calls, if any."""
+        self._rung = True
+        if self._future is None:
+            return
+        if loop is self._loop:
+            self._end()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody sleeps any more
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def sleep(self) -> None:
+        """Wait for a call, unless there was one since the last sleep."""
+        self._future = self._loop.create_future()
+        try:
+            if not self._rung:
+                await self._future
+        finally:
+            self._future = None
+            self._rung = False
+
+
+async def until(
+    watch: Watch,
+    take: Callable[[], Found],
+    is_there: Callable[[Found], object],
+    timeout: float | None,
+) -> Found:
+    """Call `take` whenever the client's queue has something new, until its result counts.
+
+    Parameters
+    ----------
+    watch : Watch
+        The client's.
+    take : callable
+        Must not wait.
+    is_there : callable
+        Whether a result counts.
+    timeout : float, optional
+        Seconds; None or less than 0: no limit. Then the last result is returned.
+    """
+    loop = get_running_loop()
+    waker = Waker(loop)
+    limited = timeout is not None and timeout >= 0
+    end = loop.time() + timeout if limited else 0.0
+    timer = loop.call_at(end, waker, loop) if limited else None
+    watch.join(waker)
+    watch.add(loop)
+    try:
+        while True:
+            found = take()
+            if is_there(found) or (limited and loop.time() >= end):
+                return found
+            await waker.sleep()
+    finally:
+        if timer is not None:
+            timer.cancel()
+        watch.remove(loop)
+        watch.part(waker)
