@@ -71,8 +71,19 @@ class AsyncProducer:
         report = _Report(self, loop, (topic, value, key, partition), timestamp, headers)
         if self._waiting or not self._queue(report):
             self._waiting.append(report)
-            self._watch.add(loop)
+        self._watch.add(loop)
         return report.future
+
+    def _queue_waiting(self) -> None:
+        """Queue the records that had no room."""
+        while self._waiting:
+            report = self._waiting[0]
+            try:
+                if not self._queue(report):
+                    return
+            except Exception as error:  # the record is refused
+                report.refuse(error)
+            self._waiting.popleft()
 
     def _queue(self, report: _Report) -> bool:
         """Queue a record; False if there is no room."""
@@ -161,7 +172,16 @@ class _Report:
         else:
             self._loop.call_soon_threadsafe(self._settle, error, message)
 
+    def refuse(self, error: Exception) -> None:
+        """Fail the record, which could not be queued."""
+        self._owner._watch.remove(self._loop)
+        if not self.future.done():
+            self.future.set_exception(error)
+
     def _settle(self, error: KafkaError | None, message: Message) -> None:
+        self._owner._watch.remove(self._loop)
+        if self._owner._waiting:
+            self._owner._queue_waiting()
         if self.future.cancelled():
             if error is not None:
                 log.warning("a record to %s failed: %s", self.record[0], error.str())
