@@ -125,6 +125,9 @@ cdef extern from "ck_call.h" nogil:
         CK_CALL_WATERMARKS
         CK_CALL_SEEK
         CK_CALL_SEND_OFFSETS
+        CK_CALL_INIT_TRANSACTIONS
+        CK_CALL_COMMIT_TRANSACTION
+        CK_CALL_ABORT_TRANSACTION
 
     ctypedef struct ck_call_t:
         ck_call_kind_t kind
@@ -140,9 +143,13 @@ cdef extern from "ck_call.h" nogil:
         int32_t controller
         int64_t low
         int64_t high
+        ck_queue_t *events
+        int notify_fd
+        bint entered
 
     ck_call_t *ck_call_new(ck_call_kind_t kind)
     int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans, int64_t timeout_ms)
+    void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms)
     bint ck_call_wait(ck_call_t *call, int timeout_ms)
     void ck_call_leave(ck_call_t *call)
 

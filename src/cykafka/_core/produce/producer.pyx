@@ -57,6 +57,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_t,
     rd_kafka_topic_t,
 )
+from cykafka._core.client.call cimport run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
     NOW,
@@ -83,7 +84,6 @@ from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport (
     CALL_ABORT,
     CALL_COMMIT,
-    CALL_INIT,
     Transactions,
 )
 
@@ -632,12 +632,7 @@ cdef class Producer(Handle):
         ------
         KafkaException
         """
-        cdef int64_t ms = timeout_ms(timeout, "timeout")
-        self._transactions.check_outside()
-        error = self._transactions.resume(
-            self, CALL_INIT, 2 * self._transactions.timeout_ms if ms < 0 else ms)
-        if error is not None:
-            raise KafkaException(error)
+        run(self._transactions.init(self, timeout_ms(timeout, "timeout"), True))
 
     def transaction(self, consumer=None, timeout=None):
         """A block whose records are committed together at its end, or aborted if it raises.
@@ -743,8 +738,8 @@ cdef class Producer(Handle):
         ------
         KafkaException
         """
-        error = self._transactions.send_offsets(self, positions, group_metadata,
-                                                timeout_ms(timeout, "timeout"))
+        error = run(self._transactions.send_offsets(self, positions, group_metadata,
+                                                    timeout_ms(timeout, "timeout")))
         if error is not None:
             raise KafkaException(error)
 
@@ -763,12 +758,7 @@ cdef class Producer(Handle):
             Also when ``publish()`` could not queue some records (too large, no room in time, ...)
             and their Delivery was not checked: abort, or check the Delivery and send them again.
         """
-        cdef int64_t ms = timeout_ms(timeout, "timeout")
-        self._transactions.check_outside()
-        self._transactions.check_complete()
-        error = self._transactions.resume(self, CALL_COMMIT, ms)
-        if error is not None:
-            raise KafkaException(error)
+        run(self._transactions.commit(self, timeout_ms(timeout, "timeout"), True))
 
     def abort_transaction(self, timeout=None):
         """Abort the transaction: purge queued records and abort; serves callbacks meanwhile.
@@ -783,15 +773,7 @@ cdef class Producer(Handle):
         ------
         KafkaException
         """
-        cdef int64_t ms = timeout_ms(timeout, "timeout")
-        cdef ck_event_t *first
-        self._transactions.check_outside()
-        error = self._transactions.resume(self, CALL_ABORT, ms)
-        if error is not None:
-            raise KafkaException(error)
-        # close() does not warn about records that the program itself has aborted.
-        ck_queue_take_untold(self._events, &first)
-        ck_event_destroy(first)
+        run(self._transactions.abort(self, timeout_ms(timeout, "timeout"), True))
 
     # -- closing
 
