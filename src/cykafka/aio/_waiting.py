@@ -1,15 +1,16 @@
-"""Waiting in an event loop for a client's queue."""
+"""Waiting in an event loop for a client's queue, and for its calls to the brokers."""
 
 from __future__ import annotations
 
 import contextlib
-from asyncio import AbstractEventLoop, Future, get_running_loop
-from collections.abc import Callable
+from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop, sleep
+from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from cykafka.internal import Watch
+from cykafka.internal import Call, Watch
 
 Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Waker:
@@ -76,7 +77,7 @@ async def until(
     loop = get_running_loop()
     waker = Waker(loop)
     limited = timeout is not None and timeout >= 0
-    end = loop.time() + timeout if limited else 0.0
+    end = loop.time() + timeout if timeout is not None and limited else 0.0
     timer = loop.call_at(end, waker, loop) if limited else None
     watch.join(waker)
     watch.add(loop)
@@ -91,3 +92,53 @@ async def until(
             timer.cancel()
         watch.remove(loop)
         watch.part(waker)
+
+
+async def perform(watch: Watch, steps: Generator[Call, None, Result]) -> Result:
+    """Run an operation of the client, and return its result.
+
+    Parameters
+    ----------
+    watch : Watch
+        The client's.
+    steps : generator
+        It yields each call to wait for. A cancellation is raised in it, so that it cleans up; but
+        first it gets the result of a call that must not be left, which takes 0.1 s at most.
+    """
+    cancelled: CancelledError | None = None
+    try:
+        call = next(steps)
+        while True:
+            if cancelled is not None:
+                cancelled, error = None, cancelled
+                call = steps.throw(error)
+                continue
+            try:
+                cancelled = await _make(watch, call)
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = next(steps)
+    except StopIteration as end:
+        if cancelled is not None:
+            raise cancelled from None
+        result: Result = end.value
+        return result
+
+
+async def _make(watch: Watch, call: Call) -> CancelledError | None:
+    """Make a call, and wait for it. Returns the cancellation that came meanwhile, if the call must
+    not be left."""
+    if call.pause_s is not None:
+        await sleep(call.pause_s)
+        return None
+    call.start(watch)
+    cancelled = None
+    while True:
+        try:
+            await until(watch, call.is_done, bool, call.wait_s)
+            return cancelled
+        except CancelledError as error:
+            if not call.is_short:
+                raise
+            cancelled = error

@@ -114,6 +114,10 @@ cdef extern from "ck_loans.h" nogil:
 
     ck_loans_t *ck_loans_new()
     void ck_loans_destroy(ck_loans_t *loans)
+    void ck_loans_add(ck_loans_t *loans)
+    void ck_loans_sub(ck_loans_t *loans)
+    void ck_loans_pin(ck_loans_t *loans)
+    void ck_loans_unpin(ck_loans_t *loans)
     bint ck_loans_settle(ck_loans_t *loans)
 
 cdef extern from "ck_call.h" nogil:

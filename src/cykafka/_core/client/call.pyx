@@ -9,6 +9,7 @@ cimport cython
 
 from cykafka._core.clib.csrc cimport (
     CK_CALL_INIT_TRANSACTIONS,
+    CK_CALL_METADATA,
     CK_CALL_SEEK,
     ck_call_leave,
     ck_call_now,
@@ -16,8 +17,9 @@ from cykafka._core.clib.csrc cimport (
     ck_callback_serve,
     ck_runtime_now_ms,
 )
-from cykafka._core.client.handle cimport Handle, new_call
-from cykafka._core.common.arguments cimport slice_left
+from cykafka._core.client.event_loop cimport Watch
+from cykafka._core.client.handle cimport Handle, cluster_of, name_topic, new_call
+from cykafka._core.common.arguments cimport slice_left, timeout_ms
 
 
 @cython.final
@@ -32,6 +34,11 @@ cdef class Call:
         return self._started
 
     @property
+    def is_short(self):
+        """Whether the call must not be left: it ends within a slice, and its result counts."""
+        return self.c is not NULL and self.c.kind >= CK_CALL_INIT_TRANSACTIONS
+
+    @property
     def pause_s(self):
         """The length of a pause, s; None for a call."""
         return self._ms / 1e3 if self.c is NULL else None
@@ -41,12 +48,12 @@ cdef class Call:
         """The longest wait for a call, s; None: no limit."""
         return None if self._deadline < 0 else max(0, self._deadline - ck_runtime_now_ms()) / 1e3
 
-    def start(self, int notify_fd):
-        """Start it in a thread of C, which writes a byte to the descriptor when it is done. The
-        call closes the descriptor."""
+    def start(self, Watch watch not None):
+        """Start it in a thread of C, which makes the watch's loop serve when it is done. Does
+        nothing if it is started already."""
         if self._started:
             return
-        self.c.notify_fd = notify_fd
+        self.c.notify_fd = watch.pipe_end()
         self._handle.start_call(self.c, self._ms)
         self._started = True
 
@@ -112,6 +119,15 @@ cdef Call pause(Handle handle, int64_t ms):
     step._handle = handle
     step._ms = ms
     return step
+
+
+def list_topics(Handle handle not None, topic, timeout):
+    """An operation: Handle.list_topics()."""
+    handle.check_handle()
+    cdef Call call = new_step(handle, CK_CALL_METADATA, timeout_ms(timeout, "timeout"))
+    name_topic(call.c, topic)
+    yield call
+    return cluster_of(call.c)
 
 
 cdef object run(object steps):

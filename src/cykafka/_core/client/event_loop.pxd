@@ -18,6 +18,7 @@ cdef class Watch:
     cdef bint _over
     cdef uint32_t _generation
 
+    cdef int make_pipe(self) except -1
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1
     cdef int wake(self, loop) except -1

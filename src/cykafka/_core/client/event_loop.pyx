@@ -89,6 +89,24 @@ cdef class Watch:
         """The inverse of `join`."""
         self._wakers.discard(waker)
 
+    def pipe_end(self):
+        """A descriptor of its own, which the caller closes: a byte that is written to it makes the
+        loop serve the handle."""
+        with self._lock:
+            self.make_pipe()
+            return os.dup(self._write)
+
+    def ring(self):
+        """Call every waker, because a client's state has changed."""
+        self.wake(None)
+
+    cdef int make_pipe(self) except -1:
+        if self._read < 0:
+            self._read, self._write = os.pipe()
+            os.set_blocking(self._read, False)
+            os.set_blocking(self._write, False)
+        return 0
+
     cdef int wake(self, loop) except -1:
         for waker in tuple(self._wakers):
             waker(loop)
@@ -98,10 +116,7 @@ cdef class Watch:
         cdef Handle handle = self._handle()
         if handle is None or handle._open_in != ck_runtime_generation:
             return 0
-        if self._read < 0:
-            self._read, self._write = os.pipe()
-            os.set_blocking(self._read, False)
-            os.set_blocking(self._write, False)
+        self.make_pipe()
         loop.add_reader(self._read, self._readable, loop)
         if self._over or handle._open_in != ck_runtime_generation:
             loop.remove_reader(self._read)  # other code has closed the handle meanwhile
@@ -168,12 +183,14 @@ cdef class Watch:
         except BlockingIOError:
             pass
         if handle._open_in != ck_runtime_generation:
-            return  # the closing thread serves
+            self.wake(loop)  # the closing thread serves, or a coroutine of this loop
+            return
         try:
             again = handle._role.serve_loop(handle, loop)
         except:
             loop.call_soon(self._readable, loop)  # for the remaining events
             raise
+        self.wake(loop)
         if again:
             loop.call_soon(self._readable, loop)
 

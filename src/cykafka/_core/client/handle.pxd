@@ -63,6 +63,8 @@ cdef class Handle:
     cdef object _raised
     # Whether destroy() has begun: then the thread that closes cannot use the rd_kafka_t either.
     cdef bint _destroying
+    # Whether close() does not wait for the thread that destroys, because an event loop must not.
+    cdef bint _ends_alone
     # How often a close() has stopped the handle's calls, including closes that gave up.
     cdef int64_t _stops
     # error_cb, throttle_cb, stats_cb and logger, each a callable (or a logger) or None.
@@ -109,4 +111,6 @@ cdef class Handle:
 
 cdef bint exiting() noexcept nogil
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL
+cdef int name_topic(ck_call_t *call, object topic) except -1
+cdef object cluster_of(ck_call_t *call)
 cdef char *copied(const char *text) except NULL

@@ -874,7 +874,16 @@ cdef class Consumer(Handle):
 
     cdef int _close(self, int64_t deadline) except -1:
         # The close cannot be undone any more: finish it, then raise.
-        cdef rd_kafka_queue_t *closing = NULL
+        raised = self.begin_leave()
+        raised = self._membership.leave(self, deadline, raised)
+        raised = self.end_leave(deadline, raised)
+        if raised is not None:
+            raise raised
+        return 0
+
+    cdef object begin_leave(self):
+        """Stop reading, and begin to leave the group. Returns an exception to raise at the end, or
+        None."""
         raised = None
         try:
             self._backlog.catch_up(self, INT64_MAX)
@@ -882,18 +891,19 @@ cdef class Consumer(Handle):
             raised = exception
         self._backlog.release()
         try:
-            raised = self._membership.leave(self, deadline, raised, &closing)
-            if closing is not NULL:
-                self._membership.overdue = True
-                _log.warning("%s: closed without waiting for the group any longer: stored offsets "
-                             "may not be committed, and their messages are read again",
-                             self._label)
+            self._membership.begin_leave(self)
         except BaseException as exception:
             raised = chain(raised, exception)
-        raised = self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
-        if raised is not None:
-            raise raised
-        return 0
+        return raised
+
+    cdef object end_leave(self, int64_t deadline, object raised):
+        """Free the consumer; a thread completes the leave. Returns the exception to raise."""
+        cdef rd_kafka_queue_t *closing = self._membership.end_leave(self)
+        if closing is not NULL:
+            self._membership.overdue = True
+            _log.warning("%s: closed without waiting for the group any longer: stored offsets "
+                         "may not be committed, and their messages are read again", self._label)
+        return self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
 
 
 def seek_partition(Consumer consumer not None, partition):

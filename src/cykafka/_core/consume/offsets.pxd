@@ -29,6 +29,7 @@ cdef object ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, o
                         str doing)
 cdef tuple cached_watermark_offsets(Handle handle, object partition)
 
+cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1
 cdef object commit(Handle handle, object message, object offsets, bint asynchronous)
 cdef list commit_and_wait(Handle handle,

@@ -54,3 +54,17 @@ cdef Publication _begin(Producer producer, Batch batch):
     publication._producer = producer
     publication._batch = batch
     return publication
+
+
+# -- what else an event loop needs of a producer
+
+def transactions_of(Producer producer not None):
+    """The producer's Transactions, whose methods are operations."""
+    return producer._transactions
+
+
+def close_now(Producer producer not None):
+    """Close a producer without waiting: records without an outcome fail. Returns whether there
+    were none."""
+    producer._ends_alone = True
+    return Producer.close(producer, 0)

@@ -50,7 +50,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
-from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, plain_str, str_argument
 from cykafka._core.common.config cimport int_conf
@@ -167,8 +166,6 @@ cdef class Publisher(Role):
     cdef bint serve_loop(self, Handle handle, loop) except -1:
         # While another thread serves, it also runs the callbacks, so reports keep their order.
         self.serve_reports(handle)
-        if handle._watch is not None:
-            (<Watch>handle._watch).wake(loop)  # there may be room now
         # A callback may have closed the handle. An event may have ended the serving early.
         return (handle._open_in == ck_runtime_generation
                 and rd_kafka_queue_length(handle._wait_queue) > 0)
