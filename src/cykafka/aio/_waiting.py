@@ -110,8 +110,8 @@ async def perform(watch: Watch, steps: Generator[Call, None, Result]) -> Result:
         call = next(steps)
         while True:
             if cancelled is not None:
-                cancelled, error = None, cancelled
-                call = steps.throw(error)
+                raised, cancelled = cancelled, None
+                call = steps.throw(raised)
                 continue
             try:
                 cancelled = await _make(watch, call)

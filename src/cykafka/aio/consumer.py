@@ -51,8 +51,8 @@ class AsyncConsumer:
     Parameters
     ----------
     config : dict
-        As for :class:`cykafka.Consumer`. The callbacks run in the loop, while a coroutine waits for
-        messages or closes the consumer; they may be coroutine functions.
+        As for :class:`cykafka.Consumer`. The callbacks run in the loop, while a coroutine waits
+        for messages or closes the consumer; they may be coroutine functions.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -62,7 +62,9 @@ class AsyncConsumer:
         self._poll: Callable[[], Message | None] = partial(self._consumer.poll, 0)
         self._in_a_row = 0
         # Rebalances whose callbacks are coroutines, and the task that runs them.
-        self._rebalances: deque[tuple[Callable[..., Coroutine[Any, Any, Any]], Rebalance]] = deque()
+        self._rebalances: deque[tuple[Callable[..., Coroutine[Any, Any, Any]], Rebalance]] = (
+            deque()
+        )
         self._following: asyncio.Task[None] | None = None
         # Set when the close() that is under way has ended.
         self._closed: asyncio.Event | None = None
@@ -223,9 +225,7 @@ class AsyncConsumer:
             if is_there(found) or not self._is_rebalancing():
                 return found
 
-    async def consume(
-        self, num_messages: int = 1, timeout: float | None = None
-    ) -> list[Message]:
+    async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
         """Wait for messages, and return those that are there, at most `num_messages`.
 
         Parameters

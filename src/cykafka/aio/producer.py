@@ -31,14 +31,14 @@ log = logging.getLogger("cykafka")
 class AsyncProducer:
     """Sends records from an event loop, which serves librdkafka meanwhile.
 
-    Coroutines of several loops, each in its own thread, may use one producer. It is an asynchronous
-    context manager; leaving the block closes it.
+    Coroutines of several loops, each in its own thread, may use one producer. It is an
+    asynchronous context manager; leaving the block closes it.
 
     Parameters
     ----------
     config : dict
-        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in a loop; they
-        may be coroutine functions.
+        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in a loop;
+        they may be coroutine functions.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -46,8 +46,9 @@ class AsyncProducer:
         self._transactions = transactions_of(self._producer)
         self._watch = watch(self._producer)
         self._watch.stays = True
-        # Records that had no room in librdkafka's queue, in their order.
-        self._waiting: deque[_Report] = deque()
+        # Records that had no room in librdkafka's queue, in their order, with the arguments of
+        # Producer.produce().
+        self._waiting: deque[tuple[_Report, tuple[Any, ...]]] = deque()
 
     def __repr__(self) -> str:
         return f"<AsyncProducer of {self._producer!r}>"
@@ -93,32 +94,28 @@ class AsyncProducer:
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
         loop = get_running_loop()
-        report = _Report(self, loop, (topic, value, key, partition), timestamp, headers)
-        if self._waiting or not self._queue(report):
-            self._waiting.append(report)
+        report = _Report(self, loop)
+        record = (topic, value, key, partition, report, None, timestamp, headers)
+        if self._waiting or not self._queue(record):
+            self._waiting.append((report, record))
         self._watch.add(loop)
         return report.future
 
     def _queue_waiting(self) -> None:
         """Queue the records that had no room."""
         while self._waiting:
-            report = self._waiting[0]
+            report, record = self._waiting[0]
             try:
-                if not self._queue(report):
+                if not self._queue(record):
                     return
             except Exception as error:  # the record is refused
                 report.refuse(error)
             self._waiting.popleft()
 
-    def _queue(self, report: _Report) -> bool:
+    def _queue(self, record: tuple[Any, ...]) -> bool:
         """Queue a record; False if there is no room."""
         try:
-            self._producer.produce(
-                *report.record,
-                on_delivery=report,
-                timestamp=report.timestamp,
-                headers=report.headers,
-            )
+            self._producer.produce(*record)
         except BufferError:
             return False
         return True
@@ -126,8 +123,8 @@ class AsyncProducer:
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.
 
-        While the queue is full, the call waits for room. The loop's other tasks run meanwhile, also
-        between parts of a large batch.
+        While the queue is full, the call waits for room. The loop's other tasks run meanwhile,
+        also between parts of a large batch.
 
         Parameters
         ----------
@@ -272,7 +269,7 @@ class AsyncProducer:
 
     def _refuse_waiting(self, code: int) -> None:
         while self._waiting:
-            self._waiting.popleft().refuse(KafkaException(KafkaError(code)))
+            self._waiting.popleft()[0].refuse(KafkaException(KafkaError(code)))
 
     # -- the client
 
@@ -331,7 +328,8 @@ class Transaction:
         self, producer: AsyncProducer, consumer: AsyncConsumer | None, timeout: float | None
     ) -> None:
         self._owner = producer
-        self._block = producer._producer.transaction(
+        # Its begin() and end() are operations.
+        self._block: Any = producer._producer.transaction(
             None if consumer is None else consumer._consumer, timeout
         )
 
@@ -358,23 +356,13 @@ class Transaction:
 
 
 class _Report:
-    """The record of a produce(), and its delivery callback."""
+    """The delivery callback of a record, and its future."""
 
-    __slots__ = ("_loop", "_owner", "future", "headers", "record", "timestamp")
+    __slots__ = ("_loop", "_owner", "future")
 
-    def __init__(
-        self,
-        owner: AsyncProducer,
-        loop: AbstractEventLoop,
-        record: tuple[Any, ...],
-        timestamp: int,
-        headers: Any,
-    ) -> None:
+    def __init__(self, owner: AsyncProducer, loop: AbstractEventLoop) -> None:
         self._owner = owner
         self._loop = loop
-        self.record = record
-        self.timestamp = timestamp
-        self.headers = headers
         self.future: Future[Message] = loop.create_future()
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
@@ -384,7 +372,7 @@ class _Report:
         try:
             self._loop.call_soon_threadsafe(self._settle, error, message)
         except RuntimeError:  # the loop is closed: nobody awaits the future
-            self._log(error)
+            self._log(error, message)
 
     def refuse(self, error: Exception) -> None:
         """Fail the record, which could not be queued."""
@@ -404,15 +392,15 @@ class _Report:
         if self._owner._waiting:
             self._owner._queue_waiting()
         if self.future.cancelled():
-            self._log(error)
+            self._log(error, message)
         elif error is not None:
             self.future.set_exception(KafkaException(error))
         else:
             self.future.set_result(message)
 
-    def _log(self, error: KafkaError | None) -> None:
+    def _log(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            log.warning("a record to %s failed: %s", self.record[0], error.str())
+            log.warning("a record to %s failed: %s", message.topic(), error.str())
 
 
 def _ms(timeout: float | None) -> int:
