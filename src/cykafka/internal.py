@@ -17,6 +17,7 @@ from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
+from cykafka._core.produce.futures import Futures
 from cykafka._core.produce.publication import (
     Publication,
     arrow_publication,
@@ -32,6 +33,7 @@ __all__ = [
     "Commit",
     "EnvelopeCodec",
     "EnvelopeError",
+    "Futures",
     "Later",
     "Leaving",
     "Publication",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from asyncio import AbstractEventLoop, Future, get_running_loop, sleep
-from asyncio.events import _get_running_loop
-from collections import deque
+from asyncio import Future, sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +12,7 @@ from cykafka.aio._callbacks import adapted
 from cykafka.aio._waiting import perform, until
 from cykafka.aio.consumer import AsyncConsumer
 from cykafka.internal import (
+    Futures,
     Publication,
     arrow_publication,
     close_now,
@@ -24,8 +21,6 @@ from cykafka.internal import (
     transactions_of,
     watch,
 )
-
-log = logging.getLogger("cykafka")
 
 
 class AsyncProducer:
@@ -46,16 +41,14 @@ class AsyncProducer:
         self._transactions = transactions_of(self._producer)
         self._watch = watch(self._producer)
         self._watch.stays = True
-        # Records that had no room in librdkafka's queue, in their order, with the arguments of
-        # Producer.produce().
-        self._waiting: deque[tuple[_Report, tuple[Any, ...]]] = deque()
+        self._futures = Futures(self._producer)
 
     def __repr__(self) -> str:
         return f"<AsyncProducer of {self._producer!r}>"
 
     def __len__(self) -> int:
         """The number of records that have no outcome yet, and of waiting events."""
-        return len(self._producer) + len(self._waiting)
+        return len(self._producer) + len(self._futures.waiting)
 
     def __bool__(self) -> bool:
         return True
@@ -93,32 +86,7 @@ class AsyncProducer:
         KafkaException
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
-        loop = get_running_loop()
-        report = _Report(self, loop)
-        record = (topic, value, key, partition, report, None, timestamp, headers)
-        if self._waiting or not self._queue(record):
-            self._waiting.append((report, record))
-        self._watch.add(loop)
-        return report.future
-
-    def _queue_waiting(self) -> None:
-        """Queue the records that had no room."""
-        while self._waiting:
-            report, record = self._waiting[0]
-            try:
-                if not self._queue(record):
-                    return
-            except Exception as error:  # the record is refused
-                report.refuse(error)
-            self._waiting.popleft()
-
-    def _queue(self, record: tuple[Any, ...]) -> bool:
-        """Queue a record; False if there is no room."""
-        try:
-            self._producer.produce(*record)
-        except BufferError:
-            return False
-        return True
+        return self._futures.produce(topic, value, key, partition, timestamp, headers)
 
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.
@@ -242,7 +210,7 @@ class AsyncProducer:
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
-        self._refuse_waiting(KafkaError._PURGE_QUEUE)
+        self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._watch, self._transactions.abort(self._producer, _ms(timeout), False))
 
     def transaction(
@@ -264,12 +232,9 @@ class AsyncProducer:
 
     async def _queued(self) -> None:
         """Wait until the records that had no room are queued."""
-        if self._waiting:
-            await until(self._watch, lambda: len(self._waiting), lambda left: left == 0, None)
-
-    def _refuse_waiting(self, code: int) -> None:
-        while self._waiting:
-            self._waiting.popleft()[0].refuse(KafkaException(KafkaError(code)))
+        waiting = self._futures.waiting
+        if waiting:
+            await until(self._watch, lambda: len(waiting), lambda left: left == 0, None)
 
     # -- the client
 
@@ -305,7 +270,7 @@ class AsyncProducer:
             await perform(self._watch, self._transactions.end_open(self._producer))
             await self.flush(timeout)
         finally:
-            self._refuse_waiting(KafkaError._PURGE_QUEUE)
+            self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
             done = close_now(self._producer)
         return done
 
@@ -347,60 +312,12 @@ class Transaction:
             try:
                 await self._owner._queued()
             except BaseException as error:
-                self._owner._refuse_waiting(KafkaError._PURGE_QUEUE)
+                self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
                 await perform(self._owner._watch, self._block.end(error, False))
                 raise
         else:
-            self._owner._refuse_waiting(KafkaError._PURGE_QUEUE)
+            self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._owner._watch, self._block.end(exc_value, False))
-
-
-class _Report:
-    """The delivery callback of a record, and its future."""
-
-    __slots__ = ("_loop", "_owner", "future")
-
-    def __init__(self, owner: AsyncProducer, loop: AbstractEventLoop) -> None:
-        self._owner = owner
-        self._loop = loop
-        self.future: Future[Message] = loop.create_future()
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if _get_running_loop() is self._loop:
-            self._settle(error, message)
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._settle, error, message)
-        except RuntimeError:  # the loop is closed: nobody awaits the future
-            self._log(error, message)
-
-    def refuse(self, error: Exception) -> None:
-        """Fail the record, which could not be queued."""
-        if _get_running_loop() is self._loop:
-            self._fail(error)
-        else:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._fail, error)
-
-    def _fail(self, error: Exception) -> None:
-        self._owner._watch.remove(self._loop)
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def _settle(self, error: KafkaError | None, message: Message) -> None:
-        self._owner._watch.remove(self._loop)
-        if self._owner._waiting:
-            self._owner._queue_waiting()
-        if self.future.cancelled():
-            self._log(error, message)
-        elif error is not None:
-            self.future.set_exception(KafkaException(error))
-        else:
-            self.future.set_result(message)
-
-    def _log(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            log.warning("a record to %s failed: %s", message.topic(), error.str())
 
 
 def _ms(timeout: float | None) -> int:
