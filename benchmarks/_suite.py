@@ -71,7 +71,7 @@ OLD_ITERATE = Contender(SUBJECT, "KafkaConsumer", f"{OF_095}:iterate")
 
 AIO = "with_aiokafka"
 LOOP = "cykafka_aio"
-ASYNC_PRODUCE = Contender(SUBJECT, "AsyncProducer.produce", f"{LOOP}:produce")
+ASYNC_PRODUCE = Contender(SUBJECT, "AsyncProducer.produce, flush", f"{LOOP}:produce")
 ASYNC_POLL = Contender(SUBJECT, "AsyncConsumer.poll", f"{LOOP}:poll")
 ASYNC_BATCH = Contender(SUBJECT, "AsyncConsumer.consume_batch", f"{LOOP}:batches")
 ASYNC_END = Contender(SUBJECT, "produce, await poll", f"{LOOP}:end_to_end")

@@ -38,6 +38,7 @@ typedef enum ck_call_kind_e {
         CK_CALL_SEEK,         /* partitions -> each one's err, error; made once */
         CK_CALL_SEND_OFFSETS, /* partitions, group -> error; made once */
         /* events -> entered, error; made once */
+        CK_CALL_FLUSH,
         CK_CALL_INIT_TRANSACTIONS,
         CK_CALL_COMMIT_TRANSACTION,
         CK_CALL_ABORT_TRANSACTION,

@@ -22,6 +22,7 @@ from cykafka._core.produce.publication import (
     Publication,
     arrow_publication,
     close_now,
+    flush,
     publication,
     transactions_of,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "committed",
     "consume_ranges",
     "did_you_mean",
+    "flush",
     "known_properties",
     "list_topics",
     "murmur2_hash",

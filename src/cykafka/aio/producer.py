@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future, sleep
+from asyncio import Future, get_running_loop, sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from cykafka.internal import (
     Publication,
     arrow_publication,
     close_now,
+    flush,
     list_topics,
     publication,
     transactions_of,
@@ -137,9 +138,7 @@ class AsyncProducer:
         return begun.delivery
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Wait until every record has its outcome.
-
-        Records are sent after ``linger.ms`` at the latest, which this call does not shorten.
+        """Send the records that wait for ``linger.ms``, and wait for all outcomes.
 
         Parameters
         ----------
@@ -151,7 +150,14 @@ class AsyncProducer:
         int
             The number of records that have no outcome yet.
         """
-        return await until(self._watch, self.__len__, lambda left: left == 0, timeout)
+        loop = get_running_loop()
+        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        while True:
+            left = None if end is None else max(0.0, end - loop.time())
+            await perform(self._watch, flush(self._producer, left))
+            # Records that had no room may have been queued meanwhile.
+            if len(self) == 0 or (left is not None and loop.time() >= (end or 0.0)):
+                return len(self)
 
     async def serve(self, timeout: float | None = None) -> int:
         """Run the waiting callbacks. The loop does so by itself while something is awaited.

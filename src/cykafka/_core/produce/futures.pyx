@@ -3,13 +3,13 @@
 It is in Cython because it runs for each record.
 """
 import logging
-from asyncio import get_running_loop
-from asyncio.events import _get_running_loop
+from asyncio import InvalidStateError, get_running_loop
 from collections import deque
 
 cimport cython
 from libc.stdint cimport int64_t
 
+from cykafka._core.clib.csrc cimport PyThread_get_thread_ident
 from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.produce.producer cimport Producer
 
@@ -18,48 +18,55 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 _log = logging.getLogger("cykafka")
 
 
+# No cycle goes through a report: librdkafka holds it, or `waiting`.
 @cython.final
+@cython.no_gc
 cdef class Report:
     """The delivery callback of a record, which sets the outcome of its future."""
 
     cdef Futures _owner
     cdef object _loop
-    cdef object future
+    cdef unsigned long _thread
+    cdef object _future
 
     def __call__(self, error, message):
-        if _get_running_loop() is self._loop:
-            self.settle(error, message)
-            return
         try:
-            self._loop.call_soon_threadsafe(self.settle, error, message)
+            if PyThread_get_thread_ident() == self._thread:
+                self.settle(error, message)
+            else:
+                self._loop.call_soon_threadsafe(self.settle, error, message)
         except RuntimeError:  # the loop is closed: no coroutine awaits the future
+            if not self._loop.is_closed():
+                raise
             _log_failure(error, message)
 
     cpdef settle(self, error, message):
         self._owner.end(self._loop)
         if self._owner.waiting:
             self._owner.queue_waiting()
-        if self.future.cancelled():
+        try:
+            if error is None:
+                self._future.set_result(message)
+            else:
+                self._future.set_exception(KafkaException(error))
+        except InvalidStateError:  # it was cancelled
             _log_failure(error, message)
-        elif error is not None:
-            self.future.set_exception(KafkaException(error))
-        else:
-            self.future.set_result(message)
 
     cpdef fail(self, error):
         self._owner.end(self._loop)
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self._future.done():
+            self._future.set_exception(error)
 
     cdef int refuse(self, error) except -1:
         """Fail the record, which could not be queued."""
-        if _get_running_loop() is self._loop:
-            self.fail(error)
-        else:
-            try:
+        try:
+            if PyThread_get_thread_ident() == self._thread:
+                self.fail(error)
+            else:
                 self._loop.call_soon_threadsafe(self.fail, error)
-            except RuntimeError:  # the loop is closed
-                pass
+        except RuntimeError:  # the loop is closed
+            if not self._loop.is_closed():
+                raise
         return 0
 
 
@@ -81,6 +88,7 @@ cdef class Futures:
     # The number of records without an outcome, of one loop and of each other one. While there are
     # any, the watch has the loop.
     cdef object _loop
+    cdef unsigned long _thread
     cdef int64_t _cnt
     cdef dict _others
 
@@ -93,24 +101,26 @@ cdef class Futures:
     def produce(self, topic, value, key, partition, timestamp, headers):
         """Send a record; see AsyncProducer.produce()."""
         cdef Report report = Report.__new__(Report)
-        loop = get_running_loop()
+        cdef unsigned long me = PyThread_get_thread_ident()
+        # Python 3.11's get_running_loop() makes a system call.
+        loop = self._loop if me == self._thread and self._loop.is_running() else get_running_loop()
         report._owner = self
         report._loop = loop
-        report.future = loop.create_future()
+        report._thread = me
+        report._future = future = loop.create_future()
         if self.waiting:
             self.put((report, (topic, value, key, partition, report, None, timestamp, headers)))
         else:
             try:
-                self._producer.produce(topic, value, key, partition, report, None, timestamp,
-                                       headers)
+                self._producer.queue(topic, value, key, partition, report, timestamp, headers, 0)
             except BufferError:
                 self.put((report,
                           (topic, value, key, partition, report, None, timestamp, headers)))
         if loop is self._loop and self._cnt:
             self._cnt += 1
         else:
-            self.begin(loop)
-        return report.future
+            self.begin(loop, me)
+        return future
 
     cdef int put(self, tuple waiting) except -1:
         self.waiting.append(waiting)
@@ -142,9 +152,10 @@ cdef class Futures:
             report, _ = self.waiting.popleft()
             report.refuse(KafkaException(KafkaError(code)))
 
-    cdef int begin(self, loop) except -1:
+    cdef int begin(self, loop, unsigned long thread) except -1:
         if self._cnt == 0:
             self._loop = loop
+            self._thread = thread
         if loop is self._loop:
             self._cnt += 1
             if self._cnt > 1:
@@ -162,6 +173,7 @@ cdef class Futures:
             if self._cnt:
                 return 0
             self._loop = None
+            self._thread = 0
         else:
             self._others[loop] -= 1
             if self._others[loop]:

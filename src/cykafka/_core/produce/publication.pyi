@@ -1,5 +1,7 @@
+from collections.abc import Generator
 from typing import Any, final
 
+from cykafka._core.client.call import Call
 from cykafka._core.produce.delivery import Delivery
 from cykafka._core.produce.producer import Producer
 from cykafka._core.produce.transaction import Transactions
@@ -33,4 +35,5 @@ def arrow_publication(
     partition: str | None = None,
 ) -> Publication: ...
 def transactions_of(producer: Producer) -> Transactions: ...
+def flush(producer: Producer, timeout: float | None) -> Generator[Call, None, int]: ...
 def close_now(producer: Producer) -> bool: ...
