@@ -2,6 +2,9 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#include "ck_turn.h"
 
 /* The longest timeout of a single librdkafka call, ms. */
 enum { LONGEST = 60000 };
@@ -17,6 +20,7 @@ ck_call_t *ck_call_new(ck_call_kind_t kind) {
         }
         call->kind = kind;
         call->controller = -1;
+        call->notify_fd = -1;
         call->refs = 1;
         ck_runtime_count(CK_KIND_CALL, 1);
         return call;
@@ -36,6 +40,8 @@ static void ck_call_unref(ck_call_t *call) {
         if (call->groups)
                 rd_kafka_group_list_destroy(call->groups);
         rd_kafka_mem_free(NULL, call->cluster_id);
+        if (call->notify_fd >= 0)
+                close(call->notify_fd);
         ck_bell_destroy(call->bell);
         free(call);
         ck_runtime_count(CK_KIND_CALL, -1);
@@ -58,9 +64,26 @@ static void ck_call_ask_metadata(ck_call_t *call, rd_kafka_t *rk, int timeout_ms
         call->controller = rd_kafka_controllerid(rk, 0);
 }
 
-static void ck_call_ask(ck_call_t *call, int timeout_ms) {
-        rd_kafka_t *rk = call->rk;
+static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+        ck_turn_t *turn = ck_queue_turn(call->events);
+        rd_kafka_queue_t *rkqu = rd_kafka_queue_get_main(rk);
 
+        call->entered = ck_turn_enter(turn, rkqu, -1);
+        rd_kafka_queue_destroy(rkqu);
+        if (!call->entered)
+                return;
+        if (call->kind == CK_CALL_FLUSH)
+                call->err = rd_kafka_flush(rk, timeout_ms);
+        else if (call->kind == CK_CALL_INIT_TRANSACTIONS)
+                call->error = rd_kafka_init_transactions(rk, timeout_ms);
+        else if (call->kind == CK_CALL_COMMIT_TRANSACTION)
+                call->error = rd_kafka_commit_transaction(rk, timeout_ms);
+        else
+                call->error = rd_kafka_abort_transaction(rk, timeout_ms);
+        ck_turn_leave(turn);
+}
+
+static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         switch (call->kind) {
         case CK_CALL_METADATA:
                 ck_call_ask_metadata(call, rk, timeout_ms);
@@ -87,6 +110,12 @@ static void ck_call_ask(ck_call_t *call, int timeout_ms) {
                 call->error = rd_kafka_send_offsets_to_transaction(
                     rk, call->partitions, call->group, timeout_ms);
                 break;
+        case CK_CALL_FLUSH:
+        case CK_CALL_INIT_TRANSACTIONS:
+        case CK_CALL_COMMIT_TRANSACTION:
+        case CK_CALL_ABORT_TRANSACTION:
+                ck_call_as_guest(call, rk, timeout_ms);
+                break;
         }
 }
 
@@ -96,7 +125,7 @@ static int ck_call_ms(const ck_call_t *call) {
 
         if (call->deadline >= 0 && left < 0)
                 left = 0;
-        if (call->kind == CK_CALL_SEEK || call->kind == CK_CALL_SEND_OFFSETS)
+        if (call->kind >= CK_CALL_SEEK)
                 return left > INT32_MAX ? INT32_MAX : (int)left;
         return left < 0 || left > LONGEST ? LONGEST : (int)left;
 }
@@ -119,13 +148,16 @@ static void *ck_call_main(void *arg) {
         do {
                 ms = ck_call_ms(call);
                 until = ck_runtime_now_ms() + ms;
-                ck_call_ask(call, ms);
+                ck_call_ask(call, call->rk, ms);
         } while (ck_call_again(call, ms, until));
         /* From here on the handle may be destroyed. */
         ck_loans_unpin(loans);
         ck_loans_sub(loans);
         atomic_store(&call->done, true);
         ck_bell_ring(call->bell);
+        /* The pipe may be full: then its reader wakes anyway. */
+        if (call->notify_fd >= 0 && write(call->notify_fd, "1", 1) < 0) {
+        }
         ck_call_unref(call);
         return NULL;
 }
@@ -146,6 +178,11 @@ int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
         ck_loans_unpin(loans);
         ck_loans_sub(loans);
         return err;
+}
+
+void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+        ck_call_ask(call, rk, timeout_ms);
+        atomic_store(&call->done, true);
 }
 
 bool ck_call_wait(ck_call_t *call, int timeout_ms) {

@@ -12,7 +12,7 @@
  * then librdkafka itself has failed the request (socket.timeout.ms).
  *
  * Ownership: reference-counted; the caller and the thread have one reference each. The
- * call owns its arguments and results. It frees the results that were not taken (and
+ * call owns its arguments and results, except the events, which outlive it. It frees the results that were not taken (and
  * set to NULL). Threads: the caller's alone before ck_call_start(), the thread's until
  * ck_call_wait() is true, then the caller's again. Waiting takes the lock of a bell. The
  * thread does not exist in a forked child: there the caller may only leave.
@@ -26,6 +26,7 @@
 
 #include "ck_bell.h"
 #include "ck_loans.h"
+#include "ck_queue.h"
 
 typedef enum ck_call_kind_e {
         CK_CALL_METADATA =
@@ -36,6 +37,11 @@ typedef enum ck_call_kind_e {
         CK_CALL_WATERMARKS,   /* topic, partition -> low, high */
         CK_CALL_SEEK,         /* partitions -> each one's err, error; made once */
         CK_CALL_SEND_OFFSETS, /* partitions, group -> error; made once */
+        /* events -> entered, error; made once */
+        CK_CALL_FLUSH,
+        CK_CALL_INIT_TRANSACTIONS,
+        CK_CALL_COMMIT_TRANSACTION,
+        CK_CALL_ABORT_TRANSACTION,
 } ck_call_kind_t;
 
 typedef struct ck_call_s {
@@ -45,7 +51,10 @@ typedef struct ck_call_s {
         int32_t partition;
         rd_kafka_topic_partition_list_t *partitions;
         rd_kafka_consumer_group_metadata_t *group;
+        ck_queue_t *events; /* the handle's; its turn is entered as a guest */
+        int notify_fd;      /* gets a byte when the call is done; -1: none. Owned. */
         /* Results. */
+        bool entered; /* false: a close has ended the wait for the turn */
         rd_kafka_resp_err_t err;
         rd_kafka_error_t *error;
         const struct rd_kafka_metadata *metadata;
@@ -71,6 +80,9 @@ CK_EXPORT ck_call_t *ck_call_new(ck_call_kind_t kind);
  * the handle's. 0, or an errno if the thread cannot be started or memory is short. */
 CK_EXPORT int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
                             int64_t timeout_ms);
+
+/* Makes the call in this thread, instead of ck_call_start(). */
+CK_EXPORT void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms);
 
 /* Waits up to timeout_ms. Returns whether the call has its result. */
 CK_EXPORT bool ck_call_wait(ck_call_t *call, int timeout_ms);

@@ -5,28 +5,62 @@ They may change in any release.
 """
 
 from cykafka._core.arrow.checksum import checksum
+from cykafka._core.client.call import Call, list_topics
+from cykafka._core.client.event_loop import Watch, watch
 from cykafka._core.common.config import OWN_KEYS, check_config, known_properties
 from cykafka._core.common.library import murmur2_hash
 from cykafka._core.common.near_miss import did_you_mean
-from cykafka._core.consume.consumer import commit_within, consume_ranges
+from cykafka._core.consume.committing import Commit
+from cykafka._core.consume.consumer import commit_within, consume_ranges, seek_partition
+from cykafka._core.consume.leaving import Leaving
+from cykafka._core.consume.membership import Later, Rebalance
+from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
+from cykafka._core.produce.futures import Futures
+from cykafka._core.produce.publication import (
+    Publication,
+    arrow_publication,
+    close_now,
+    flush,
+    publication,
+    transactions_of,
+)
 from cykafka._run import pairs, run_app, run_command
 
 __all__ = [
     "OWN_KEYS",
+    "Call",
+    "Commit",
     "EnvelopeCodec",
     "EnvelopeError",
+    "Futures",
+    "Later",
+    "Leaving",
+    "Publication",
     "Range",
     "Ranges",
+    "Rebalance",
+    "Watch",
+    "arrow_publication",
     "check_config",
     "checksum",
+    "close_now",
     "commit_within",
+    "committed",
     "consume_ranges",
     "did_you_mean",
+    "flush",
     "known_properties",
+    "list_topics",
     "murmur2_hash",
+    "offsets_for_times",
     "pairs",
+    "publication",
     "run_app",
     "run_command",
+    "seek_partition",
+    "transactions_of",
+    "watch",
+    "watermark_offsets",
 ]

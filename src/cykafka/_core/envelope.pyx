@@ -62,7 +62,7 @@ from cykafka._core.common.arguments cimport int_argument, timeout_ms
 from cykafka._core.common.message cimport HeaderBlock, Message, message_from_row
 from cykafka._core.produce.columns cimport Columns, items_of
 from cykafka._core.produce.producer cimport Producer
-from cykafka._core.produce.publisher cimport is_large
+from cykafka._core.produce.publisher cimport Batch
 
 
 __all__ = ["EnvelopeCodec", "EnvelopeError"]
@@ -573,24 +573,22 @@ cdef class EnvelopeCodec:
         UnicodeEncodeError
             A text has no UTF-8 form.
         """
-        cdef ck_publish_t publish
-        cdef ck_headers_t headers
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef ck_publish_t *publish = &batch.c
+        cdef ck_headers_t *headers = &batch.c_headers
         cdef ck_column_t[2] named
         cdef Gathered gathered
-        cdef Kept kept
         cdef int64_t wait_ms
         self._opened()
         if producer._open_in != ck_runtime_generation:
             producer.refuse()
-        memset(&publish, 0, sizeof(publish))
         wait_ms = timeout_ms(timeout, "timeout")
         publish.partitions.missing = RD_KAFKA_PARTITION_UA
         if partition is not None:
             publish.partitions.missing = int_argument(partition, "partition", -1, INT32_MAX)
         if timestamp_ms is not None:
             publish.timestamps.missing = int_argument(timestamp_ms, "timestamp_ms", 0, INT64_MAX)
-        gathered = self._gather(items_of(envelopes, "envelopes", "envelopes"))
-        kept = gathered._bodies_kept
+        batch.owner = gathered = self._gather(items_of(envelopes, "envelopes", "envelopes"))
         publish.cnt = gathered._cnt
         publish.keys.kind = publish.values.kind = CK_COLUMN_POINTERS
         publish.keys.u.items = gathered._texts[MESSAGE_ID]
@@ -599,14 +597,13 @@ cdef class EnvelopeCodec:
         named[0].kind = named[1].kind = CK_COLUMN_POINTERS
         named[0].u.items = gathered._texts[MESSAGE_TYPE]
         named[1].u.items = gathered._texts[TRACE_ID]
-        memset(&headers, 0, sizeof(headers))
         headers.named_cnt = 2
         headers.names = NAMES
         headers.named = named
-        publish.headers = &headers
-        names = producer._publisher.topics_column(producer, topic, gathered._columns, &publish)
-        return producer._publisher.send(producer, &publish, names,
-                                        kept if is_large(kept, &publish) else None, wait_ms)
+        publish.headers = headers
+        batch.topic = producer._publisher.topics_column(producer, topic, gathered._columns, publish)
+        batch.borrow_large(gathered._bodies_kept)
+        return producer._publisher.send(producer, batch, wait_ms)
 
     def to_record(self, envelope, *, timestamp_ms=None):
         """Convert one envelope to the arguments of a record.

@@ -10,6 +10,9 @@ cdef class Answers(Role):
     cdef dict pending
     cdef size_t _number
     cdef bint _serving
+    # Where librdkafka announces answers to an event loop, which serves in place of the thread;
+    # -1: nowhere.
+    cdef int notify_fd
 
     cdef object ask(self, Handle handle, Request request, object keys, dict options)
     cdef int ensure_thread(self, Handle handle) except -1

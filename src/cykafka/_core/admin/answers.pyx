@@ -4,13 +4,14 @@ librdkafka puts the answers on our queue. Our thread reads it while requests are
 poll() is not needed. We cannot use librdkafka's background queue: its thread must not close the
 handle, and it drops unserved answers when the handle is destroyed.
 """
+import os
 import threading
 from concurrent.futures import Future
 
 cimport cython
 
 from cykafka._core.admin.request cimport Request, choose_options, new_options, options_t
-from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.csrc cimport ck_callback_poll, ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
     RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
@@ -23,6 +24,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_metadata_destroy,
     rd_kafka_metadata_t,
     rd_kafka_queue_destroy,
+    rd_kafka_queue_io_event_enable,
     rd_kafka_queue_new,
     rd_kafka_queue_yield,
     rd_kafka_resp_err_t,
@@ -39,6 +41,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_queue_poll,
 )
 from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.common.arguments cimport NOW
 from cykafka._core.common.errors cimport error_from
 
 from cykafka._core.common.errors import KafkaError
@@ -58,6 +61,11 @@ cdef class Answers(Role):
 
     def __cinit__(self):
         self.pending = {}
+        self.notify_fd = -1
+
+    def __dealloc__(self):
+        if self.notify_fd >= 0:
+            os.close(self.notify_fd)
 
     # -- the role
 
@@ -65,8 +73,21 @@ cdef class Answers(Role):
         if self._results is not NULL:
             rd_kafka_queue_yield(self._results)
 
+    cdef bint serve_loop(self, Handle handle, loop) except -1:
+        cdef rd_kafka_event_t *event
+        while self._results is not NULL:
+            event = rd_kafka_queue_poll(self._results, 0)
+            if event is NULL:
+                break
+            self.complete(handle, event)
+        if handle._open_in == ck_runtime_generation:
+            ck_callback_poll(handle._ptr, 0)
+            handle.dispatch(NOW)
+        return False
+
     cdef int release(self, Handle handle) except -1:
         cdef rd_kafka_queue_t *results = self._results
+        handle.end_watch()
         self._results = NULL
         if results is not NULL:
             with nogil:
@@ -96,6 +117,8 @@ cdef class Answers(Role):
         rk = handle.enter()
         if self._results is NULL:
             self._results = rd_kafka_queue_new(rk)
+            if self.notify_fd >= 0:
+                rd_kafka_queue_io_event_enable(self._results, self.notify_fd, b"1", 1)
         handle.leave()
         if isinstance(futures, dict) and not futures:
             return futures
@@ -123,7 +146,7 @@ cdef class Answers(Role):
 
     cdef int ensure_thread(self, Handle handle) except -1:
         # The thread holds the GIL from its last check of pending until it resets _serving.
-        if not self._serving:
+        if not self._serving and self.notify_fd < 0:
             self._serving = True
             try:
                 threading.Thread(target=_serve_results, args=(self, handle), daemon=True,

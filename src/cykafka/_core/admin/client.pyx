@@ -75,6 +75,13 @@ cdef class Admin(Handle):
         """
         return self._answers.ask(self, request, keys, options)
 
+    def _serve_in_loop(self, int notify_fd):
+        """Answers arrive in an event loop from now on. The descriptor, which the client closes,
+        gets a byte for them. Call it before the first request. close() then does not wait for
+        librdkafka's threads."""
+        self._answers.notify_fd = notify_fd
+        self._ends_alone = True
+
     # -- synchronous calls
 
     def poll(self, timeout=None):

@@ -114,6 +114,10 @@ cdef extern from "ck_loans.h" nogil:
 
     ck_loans_t *ck_loans_new()
     void ck_loans_destroy(ck_loans_t *loans)
+    void ck_loans_add(ck_loans_t *loans)
+    void ck_loans_sub(ck_loans_t *loans)
+    void ck_loans_pin(ck_loans_t *loans)
+    void ck_loans_unpin(ck_loans_t *loans)
     bint ck_loans_settle(ck_loans_t *loans)
 
 cdef extern from "ck_call.h" nogil:
@@ -125,6 +129,10 @@ cdef extern from "ck_call.h" nogil:
         CK_CALL_WATERMARKS
         CK_CALL_SEEK
         CK_CALL_SEND_OFFSETS
+        CK_CALL_FLUSH
+        CK_CALL_INIT_TRANSACTIONS
+        CK_CALL_COMMIT_TRANSACTION
+        CK_CALL_ABORT_TRANSACTION
 
     ctypedef struct ck_call_t:
         ck_call_kind_t kind
@@ -140,9 +148,13 @@ cdef extern from "ck_call.h" nogil:
         int32_t controller
         int64_t low
         int64_t high
+        ck_queue_t *events
+        int notify_fd
+        bint entered
 
     ck_call_t *ck_call_new(ck_call_kind_t kind)
     int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans, int64_t timeout_ms)
+    void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms)
     bint ck_call_wait(ck_call_t *call, int timeout_ms)
     void ck_call_leave(ck_call_t *call)
 

@@ -90,6 +90,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                                    int32_t leader_epoch)
     int32_t rd_kafka_topic_partition_get_leader_epoch(const rd_kafka_topic_partition_t *rktpar)
     rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_new(int size)
+    rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_copy(
+        const rd_kafka_topic_partition_list_t *src)
     void rd_kafka_topic_partition_list_destroy(rd_kafka_topic_partition_list_t *list)
     rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_add(
         rd_kafka_topic_partition_list_t *list, const char *topic, int32_t partition)

@@ -7,13 +7,20 @@ cdef class Watch:
     cdef object _handle
     cdef object _lock
     cdef dict _awaiting
+    # Whether a loop goes on serving after its last await, until another loop awaits. It saves the
+    # system calls of each await.
+    cdef public bint stays
+    # Called when the queue may have new entries.
+    cdef set _wakers
     cdef object _loop
     cdef int _read
     cdef int _write
     cdef bint _over
     cdef uint32_t _generation
 
+    cdef int make_pipe(self) except -1
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1
+    cdef int wake(self, loop) except -1
 
 cdef Watch watch_of(Handle handle)

@@ -10,16 +10,9 @@ import weakref
 
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_callback_serve, ck_runtime_generation
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_queue_io_event_enable,
-    rd_kafka_queue_length,
-    rd_kafka_t,
-)
+from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.common.arguments cimport NOW
-
-from cykafka._core.common.errors import ClosedError
 
 
 # The collector does not clear a watch, nor the handle that ends it, but the loop and _awaiting.
@@ -48,6 +41,9 @@ cdef class Watch:
                 self._loop = None
             elif self._loop is not None and not self._loop.is_running():
                 self.stop(self._loop)  # it stopped running with unfinished awaits
+            elif self._loop is not loop and self._loop is not None and (
+                    self._loop not in self._awaiting):
+                self._dismiss()  # it has stayed
             if self._loop is None:
                 self.start(loop)
 
@@ -63,7 +59,7 @@ cdef class Watch:
                 self._awaiting[loop] = left
                 return
             self._awaiting.pop(loop, None)
-            if self._loop is not loop:
+            if self._loop is not loop or (self.stays and not self._awaiting):
                 return
             self.stop(loop)
             self._hand_on()
@@ -81,14 +77,46 @@ cdef class Watch:
             if not self._over and self._loop is None and loop in self._awaiting:
                 self.start(loop)
 
-    cdef int start(self, loop) except -1:
-        cdef Handle handle = self._handle()
-        if handle is None or handle._open_in != ck_runtime_generation:
-            return 0
+    def join(self, waker):
+        """Call ``waker(loop)`` whenever the handle's queue may have new entries, and at the end of
+        the watch. It is called in any thread; `loop` is the one that runs there, or None. Join
+        before looking into the queue."""
+        self._wakers.add(waker)
+        if self._over:
+            waker(None)
+
+    def part(self, waker):
+        """The inverse of `join`."""
+        self._wakers.discard(waker)
+
+    def pipe_end(self):
+        """A descriptor of its own, which the caller closes: a byte that is written to it makes the
+        loop serve the handle."""
+        with self._lock:
+            self.make_pipe()
+            return os.dup(self._write)
+
+    def ring(self):
+        """Call every waker, because a client's state has changed."""
+        self.wake(None)
+
+    cdef int make_pipe(self) except -1:
         if self._read < 0:
             self._read, self._write = os.pipe()
             os.set_blocking(self._read, False)
             os.set_blocking(self._write, False)
+        return 0
+
+    cdef int wake(self, loop) except -1:
+        for waker in tuple(self._wakers):
+            waker(loop)
+        return 0
+
+    cdef int start(self, loop) except -1:
+        cdef Handle handle = self._handle()
+        if handle is None or handle._open_in != ck_runtime_generation:
+            return 0
+        self.make_pipe()
         loop.add_reader(self._read, self._readable, loop)
         if self._over or handle._open_in != ck_runtime_generation:
             loop.remove_reader(self._read)  # other code has closed the handle meanwhile
@@ -113,6 +141,7 @@ cdef class Watch:
         cdef Handle handle = self._handle()
         with self._lock:
             self._over = True
+            self.wake(None)
             loop = self._loop
             self._loop = None
             self._awaiting.clear()
@@ -120,20 +149,28 @@ cdef class Watch:
                 return
             if handle is not None and handle._ptr is not NULL:
                 rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
-            try:
-                loop.call_soon_threadsafe(self._unread, loop)
-            except RuntimeError:
-                # With an open loop, a signal handler has raised it.
-                if not loop.is_closed():
-                    raise
+            self._forget(loop)
+
+    def _dismiss(self):
+        loop = self._loop
+        self._loop = None
+        self._forget(loop)
+
+    def _forget(self, loop):
+        try:
+            loop.call_soon_threadsafe(self._unread, loop)
+        except RuntimeError:
+            # With an open loop, a signal handler has raised it.
+            if not loop.is_closed():
+                raise
 
     def _unread(self, loop):
         # This call keeps the watch alive; when the watch is freed, it closes the pipe.
-        loop.remove_reader(self._read)
+        if loop is not self._loop:  # it may serve again
+            loop.remove_reader(self._read)
 
     def _readable(self, loop):
         cdef Handle handle = self._handle()
-        cdef rd_kafka_t *rk
         if handle is None:
             loop.remove_reader(self._read)
             return
@@ -145,21 +182,16 @@ cdef class Watch:
                 pass
         except BlockingIOError:
             pass
+        if handle._open_in != ck_runtime_generation:
+            self.wake(loop)  # the closing thread serves, or a coroutine of this loop
+            return
         try:
-            rk = handle.enter()
-        except ClosedError:
-            return  # the closing thread serves
-        with nogil:
-            # While another thread serves, it also runs the callbacks, so reports keep their order.
-            ck_callback_serve(rk, handle._events, NULL, 0, NULL)
-        handle.leave()
-        try:
-            handle.dispatch(NOW)
+            again = handle._role.serve_loop(handle, loop)
         except:
             loop.call_soon(self._readable, loop)  # for the remaining events
             raise
-        # A callback may have closed the handle. An event may have ended the serving early.
-        if handle._open_in == ck_runtime_generation and rd_kafka_queue_length(handle._wait_queue):
+        self.wake(loop)
+        if again:
             loop.call_soon(self._readable, loop)
 
 
@@ -179,6 +211,12 @@ cdef Watch watch_of(Handle handle):
         watch._handle = weakref.ref(handle)
         watch._lock = threading.RLock()
         watch._awaiting = {}
+        watch._wakers = set()
         if handle._watch is None:
             handle._watch = watch
     return handle._watch
+
+
+def watch(Handle handle not None):
+    """The handle's watch, for cykafka.aio."""
+    return watch_of(handle)

@@ -31,6 +31,7 @@ cdef class Role:
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept
     cdef void wake(self, Handle handle) noexcept nogil
     cdef int serve(self, Handle handle, ck_event_t *event) except -1
+    cdef bint serve_loop(self, Handle handle, loop) except -1
     cdef int64_t undelivered(self, Handle handle) noexcept
     cdef int release(self, Handle handle) except -1
     cdef int ended(self, Handle handle) except -1
@@ -62,6 +63,8 @@ cdef class Handle:
     cdef object _raised
     # Whether destroy() has begun: then the thread that closes cannot use the rd_kafka_t either.
     cdef bint _destroying
+    # Whether close() does not wait for the thread that destroys, because an event loop must not.
+    cdef bint _ends_alone
     # How often a close() has stopped the handle's calls, including closes that gave up.
     cdef int64_t _stops
     # error_cb, throttle_cb, stats_cb and logger, each a callable (or a logger) or None.
@@ -90,6 +93,7 @@ cdef class Handle:
     cdef bint begin_close(self, int64_t deadline=*) except -1
     cdef int stop(self, int64_t deadline) except -1
     cdef int abandon_close(self) except -1
+    cdef int end_watch(self) except -1
     cdef int destroy(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
                      bint signals=*) except -1
     cdef object finish_close(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
@@ -107,4 +111,6 @@ cdef class Handle:
 
 cdef bint exiting() noexcept nogil
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL
+cdef int name_topic(ck_call_t *call, object topic) except -1
+cdef object cluster_of(ck_call_t *call)
 cdef char *copied(const char *text) except NULL

@@ -106,6 +106,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_new,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_main,
+    rd_kafka_queue_io_event_enable,
     rd_kafka_queue_yield,
     rd_kafka_sasl_background_callbacks_enable,
     rd_kafka_sasl_set_credentials,
@@ -216,6 +217,12 @@ cdef class Role:
     cdef int serve(self, Handle handle, ck_event_t *event) except -1:
         """Handle an event that only clients of this kind get."""
         return 0
+
+    cdef bint serve_loop(self, Handle handle, loop) except -1:
+        """Handle what an event loop has found in the wait queue, without waiting. Returns whether
+        the loop should call again soon. A consumer does nothing: the coroutines that wait for
+        messages take them, and run callbacks."""
+        return False
 
     cdef int64_t undelivered(self, Handle handle) noexcept:
         """The number of messages that the client has not delivered yet."""
@@ -653,6 +660,16 @@ cdef class Handle:
         self._closed.set()
         return 0
 
+    cdef int end_watch(self) except -1:
+        """Stop the event loops from serving the handle, before its queue is released."""
+        watch = self._watch
+        self._watch = None
+        if watch is not None:
+            # Do this here: the watch may not find a handle that the collector frees.
+            rd_kafka_queue_io_event_enable(self._wait_queue, -1, NULL, 0)
+            watch.end()  # calls the event loop: Python code, which may raise
+        return 0
+
     cdef int destroy(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
                      bint signals=False) except -1:
         """The last step of closing: free the rd_kafka_t. The handle is closed even if this
@@ -722,7 +739,7 @@ cdef class Handle:
         ck_queue_keep(events)
         with nogil:
             rd_kafka_queue_destroy(wait_queue)
-            waits = (closing is NULL and not ck_callback_is_background()
+            waits = (closing is NULL and not self._ends_alone and not ck_callback_is_background()
                      and ck_loans_settle(loans))
             end = ck_end_start(rk, flags, closing, loans, _has_ended, events)
             if end is NULL and waits:
@@ -865,20 +882,11 @@ cdef class Handle:
         """
         self.check_handle()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
-        cdef ck_call_t *call
-        if topic is not None:
-            if not isinstance(topic, str):
-                raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
-            topic = plain_str(topic)
-        call = new_call(CK_CALL_METADATA)
+        cdef ck_call_t *call = new_call(CK_CALL_METADATA)
         try:
-            if topic is not None:
-                call.topic = copied(c_name(topic))
+            name_topic(call, topic)
             self.ask(call, ms)
-            check_doing(call.err, "Failed to get metadata")
-            cluster = metadata_from(call.metadata)
-            cluster.cluster_id = None if call.cluster_id is NULL else call.cluster_id.decode()
-            cluster.controller_id = call.controller
+            cluster = cluster_of(call)
         finally:
             ck_call_leave(call)
         self.dispatch(NOW)
@@ -963,6 +971,26 @@ cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
     if call is NULL:
         raise MemoryError
     return call
+
+
+cdef int name_topic(ck_call_t *call, object topic) except -1:
+    """Set the topic of a request for metadata; None: all topics."""
+    if topic is None:
+        return 0
+    if not isinstance(topic, str):
+        raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
+    topic = plain_str(topic)
+    call.topic = copied(c_name(topic))
+    return 0
+
+
+cdef object cluster_of(ck_call_t *call):
+    """The answer to a request for metadata."""
+    check_doing(call.err, "Failed to get metadata")
+    cluster = metadata_from(call.metadata)
+    cluster.cluster_id = None if call.cluster_id is NULL else call.cluster_id.decode()
+    cluster.controller_id = call.controller
+    return cluster
 
 
 cdef char *copied(const char *text) except NULL:

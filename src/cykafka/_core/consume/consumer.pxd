@@ -13,3 +13,5 @@ cdef class Consumer(Handle):
     cdef Fetcher _fetcher
 
     cdef int _close(self, int64_t deadline) except -1
+    cdef object begin_leave(self)
+    cdef object end_leave(self, int64_t deadline, object raised)

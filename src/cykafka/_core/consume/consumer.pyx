@@ -13,7 +13,6 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
-    CK_CALL_TIMES,
     ck_callback_consume,
     ck_queue_is_empty,
     ck_runtime_generation,
@@ -52,6 +51,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
     rd_kafka_unsubscribe,
 )
+from cykafka._core.client.call cimport run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport deadline_after, int_argument, timeout_ms
 from cykafka._core.common.config cimport (
@@ -73,19 +73,16 @@ from cykafka._core.consume.fetcher cimport Fetcher
 from cykafka._core.consume.lag cimport lag, watermarks
 from cykafka._core.consume.membership cimport Membership
 from cykafka._core.consume.offsets cimport (
-    ask_offsets,
     assignment,
+    cached_watermark_offsets,
     commit,
     commit_and_wait,
-    committed,
     get_list,
     list_call_t,
     on_list,
     on_list_error,
     positions,
-    seek,
     store_offsets,
-    watermark_offsets,
 )
 from cykafka._core.consume.progress cimport Progress
 from cykafka._core.consume.ranges cimport Ranges
@@ -93,6 +90,12 @@ from cykafka._core.consume.ranges cimport Ranges
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 from cykafka._core.common.naming import public
 from cykafka._core.common.near_miss import near_miss
+from cykafka._core.consume.offsets import (
+    committed,
+    offsets_for_times,
+    seek,
+    watermark_offsets,
+)
 
 _log = logging.getLogger("cykafka")
 
@@ -390,21 +393,7 @@ cdef class Consumer(Handle):
             ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being fetched;
             ``_TIMED_OUT`` if there was no answer within 5 s. Ctrl-C is noticed within 0.1 s.
         """
-        if not isinstance(partition, TopicPartition):
-            raise TypeError(
-                f"partition: expected a TopicPartition, got {type(partition).__name__}")
-        check_seekable(partition.offset)
-        self.check_open()
-        self._progress.give_up(self, [partition], RD_KAFKA_RESP_ERR__STATE,
-                               "seek() has moved the position")
-        self._progress.begin_reading(self, [partition])
-        error, = seek(self, self._backlog, [partition])
-        if error is not None:
-            doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
-                     f"{partition.offset}")
-            if error in (<int>RD_KAFKA_RESP_ERR__STATE, <int>RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION):
-                doing += " (assign the partition first)"
-            check_doing(<rd_kafka_resp_err_t><int>error.code(), doing)
+        run(seek_partition(self, partition))
 
     # -- messages
 
@@ -645,7 +634,9 @@ cdef class Consumer(Handle):
         KafkaException
             ``_TIMED_OUT``, or the broker's error.
         """
-        return watermark_offsets(self, partition, timeout, cached)
+        if cached:
+            return cached_watermark_offsets(self, partition)
+        return run(watermark_offsets(self, partition, timeout))
 
     def offsets_for_times(self, partitions, timeout=None):
         """Return the first offsets at or after a time (KIP-79).
@@ -667,7 +658,7 @@ cdef class Consumer(Handle):
         KafkaException
             ``_TIMED_OUT`` or ``_ALL_BROKERS_DOWN`` if no broker answered.
         """
-        return ask_offsets(self, CK_CALL_TIMES, partitions, timeout, "Failed to get offsets")
+        return run(offsets_for_times(self, partitions, timeout))
 
     def store_offsets(self, message=None, offsets=None):
         """Mark offsets for the next automatic or argument-less commit.
@@ -738,7 +729,7 @@ cdef class Consumer(Handle):
         KafkaException
             ``_TIMED_OUT`` or the coordinator's error.
         """
-        return committed(self, partitions, timeout)
+        return run(committed(self, partitions, timeout))
 
     def watermarks(self, partitions=None, timeout=None):
         """Return the first offsets of partitions, and the offsets after their last.
@@ -883,7 +874,16 @@ cdef class Consumer(Handle):
 
     cdef int _close(self, int64_t deadline) except -1:
         # The close cannot be undone any more: finish it, then raise.
-        cdef rd_kafka_queue_t *closing = NULL
+        raised = self.begin_leave()
+        raised = self._membership.leave(self, deadline, raised)
+        raised = self.end_leave(deadline, raised)
+        if raised is not None:
+            raise raised
+        return 0
+
+    cdef object begin_leave(self):
+        """Stop reading, and begin to leave the group. Returns an exception to raise at the end, or
+        None."""
         raised = None
         try:
             self._backlog.catch_up(self, INT64_MAX)
@@ -891,18 +891,37 @@ cdef class Consumer(Handle):
             raised = exception
         self._backlog.release()
         try:
-            raised = self._membership.leave(self, deadline, raised, &closing)
-            if closing is not NULL:
-                self._membership.overdue = True
-                _log.warning("%s: closed without waiting for the group any longer: stored offsets "
-                             "may not be committed, and their messages are read again",
-                             self._label)
+            self._membership.begin_leave(self)
         except BaseException as exception:
             raised = chain(raised, exception)
-        raised = self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
-        if raised is not None:
-            raise raised
-        return 0
+        return raised
+
+    cdef object end_leave(self, int64_t deadline, object raised):
+        """Free the consumer; a thread completes the leave. Returns the exception to raise."""
+        cdef rd_kafka_queue_t *closing = self._membership.end_leave(self)
+        if closing is not NULL:
+            self._membership.overdue = True
+            _log.warning("%s: closed without waiting for the group any longer: stored offsets "
+                         "may not be committed, and their messages are read again", self._label)
+        return self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
+
+
+def seek_partition(Consumer consumer not None, partition):
+    """An operation: Consumer.seek()."""
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
+    check_seekable(partition.offset)
+    consumer.check_open()
+    consumer._progress.give_up(consumer, [partition], RD_KAFKA_RESP_ERR__STATE,
+                               "seek() has moved the position")
+    consumer._progress.begin_reading(consumer, [partition])
+    error, = yield from seek(consumer, consumer._backlog, [partition])
+    if error is not None:
+        doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
+                 f"{partition.offset}")
+        if error in (<int>RD_KAFKA_RESP_ERR__STATE, <int>RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION):
+            doing += " (assign the partition first)"
+        check_doing(<rd_kafka_resp_err_t><int>error.code(), doing)
 
 
 @cython.final

@@ -51,15 +51,17 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_event_t,
     rd_kafka_queue_poll,
 )
+from cykafka._core.client.call cimport run
 from cykafka._core.client.handle cimport Handle, copied, new_call
 from cykafka._core.common.arguments cimport MAX_REQUEST_MS, SLICE
 from cykafka._core.common.config cimport property_of
 from cykafka._core.common.errors cimport check_doing, check_error, error_from
 from cykafka._core.common.partition cimport TopicPartition, c_name, partitions_to
 from cykafka._core.consume.backlog cimport Backlog
-from cykafka._core.consume.offsets cimport assignment, committed, positions
+from cykafka._core.consume.offsets cimport assignment, positions
 
 from cykafka._core.common.naming import public
+from cykafka._core.consume.offsets import committed
 
 
 cdef enum:
@@ -242,7 +244,7 @@ cdef dict lag(Handle handle, Backlog backlog, object partitions, int64_t deadlin
     rest = [each for each in following if each.offset < 0]
     if rest:
         left = None if deadline < 0 else max(deadline - ck_runtime_now_ms(), 0) / 1e3
-        following.extend(committed(handle, rest, left))
+        following.extend(run(committed(handle, rest, left)))
     reset = handle.property("auto.offset.reset")
     result = {}
     # The committed offsets come later in the list, and replace missing positions.

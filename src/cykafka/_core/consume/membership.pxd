@@ -21,6 +21,9 @@ cdef class Membership(Role):
     cdef bint assigned
     cdef bint unassigned
 
+    # The queue of the close, while the consumer leaves its group.
+    cdef rd_kafka_queue_t *closing
+
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1
     cdef bint listens(self) noexcept
     cdef int refuse_inside(self, str call) except -1
@@ -30,5 +33,13 @@ cdef class Membership(Role):
                     rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int apply(self, Handle handle, rd_kafka_resp_err_t err,
                    rd_kafka_topic_partition_list_t *partitions) except -1
-    cdef object leave(self, Handle handle, int64_t deadline, object raised,
-                      rd_kafka_queue_t **closing)
+    cdef int complete(self, Handle handle, rd_kafka_resp_err_t err,
+                      rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int begin_leave(self, Handle handle) except -1
+    cdef object leave(self, Handle handle, int64_t deadline, object raised)
+    cdef bint step_leave(self, Handle handle) except -1
+    cdef bint has_left(self, Handle handle) noexcept
+    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept
+
+cdef class Later:
+    cdef object take

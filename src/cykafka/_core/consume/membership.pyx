@@ -45,6 +45,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_resp_err_t,
     rd_kafka_t,
     rd_kafka_topic_partition_list_add,
+    rd_kafka_topic_partition_list_copy,
     rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_find,
     rd_kafka_topic_partition_list_new,
@@ -62,6 +63,64 @@ from cykafka._core.consume.progress cimport Progress
 from cykafka._core.common.errors import KafkaException
 
 _log = logging.getLogger("cykafka")
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Rebalance:
+    """A rebalance whose callback runs later, outside of librdkafka."""
+
+    cdef Handle _handle
+    cdef Membership _membership
+    cdef rd_kafka_resp_err_t _err
+    cdef rd_kafka_topic_partition_list_t *_partitions
+
+    def __dealloc__(self):
+        if self._partitions is not NULL:
+            rd_kafka_topic_partition_list_destroy(self._partitions)
+
+    @property
+    def partitions(self):
+        """The partitions, list of TopicPartition."""
+        return partitions_from(self._partitions)
+
+    def finish(self):
+        """Assign or revoke the partitions, unless that was done meanwhile."""
+        cdef rd_kafka_topic_partition_list_t *partitions = self._partitions
+        self._partitions = NULL
+        if partitions is NULL:
+            return
+        try:
+            if self._handle._ptr is not NULL:
+                self._membership.complete(self._handle, self._err, partitions)
+        finally:
+            rd_kafka_topic_partition_list_destroy(partitions)
+
+
+cdef Rebalance rebalance_of(Handle handle, Membership membership, rd_kafka_resp_err_t err,
+                            rd_kafka_topic_partition_list_t *partitions):
+    cdef Rebalance rebalance = Rebalance.__new__(Rebalance)
+    rebalance._handle = handle
+    rebalance._membership = membership
+    rebalance._err = err
+    rebalance._partitions = rd_kafka_topic_partition_list_copy(partitions)
+    return rebalance
+
+
+cdef class Later:
+    """A rebalance callback that cannot run inside librdkafka, because it is a coroutine.
+
+    Parameters
+    ----------
+    take : callable
+        Gets the Rebalance, and calls its finish() when the callback has ended.
+    """
+
+    def __cinit__(self, take not None):
+        self.take = take
+
+    def __call__(self, *args):
+        raise TypeError("cykafka.aio runs this callback")
 
 
 @cython.final
@@ -101,8 +160,11 @@ cdef class Membership(Role):
         return 0
 
     cdef int release(self, Handle handle) except -1:
-        ck_queue_attach(handle._events, CK_SLOT_CLIENT, NULL)
-        self._backlog.release()
+        try:
+            handle.end_watch()
+        finally:
+            ck_queue_attach(handle._events, CK_SLOT_CLIENT, NULL)
+            self._backlog.release()
         return 0
 
     cdef bint listens(self) noexcept:
@@ -146,17 +208,26 @@ cdef class Membership(Role):
             if on_lost is not None and rd_kafka_assignment_lost(handle._ptr):
                 callback = on_lost
         self.assigned = self.unassigned = False
+        if isinstance(callback, Later):
+            (<Later>callback).take(rebalance_of(handle, self, err, partitions))
+            return 0
         try:
             if callback is not None:
                 callback(handle, partitions_from(partitions))
         finally:
-            # A revocation needs unassign() or incremental_unassign(). Without it the group waits
-            # forever, also in close(). In a child that the callback has forked, librdkafka's
-            # threads do not exist.
-            done = (self.assigned if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
-                    else self.unassigned)
-            if not done and handle._generation == ck_runtime_generation:
-                self.apply(handle, err, partitions)
+            self.complete(handle, err, partitions)
+        return 0
+
+    cdef int complete(self, Handle handle, rd_kafka_resp_err_t err,
+                      rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Assign or unassign, unless the callback has."""
+        # A revocation needs unassign() or incremental_unassign(). Without it the group waits
+        # forever, also in close(). In a child that the callback has forked, librdkafka's
+        # threads do not exist.
+        done = (self.assigned if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
+                else self.unassigned)
+        if not done and handle._generation == ck_runtime_generation:
+            self.apply(handle, err, partitions)
         return 0
 
     cdef int apply(self, Handle handle, rd_kafka_resp_err_t err,
@@ -191,18 +262,11 @@ cdef class Membership(Role):
 
     # -- leaving
 
-    cdef object leave(self, Handle handle, int64_t deadline, object raised,
-                      rd_kafka_queue_t **closing):
-        """Leave the group, until the deadline or until a signal handler raises. *closing becomes
-        the queue that the destroying thread must serve after that, or NULL.
-
-        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
-        """
+    cdef int begin_leave(self, Handle handle) except -1:
+        """Begin to leave the group; `closing` is then the queue to serve, or NULL."""
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_queue_t *queue
         cdef rd_kafka_error_t *error
-        cdef int ms
-        closing[0] = NULL
         with nogil:
             queue = rd_kafka_queue_new(rk)
             error = rd_kafka_consumer_close_queue(rk, queue)
@@ -214,17 +278,26 @@ cdef class Membership(Role):
             with nogil:
                 rd_kafka_queue_destroy(queue)
             if not exception.args[0].fatal():
-                return chain(raised, exception)
+                raise
             _log.warning("%s: closed without leaving the group: %s", handle._label,
                          exception.args[0].str())
-            return raised
+            return 0
+        self.closing = queue
+        return 0
+
+    cdef object leave(self, Handle handle, int64_t deadline, object raised):
+        """Leave the group, until the deadline or until a signal handler raises.
+
+        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
+        """
+        cdef int ms
         try:
-            while not rd_kafka_consumer_closed(rk):
+            while not self.has_left(handle):
                 ms = slice_left(deadline)
                 if ms == 0:
                     break
                 with nogil:
-                    ck_batch_skip(queue, ms)
+                    ck_batch_skip(self.closing, ms)
                 PyErr_CheckSignals()
                 try:
                     handle.dispatch(NOW)
@@ -236,12 +309,30 @@ cdef class Membership(Role):
                     return raised  # a callback has forked: the rest belongs to the parent
         except BaseException as exception:
             raised = chain(raised, exception)
-        if rd_kafka_consumer_closed(rk):
-            with nogil:
-                rd_kafka_queue_destroy(queue)
-        else:
-            closing[0] = queue
         return raised
+
+    cdef bint step_leave(self, Handle handle) except -1:
+        """Serve the leave without waiting. Returns whether the consumer has left its group."""
+        if not self.has_left(handle):
+            with nogil:
+                while ck_batch_skip(self.closing, 0):  # nothing announces entries that are left
+                    pass
+            handle.dispatch(NOW)
+        return self.has_left(handle)
+
+    cdef bint has_left(self, Handle handle) noexcept:
+        return self.closing is NULL or rd_kafka_consumer_closed(handle._ptr)
+
+    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept:
+        """The queue that the destroying thread must serve, because the consumer has not left its
+        group yet; or NULL."""
+        cdef rd_kafka_queue_t *closing = self.closing
+        self.closing = NULL
+        if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
+            with nogil:
+                rd_kafka_queue_destroy(closing)
+            return NULL
+        return closing
 
 
 cdef rd_kafka_topic_partition_list_t *_left(

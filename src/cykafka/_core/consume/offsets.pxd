@@ -25,12 +25,11 @@ cdef int on_list_error(Handle handle, list_error_call_t call,
 cdef list get_list(Handle handle, get_list_t call, str doing)
 cdef list assignment(Handle handle)
 cdef list positions(Handle handle, Backlog backlog, object partitions)
-cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
-                      str doing)
-cdef list committed(Handle handle, object partitions, object timeout)
-cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached)
-cdef list seek(Handle handle, Backlog backlog, list partitions)
+cdef object ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
+                        str doing)
+cdef tuple cached_watermark_offsets(Handle handle, object partition)
 
+cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1
 cdef object commit(Handle handle, object message, object offsets, bint asynchronous)
 cdef list commit_and_wait(Handle handle,

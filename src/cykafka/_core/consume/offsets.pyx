@@ -6,12 +6,11 @@ from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
     CK_CALL_COMMITTED,
     CK_CALL_SEEK,
+    CK_CALL_TIMES,
     CK_CALL_WATERMARKS,
     ck_answer_t,
     ck_batch_t,
     ck_call_kind_t,
-    ck_call_leave,
-    ck_call_t,
     ck_callback_answer,
     ck_runtime_generation,
 )
@@ -35,7 +34,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_destroy,
     rd_kafka_topic_partition_list_t,
 )
-from cykafka._core.client.handle cimport Handle, copied, new_call
+from cykafka._core.client.call cimport Call, new_step
+from cykafka._core.client.handle cimport Handle, copied
 from cykafka._core.common.arguments cimport slice_left, timeout_ms
 from cykafka._core.common.errors cimport check_doing, check_error
 from cykafka._core.common.message cimport Message
@@ -115,76 +115,83 @@ cdef list positions(Handle handle, Backlog backlog, object partitions):
         rd_kafka_topic_partition_list_destroy(c_partitions)
 
 
-cdef list ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
-                      str doing):
-    """Let the brokers fill in the offsets of a list; returns a new list of TopicPartition."""
-    cdef int64_t ms = timeout_ms(timeout, "timeout")
-    cdef ck_call_t *call = new_call(kind)
-    try:
-        call.partitions = partitions_to(partitions, "partitions")
-        handle.ask(call, ms)
-        check_doing(call.err, doing)
-        return partitions_from(call.partitions)
-    finally:
-        ck_call_leave(call)
-
-
-cdef list committed(Handle handle, object partitions, object timeout):
-    """The group's committed offsets."""
+def committed(Handle handle not None, partitions, timeout):
+    """An operation: the group's committed offsets, list of TopicPartition; timeout in s."""
     return ask_offsets(handle, CK_CALL_COMMITTED, partitions, timeout,
                        "Failed to get committed offsets")
 
 
-cdef tuple watermark_offsets(Handle handle, object partition, object timeout, bint cached):
-    """Low and high of one partition."""
+def offsets_for_times(Handle handle not None, partitions, timeout):
+    """An operation: the first offsets at or after the times in the list; timeout in s."""
+    return ask_offsets(handle, CK_CALL_TIMES, partitions, timeout, "Failed to get offsets")
+
+
+cdef object ask_offsets(Handle handle, ck_call_kind_t kind, object partitions, object timeout,
+                        str doing):
+    cdef Call call = new_step(handle, kind, timeout_ms(timeout, "timeout"))
+    call.c.partitions = partitions_to(partitions, "partitions")
+    return _answer_of(call, doing)
+
+
+def _answer_of(Call call, str doing):
+    yield call
+    check_doing(call.c.err, doing)
+    return partitions_from(call.c.partitions)
+
+
+cdef tuple cached_watermark_offsets(Handle handle, object partition):
+    """Low and high of one partition, as far as the consumer knows them."""
     cdef int64_t low = 0, high = 0
     cdef rd_kafka_resp_err_t err
     cdef const char *topic
     cdef int32_t number
-    cdef ck_call_t *call
-    cdef int64_t ms = timeout_ms(timeout, "timeout")
-    if not isinstance(partition, TopicPartition):
-        raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
+    check_partition(partition)
     name = (<TopicPartition>partition).topic  # keep it: without the GIL the attribute may change
     topic = c_name(name)
     number = (<TopicPartition>partition).partition
-    if cached:
-        rk = handle.enter()
-        with nogil:
-            err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
-        handle.leave()
-        check_doing(err, "Failed to get watermark offsets")
-        return (low, high)
-    call = new_call(CK_CALL_WATERMARKS)
-    try:
-        call.topic = copied(topic)
-        call.partition = number
-        handle.ask(call, ms)
-        check_doing(call.err, "Failed to get watermark offsets")
-        return (call.low, call.high)
-    finally:
-        ck_call_leave(call)
+    rk = handle.enter()
+    with nogil:
+        err = rd_kafka_get_watermark_offsets(rk, topic, number, &low, &high)
+    handle.leave()
+    check_doing(err, "Failed to get watermark offsets")
+    return (low, high)
 
 
-cdef list seek(Handle handle, Backlog backlog, list partitions):
-    """Seek to the offsets of the partitions. Returns a KafkaError or None for each."""
+def watermark_offsets(Handle handle not None, partition, timeout):
+    """An operation: low and high of one partition, by requests to the broker; timeout in s."""
+    cdef Call call = new_step(handle, CK_CALL_WATERMARKS, timeout_ms(timeout, "timeout"))
+    check_partition(partition)
+    call.c.topic = copied(c_name((<TopicPartition>partition).topic))
+    call.c.partition = (<TopicPartition>partition).partition
+    yield call
+    check_doing(call.c.err, "Failed to get watermark offsets")
+    return (call.c.low, call.c.high)
+
+
+cdef int check_partition(object partition) except -1:
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
+    return 0
+
+
+def seek(Handle handle not None, Backlog backlog not None, list partitions not None):
+    """An operation: seek to the offsets of the partitions. Its result is a KafkaError or None for
+    each."""
     cdef rd_kafka_error_t *error
+    cdef rd_kafka_topic_partition_list_t *c_done
     cdef ck_batch_t *aside = NULL
-    cdef bint started = False
-    cdef ck_call_t *call = new_call(CK_CALL_SEEK)
+    cdef Call call = new_step(handle, CK_CALL_SEEK, SEEK_MS)
     try:
-        call.partitions = partitions_to(partitions, "partition")
+        call.c.partitions = partitions_to(partitions, "partition")
         # The gathered messages were fetched before the seek. Messages that another thread gathers
         # meanwhile may be fetched after it.
         aside = backlog.new_batch(1)
-        backlog.take_out(call.partitions, aside)
-        handle.start_call(call, SEEK_MS)
-        started = True
-        handle.await_call(call)
-        error = call.error
-        call.error = NULL
+        backlog.take_out(call.c.partitions, aside)
+        yield call
+        error = call.c.error
+        call.c.error = NULL
         check_error(error)
-        outcomes = partitions_from(call.partitions)
+        outcomes = partitions_from(call.c.partitions)
         c_done = partitions_to([each for each in outcomes if each.error is None], "partition")
         backlog.forget(aside, c_done)
         rd_kafka_topic_partition_list_destroy(c_done)
@@ -192,14 +199,13 @@ cdef list seek(Handle handle, Backlog backlog, list partitions):
     except:
         # librdkafka still seeks. In a child that a signal handler has forked, the messages belong
         # to the parent.
-        if started and handle._generation == ck_runtime_generation:
-            backlog.forget(aside, call.partitions)
+        if call.is_started() and handle._generation == ck_runtime_generation:
+            backlog.forget(aside, call.c.partitions)
         raise
     finally:
         # Where the seek failed, the fetched messages will still be handed over.
         if aside is not NULL:
             backlog.end_batch(handle, aside)
-        ck_call_leave(call)
 
 
 cdef int store_offsets(Handle handle, Backlog backlog, object message, object offsets) except -1:

@@ -35,11 +35,9 @@ cdef class Progress:
     cdef int give_up(self, Handle handle, list partitions, rd_kafka_resp_err_t err,
                      str words) except -1
     cdef int check_suitable(self, Handle handle) except -1
-    cdef int prepare(self, Handle handle, object timeout) except -1
     cdef list transaction_offsets(self, Handle handle)
     cdef int note_committed(self, list places) except -1
     cdef int note_failed(self, Handle handle) except -1
-    cdef int rewind(self, Handle handle, object timeout) except -1
     cdef list _read_positions(self, Handle handle)
     cdef list _uncommitted(self, Handle handle, list partitions)
     cdef list _handed_over(self, Handle handle, list partitions)

@@ -18,9 +18,10 @@ from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.config cimport property_of
 from cykafka._core.common.partition cimport TopicPartition
 from cykafka._core.consume.backlog cimport Backlog
-from cykafka._core.consume.offsets cimport assignment, committed, positions, seek
+from cykafka._core.consume.offsets cimport assignment, positions
 
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
+from cykafka._core.consume.offsets import committed, seek
 
 
 @cython.final
@@ -125,17 +126,17 @@ cdef class Progress:
                 raise ValueError(f"consumer: expected {name}={value}: {why}")
         return 0
 
-    cdef int prepare(self, Handle handle, object timeout) except -1:
-        """Prepare for a transaction with this consumer's offsets.
+    def prepare(self, Handle handle not None, timeout):
+        """An operation: prepare for a transaction with this consumer's offsets; timeout in s.
 
         Raises a retriable error if messages were handed over that it cannot commit. The consumer
         has then sought back, and hands them over again.
         """
         if not self._behind and not self._given_up:
-            return 0
+            return
         given_up = dict(self._given_up)
         again = self._behind and len(self._uncommitted(handle, assignment(handle))) > 0
-        self.rewind(handle, timeout)
+        yield from self.rewind(handle, timeout)
         for error in given_up.values():
             raise KafkaException(KafkaError(
                 error.code(), f"{error.str()}; no transaction was begun, and the consumer has "
@@ -146,7 +147,6 @@ cdef class Progress:
                 "The last transaction failed, and the consumer handed over more messages before "
                 "it could seek back; no transaction was begun, and the consumer has now sought "
                 "back: read again", retriable=True))
-        return 0
 
     cdef list transaction_offsets(self, Handle handle):
         """The positions to commit; raises if they do not cover all messages handed over."""
@@ -172,8 +172,9 @@ cdef class Progress:
             pass  # without marks, all messages count as handed over since then
         return 0
 
-    cdef int rewind(self, Handle handle, object timeout) except -1:
-        """Seek to the committed offsets, or where none is committed to the beginning of reading.
+    def rewind(self, Handle handle not None, timeout):
+        """An operation: seek to the committed offsets, or where none is committed to the beginning
+        of reading; timeout in s.
 
         No transaction begins before this has succeeded.
         """
@@ -183,7 +184,7 @@ cdef class Progress:
                  if each not in read and (each.topic, each.partition) in self._given_up]
         if read:
             targets = []
-            for each in committed(handle, read, timeout):
+            for each in (yield from committed(handle, read, timeout)):
                 if each.error is not None:
                     raise KafkaException(each.error)
                 offset = each.offset
@@ -193,13 +194,13 @@ cdef class Progress:
                 targets.append(TopicPartition(each.topic, each.partition, offset))
             # If only some of the seeks succeed, messages may be handed over twice.
             self._marks = {}
-            for each, error in zip(targets, seek(handle, self._backlog, targets)):
+            outcomes = yield from seek(handle, self._backlog, targets)
+            for each, error in zip(targets, outcomes):
                 if error is not None and each in assignment(handle):
                     raise KafkaException(error)
         self._marks = {}
         self._given_up = {}
         self._behind = False
-        return 0
 
     cdef list _read_positions(self, Handle handle):
         """The positions of the assigned partitions with returned messages."""

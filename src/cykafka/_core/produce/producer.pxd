@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from cykafka._core.clib.csrc cimport ck_record_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_error_t
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.produce.publisher cimport Publisher
+from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport Transactions
 
 cdef class Producer(Handle):
@@ -14,6 +14,10 @@ cdef class Producer(Handle):
     # Whether close() ran out of time before all records had outcomes.
     cdef bint _gave_up
 
+    cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,
+                   timeout) except -1
+    cdef Batch batch(self, topic, values, keys, headers, timestamps, partitions)
+    cdef Batch arrow_batch(self, topic, data, key, value, headers, timestamp, partition)
     cdef int64_t flush_until(self, int64_t deadline) except -1
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
                              timeout) except -1

@@ -15,7 +15,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
-from libc.string cimport memset
 
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport (
@@ -24,7 +23,6 @@ from cykafka._core.clib.csrc cimport (
     ck_callback_serve,
     ck_event_destroy,
     ck_event_t,
-    ck_headers_t,
     ck_notice_t,
     ck_produce,
     ck_publish_t,
@@ -59,6 +57,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_t,
     rd_kafka_topic_t,
 )
+from cykafka._core.client.call cimport run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
     NOW,
@@ -81,11 +80,10 @@ from cykafka._core.common.message cimport (
 )
 from cykafka._core.consume.consumer cimport Consumer
 from cykafka._core.produce.columns cimport Columns, check_range
-from cykafka._core.produce.publisher cimport Publisher, is_large
+from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport (
     CALL_ABORT,
     CALL_COMMIT,
-    CALL_INIT,
     Transactions,
 )
 
@@ -191,11 +189,6 @@ cdef class Producer(Handle):
         KafkaException
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
-        cdef ck_record_t record
-        cdef Py_buffer value_buffer, key_buffer
-        cdef bint value_held = False, key_held = False
-        cdef rd_kafka_topic_t *rkt
-        cdef rd_kafka_error_t *error
         if self._open_in != ck_runtime_generation:
             self.refuse()
         if callback is None:
@@ -203,6 +196,16 @@ cdef class Producer(Handle):
         if callback is not None and not callable(callback):
             raise TypeError("on_delivery: expected a callable or None, "
                             f"got {type(callback).__name__}")
+        self.queue(topic, value, key, partition, callback, timestamp, headers, timeout)
+
+    cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,
+                   timeout) except -1:
+        """produce() with a checked callback."""
+        cdef ck_record_t record
+        cdef Py_buffer value_buffer, key_buffer
+        cdef bint value_held = False, key_held = False
+        cdef rd_kafka_topic_t *rkt
+        cdef rd_kafka_error_t *error
         record.partition = RD_KAFKA_PARTITION_UA if partition is -1 else <int32_t>int_argument(
             partition, "partition", -1, INT32_MAX)
         record.timestamp = 0 if timestamp is 0 else int_argument(
@@ -245,6 +248,7 @@ cdef class Producer(Handle):
                 rd_kafka_headers_destroy(record.headers)
             if record.report is not NULL:
                 in_flight_destroy(<in_flight_t *>record.report)
+        return 0
 
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
                              timeout) except -1:
@@ -406,13 +410,17 @@ cdef class Producer(Handle):
         attribute ``delivery``. The records that were not queued by then have failed with
         ``_QUEUE_FULL``, or with ``_DESTROY`` if the producer was closed.
         """
-        cdef ck_publish_t publish
-        cdef Columns columns
-        cdef tuple kept
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
-        columns = Columns.__new__(Columns)
-        memset(&publish, 0, sizeof(publish))
+        return self._publisher.send(
+            self, self.batch(topic, values, keys, headers, timestamps, partitions), ms)
+
+    cdef Batch batch(self, topic, values, keys, headers, timestamps, partitions):
+        cdef Columns columns = Columns.__new__(Columns)
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef ck_publish_t *publish = &batch.c
+        cdef tuple kept
+        batch.owner = columns
         kept = columns.bytes_column(values, "values", &publish.values)
         columns.bytes_column(keys, "keys", &publish.keys)
         if columns._cnt < 0:
@@ -421,10 +429,10 @@ cdef class Producer(Handle):
         columns.numbers_column(timestamps, "timestamps", &publish.timestamps, 0, 0, INT64_MAX)
         columns.numbers_column(partitions, "partitions", &publish.partitions,
                                RD_KAFKA_PARTITION_UA, -1, INT32_MAX)
-        names = self._publisher.topics_column(self, topic, columns, &publish)
+        batch.topic = self._publisher.topics_column(self, topic, columns, publish)
         publish.cnt = columns._cnt
-        return self._publisher.send(self, &publish, names,
-                                    kept if is_large(kept, &publish) else None, ms)
+        batch.borrow_large(kept)
+        return batch
 
     def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
                       partition=None, timeout=None):
@@ -464,18 +472,21 @@ cdef class Producer(Handle):
         ValueError
             A column does not exist, or a number is out of range.
         """
-        cdef ck_publish_t publish
-        cdef ck_headers_t c_headers
-        cdef ArrowData arrow
-        cdef Columns columns
-        cdef object names
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
+        return self._publisher.send(
+            self, self.arrow_batch(topic, data, key, value, headers, timestamp, partition), ms)
+
+    cdef Batch arrow_batch(self, topic, data, key, value, headers, timestamp, partition):
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef ck_publish_t *publish = &batch.c
+        cdef ArrowData arrow
+        cdef Columns columns
         if value is None and key is None:
             raise TypeError("value: expected the name of a column, got None, and no key either")
         arrow = ArrowData(data)
         columns = Columns.__new__(Columns)
-        memset(&publish, 0, sizeof(publish))
+        batch.owner = (arrow, columns)
         publish.timestamps.missing = 0
         publish.partitions.missing = RD_KAFKA_PARTITION_UA
         publish.cnt = arrow.length
@@ -486,8 +497,8 @@ cdef class Producer(Handle):
         if key is not None:
             arrow.whole_column(key, "key", &publish.keys)
         if headers is not None:
-            arrow.whole_headers(headers, "headers", &c_headers)
-            publish.headers = &c_headers
+            arrow.whole_headers(headers, "headers", &batch.c_headers)
+            publish.headers = &batch.c_headers
         if timestamp is not None:
             arrow.whole_numbers(timestamp, "timestamp", True, &publish.timestamps)
             check_range(&publish.timestamps, publish.cnt, "timestamp", 0, INT64_MAX)
@@ -495,14 +506,14 @@ cdef class Producer(Handle):
             arrow.whole_numbers(partition, "partition", False, &publish.partitions)
             check_range(&publish.partitions, publish.cnt, "partition", -1, INT32_MAX)
         if topic is None:
-            names = self._publisher.arrow_topics(self, arrow, columns, &publish)
+            batch.topic = self._publisher.arrow_topics(self, arrow, columns, publish)
         else:
             if not isinstance(topic, str):
                 raise TypeError("topic: expected a str, or None for the column of that name, "
                                 f"got {type(topic).__name__}")
-            names = self._publisher.topics_column(self, topic, columns, &publish)
-        return self._publisher.send(self, &publish, names,
-                                    arrow if is_large(arrow, &publish) else None, ms)
+            batch.topic = self._publisher.topics_column(self, topic, columns, publish)
+        batch.borrow_large(arrow)
+        return batch
 
     # -- reports
 
@@ -627,12 +638,7 @@ cdef class Producer(Handle):
         ------
         KafkaException
         """
-        cdef int64_t ms = timeout_ms(timeout, "timeout")
-        self._transactions.check_outside()
-        error = self._transactions.resume(
-            self, CALL_INIT, 2 * self._transactions.timeout_ms if ms < 0 else ms)
-        if error is not None:
-            raise KafkaException(error)
+        run(self._transactions.init(self, timeout_ms(timeout, "timeout"), True))
 
     def transaction(self, consumer=None, timeout=None):
         """A block whose records are committed together at its end, or aborted if it raises.
@@ -738,8 +744,8 @@ cdef class Producer(Handle):
         ------
         KafkaException
         """
-        error = self._transactions.send_offsets(self, positions, group_metadata,
-                                                timeout_ms(timeout, "timeout"))
+        error = run(self._transactions.send_offsets(self, positions, group_metadata,
+                                                    timeout_ms(timeout, "timeout")))
         if error is not None:
             raise KafkaException(error)
 
@@ -758,12 +764,7 @@ cdef class Producer(Handle):
             Also when ``publish()`` could not queue some records (too large, no room in time, ...)
             and their Delivery was not checked: abort, or check the Delivery and send them again.
         """
-        cdef int64_t ms = timeout_ms(timeout, "timeout")
-        self._transactions.check_outside()
-        self._transactions.check_complete()
-        error = self._transactions.resume(self, CALL_COMMIT, ms)
-        if error is not None:
-            raise KafkaException(error)
+        run(self._transactions.commit(self, timeout_ms(timeout, "timeout"), True))
 
     def abort_transaction(self, timeout=None):
         """Abort the transaction: purge queued records and abort; serves callbacks meanwhile.
@@ -778,15 +779,7 @@ cdef class Producer(Handle):
         ------
         KafkaException
         """
-        cdef int64_t ms = timeout_ms(timeout, "timeout")
-        cdef ck_event_t *first
-        self._transactions.check_outside()
-        error = self._transactions.resume(self, CALL_ABORT, ms)
-        if error is not None:
-            raise KafkaException(error)
-        # close() does not warn about records that the program itself has aborted.
-        ck_queue_take_untold(self._events, &first)
-        ck_event_destroy(first)
+        run(self._transactions.abort(self, timeout_ms(timeout, "timeout"), True))
 
     # -- closing
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport ck_flight_t, ck_publish_t, ck_report_t
+from cykafka._core.clib.csrc cimport ck_flight_t, ck_headers_t, ck_publish_t, ck_report_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_topic_t
 from cykafka._core.client.handle cimport Handle, Role
 from cykafka._core.produce.columns cimport Columns
@@ -13,6 +13,19 @@ cdef class Topic:
     cdef uint32_t _generation
 
     cdef void release(self) noexcept
+
+cdef class Batch:
+    # The C columns, and what they point to.
+    cdef ck_publish_t c
+    cdef ck_headers_t c_headers
+    cdef object owner
+    # The topic, or the topics, for the Delivery.
+    cdef object topic
+    # What keeps borrowed values alive; None: values are copied.
+    cdef object kept
+    cdef Delivery delivery
+
+    cdef int borrow_large(self, object kept) except -1
 
 cdef class Publisher(Role):
     cdef Transactions _transactions
@@ -42,10 +55,9 @@ cdef class Publisher(Role):
                               ck_publish_t *publish)
     cdef tuple arrow_topics(self, Handle handle, ArrowData arrow, Columns columns,
                             ck_publish_t *publish)
-    cdef Delivery send(self, Handle handle, ck_publish_t *publish, object topic, object kept,
-                       int64_t ms)
+    cdef Delivery send(self, Handle handle, Batch batch, int64_t ms)
+    cdef int begin(self, Handle handle, Batch batch) except -1
+    cdef object step(self, Handle handle, Batch batch)
+    cdef int end(self, Batch batch, object raised) except -1
     cdef int serve_reports(self, Handle handle) except -1
-    cdef int _hand_over(self, Handle handle, ck_publish_t *publish, Delivery delivery,
-                        int64_t deadline) except -1
-
-cdef bint is_large(object kept, ck_publish_t *publish) noexcept
+    cdef int _hand_over(self, Handle handle, Batch batch, int64_t deadline) except -1

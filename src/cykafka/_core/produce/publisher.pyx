@@ -16,6 +16,7 @@ from cykafka._core.clib.csrc cimport (
     ck_column_get,
     ck_column_t,
     ck_delivery_close,
+    ck_delivery_t,
     ck_event_t,
     ck_flight_lost,
     ck_flight_new,
@@ -42,7 +43,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_last_error,
     rd_kafka_outq_len,
     rd_kafka_purge,
-    rd_kafka_queue_io_event_enable,
     rd_kafka_queue_length,
     rd_kafka_resp_err_t,
     rd_kafka_t,
@@ -77,6 +77,8 @@ cdef enum:
     FEW = 4
     # The time of handing over records between two checks for signals, ms.
     HAND_OVER_MS = 50
+    # The same for an event loop, whose other tasks wait meanwhile, ms.
+    STEP_MS = 2
 
 # Identical to no argument: topics are first compared by identity.
 _NO_NAME = object()
@@ -107,6 +109,25 @@ cdef class Topic:
             rd_kafka_topic_destroy(self._ptr)
             self._ptr = NULL
             ck_runtime_count(CK_KIND_TOPIC, -1)
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Batch:
+    """A batch of records on its way into librdkafka's queue."""
+
+    cdef int borrow_large(self, object kept) except -1:
+        """Borrow the values that `kept` keeps alive, if copying them would cost more."""
+        cdef size_t size = 0
+        cdef size_t i
+        if kept is None or self.c.cnt == 0:
+            return 0
+        with nogil:
+            for i in range(self.c.cnt):
+                size += ck_column_get(&self.c.values, i).len
+        if size >= self.c.cnt * BORROW_FROM:
+            self.kept = kept
+        return 0
 
 
 @cython.final
@@ -142,6 +163,13 @@ cdef class Publisher(Role):
             return self.deliver(<ck_report_t *>event)
         return delivery_tell(handle, event)
 
+    cdef bint serve_loop(self, Handle handle, loop) except -1:
+        # While another thread serves, it also runs the callbacks, so reports keep their order.
+        self.serve_reports(handle)
+        # A callback may have closed the handle. An event may have ended the serving early.
+        return (handle._open_in == ck_runtime_generation
+                and rd_kafka_queue_length(handle._wait_queue) > 0)
+
     cdef int deliver(self, ck_report_t *report) except -1:
         # The report begins the in_flight_t that librdkafka carried with the record.
         cdef in_flight_t *sent = <in_flight_t *>report
@@ -174,15 +202,11 @@ cdef class Publisher(Role):
                 return left
 
     cdef int release(self, Handle handle) except -1:
-        watch = handle._watch
-        handle._watch = None
-        if watch is not None:
-            # Do this first, and here: the watch may not find a handle that the collector frees.
-            rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
-        self.drop_reports(handle)
-        self.release_topics()
-        if watch is not None:
-            watch.end()  # calls the event loop: Python code, which may raise
+        try:
+            handle.end_watch()
+        finally:
+            self.drop_reports(handle)
+            self.release_topics()
         return 0
 
     cdef int purge(self, Handle handle) except -1:
@@ -314,36 +338,57 @@ cdef class Publisher(Role):
 
     # -- batches
 
-    cdef Delivery send(self, Handle handle, ck_publish_t *publish, object topic, object kept,
-                       int64_t ms):
-        """Publish C columns. `kept` keeps borrowed values alive; None: values are copied."""
-        cdef Delivery delivery
-        cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
-        if publish.cnt > FEW:
+    cdef Delivery send(self, Handle handle, Batch batch, int64_t ms):
+        """Hand over a batch; wait up to so many ms for room."""
+        if batch.c.cnt > FEW:
             self.serve_reports(handle)
+        self.begin(handle, batch)
+        try:
+            self._hand_over(handle, batch, deadline_after(ms))
+        except BaseException as exception:
+            self.end(batch, exception)
+            raise
+        self.end(batch, None)
+        return batch.delivery
+
+    cdef int begin(self, Handle handle, Batch batch) except -1:
+        """Make the batch's Delivery. end() must follow."""
         # Each column may have run foreign code, which may have closed the producer.
         handle.check_open()
-        publish.room = self._room
-        publish.borrow = kept is not None
-        delivery = delivery_new(handle, publish.cnt, topic)
-        if kept is not None:
-            delivery._ledger._kept = kept
-            delivery._ledger.lend(CK_DELIVERY_RELEASE)
-        try:
-            self._hand_over(handle, publish, delivery, deadline_after(ms))
-        except BaseException as exception:
-            if isinstance(exception, ClosedError):
-                err = RD_KAFKA_RESP_ERR__DESTROY
-            ck_delivery_close(delivery._ledger._ptr, err)
-            self._transactions.note_incomplete(delivery)
+        batch.c.room = self._room
+        batch.c.borrow = batch.kept is not None
+        batch.delivery = delivery_new(handle, batch.c.cnt, batch.topic)
+        if batch.kept is not None:
+            batch.delivery._ledger._kept = batch.kept
+            batch.delivery._ledger.lend(CK_DELIVERY_RELEASE)
+        return 0
+
+    cdef object step(self, Handle handle, Batch batch):
+        """Hand over records without waiting, for STEP_MS. True: all records are handed over.
+        False: the queue is full. None: call again."""
+        cdef rd_kafka_resp_err_t err
+        rk = handle.enter()
+        with nogil:
+            err = ck_publish(rk, &batch.c, batch.delivery._ledger._ptr, STEP_MS)
+        handle.leave()
+        if err == RD_KAFKA_RESP_ERR__QUEUE_FULL:
+            return False
+        return None if err else True
+
+    cdef int end(self, Batch batch, object raised) except -1:
+        """Fail the records that were not handed over; `raised` is what ended the call, if
+        anything."""
+        cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
+        if isinstance(raised, ClosedError):
+            err = RD_KAFKA_RESP_ERR__DESTROY
+        ck_delivery_close(batch.delivery._ledger._ptr, err)
+        self._transactions.note_incomplete(batch.delivery)
+        if raised is not None:
             try:
-                exception.delivery = delivery
+                raised.delivery = batch.delivery
             except Exception:  # a foreign exception may refuse it
                 pass
-            raise
-        ck_delivery_close(delivery._ledger._ptr, err)
-        self._transactions.note_incomplete(delivery)
-        return delivery
+        return 0
 
     cdef int serve_reports(self, Handle handle) except -1:
         """Handle the waiting reports of earlier batches, without blocking. Otherwise an
@@ -356,15 +401,16 @@ cdef class Publisher(Role):
         handle.dispatch(NOW)
         return 0
 
-    cdef int _hand_over(self, Handle handle, ck_publish_t *publish, Delivery delivery,
-                        int64_t deadline) except -1:
+    cdef int _hand_over(self, Handle handle, Batch batch, int64_t deadline) except -1:
+        cdef ck_publish_t *publish = &batch.c
+        cdef ck_delivery_t *delivery = batch.delivery._ledger._ptr
         cdef rd_kafka_resp_err_t err
         cdef unsigned ended
         cdef rd_kafka_t *rk
         cdef int ms
         # Even the delivery's allocation may have run the garbage collector, and so foreign code.
         if publish.cnt <= FEW and handle._open_in == ck_runtime_generation:
-            err = ck_publish(handle._ptr, publish, delivery._ledger._ptr, HAND_OVER_MS)
+            err = ck_publish(handle._ptr, publish, delivery, HAND_OVER_MS)
             if not err:
                 return 0
         while True:
@@ -373,7 +419,7 @@ cdef class Publisher(Role):
                 # Read this before trying the queue: later another thread may make room and leave
                 # no event.
                 ended = ck_turn_ended(ck_queue_turn(handle._events))
-                err = ck_publish(rk, publish, delivery._ledger._ptr, HAND_OVER_MS)
+                err = ck_publish(rk, publish, delivery, HAND_OVER_MS)
             handle.leave()
             if not err:
                 return 0
@@ -389,14 +435,3 @@ cdef class Publisher(Role):
                 handle.dispatch(NOW)
             PyErr_CheckSignals()
 
-
-cdef bint is_large(object kept, ck_publish_t *publish) noexcept:
-    """Whether the values in `kept` are large enough to be borrowed rather than copied."""
-    cdef size_t size = 0
-    cdef size_t i
-    if kept is None or publish.cnt == 0:
-        return False
-    with nogil:
-        for i in range(publish.cnt):
-            size += ck_column_get(&publish.values, i).len
-    return size >= publish.cnt * BORROW_FROM

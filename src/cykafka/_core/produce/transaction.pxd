@@ -31,12 +31,8 @@ cdef class Transactions:
     cdef int configure(self, rd_kafka_conf_t *conf) except -1
     cdef int check_outside(self) except -1
     cdef int begin(self, Handle handle) except -1
-    cdef object send_offsets(self, Handle handle, object positions, object group_metadata,
-                             int64_t ms)
     cdef int check_complete(self) except -1
     cdef int note_incomplete(self, Delivery delivery) except -1
-    cdef object settle(self, Handle handle, int64_t deadline)
     cdef object resume(self, Handle handle, int call, int64_t ms)
-    cdef object repeat(self, Handle handle, int call, int64_t deadline)
-    cdef object finish_pending(self, Handle handle, int64_t deadline)
+    cdef int64_t deadline_of(self, int64_t ms) noexcept
     cdef object fatal_error(self, Handle handle)

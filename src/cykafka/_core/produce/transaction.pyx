@@ -5,47 +5,43 @@ callbacks and signal handlers. So an exception is never mistaken for the transac
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 
 from cykafka._core.clib.csrc cimport (
+    CK_CALL_ABORT_TRANSACTION,
+    CK_CALL_COMMIT_TRANSACTION,
+    CK_CALL_INIT_TRANSACTIONS,
     CK_CALL_SEND_OFFSETS,
     PyThread_get_thread_ident,
-    ck_call_leave,
-    ck_call_t,
+    ck_call_kind_t,
     ck_call_wait,
-    ck_callback_serve,
     ck_delivery_failed,
-    ck_queue_turn,
+    ck_event_destroy,
+    ck_event_t,
+    ck_queue_take_untold,
     ck_runtime_generation,
     ck_runtime_now_ms,
-    ck_turn_enter,
-    ck_turn_leave,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__CONFLICT,
     RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
     RD_KAFKA_RESP_ERR__STATE,
-    rd_kafka_abort_transaction,
     rd_kafka_begin_transaction,
-    rd_kafka_commit_transaction,
     rd_kafka_conf_t,
     rd_kafka_consumer_group_metadata_new,
     rd_kafka_consumer_group_metadata_read,
     rd_kafka_error_t,
     rd_kafka_fatal_error,
-    rd_kafka_init_transactions,
     rd_kafka_resp_err_t,
-    rd_kafka_t,
 )
-from cykafka._core.client.handle cimport Handle, new_call
+from cykafka._core.client.call cimport Call, new_step, pause, run
+from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
     NOW,
     SLICE,
     deadline_after,
     plain_str,
     slice_end,
-    slice_left,
 )
 from cykafka._core.common.config cimport int_conf
 from cykafka._core.common.errors cimport chain, check_error, take_error
@@ -57,16 +53,6 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 
 # librdkafka expects another call, or another thread is in the same call.
 _CONFLICTS = (<int>RD_KAFKA_RESP_ERR__CONFLICT, <int>RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS)
-
-
-@cython.final
-cdef class Sending:
-    """A send_offsets_to_transaction() that librdkafka continues in the background."""
-
-    cdef ck_call_t *_ptr
-
-    def __dealloc__(self):
-        ck_call_leave(self._ptr)
 
 
 @cython.final
@@ -112,14 +98,13 @@ cdef class Transactions:
         self._incomplete = None
         return 0
 
-    cdef object send_offsets(self, Handle handle, object positions, object group_metadata,
-                             int64_t ms):
-        """Returns the KafkaError of librdkafka's call, or None; raises everything else."""
+    def send_offsets(self, Handle handle not None, positions, group_metadata, int64_t ms):
+        """An operation. Its result is the KafkaError of librdkafka's call, or None; it raises
+        everything else."""
         cdef rd_kafka_error_t *error
         cdef const char *group = NULL
         cdef str name
-        cdef Sending sending
-        cdef ck_call_t *call
+        cdef Call call
         cdef int64_t deadline = deadline_after(ms)
         if not isinstance(group_metadata, (bytes, str)):
             raise TypeError("group_metadata: expected the result of consumer_group_metadata(), "
@@ -131,31 +116,30 @@ cdef class Transactions:
             group = c_name(name)
         handle.check_open()
         self.check_outside()
-        sending = Sending.__new__(Sending)
-        call = sending._ptr = new_call(CK_CALL_SEND_OFFSETS)
-        call.partitions = partitions_to(positions, "positions")
+        call = new_step(handle, CK_CALL_SEND_OFFSETS, ms)
+        call.c.partitions = partitions_to(positions, "positions")
         if group is not NULL:
-            call.group = rd_kafka_consumer_group_metadata_new(group)
+            call.c.group = rd_kafka_consumer_group_metadata_new(group)
         else:
             check_error(rd_kafka_consumer_group_metadata_read(
-                &call.group, PyBytes_AS_STRING(group_metadata),
+                &call.c.group, PyBytes_AS_STRING(group_metadata),
                 PyBytes_GET_SIZE(group_metadata)))
         # The outcome of an interrupted call does not matter: this call repeats or replaces it.
-        while self.settle(handle, deadline) is not None:
+        while (yield from self.settle(handle, deadline)) is not None:
             pass
         if ms >= 0:
-            ms = max(deadline - ck_runtime_now_ms(), 0)
-        handle.start_call(call, ms)
+            call._ms = max(deadline - ck_runtime_now_ms(), 0)
         self._senders += 1
         try:
-            handle.await_call(call)
+            yield call
         except:
-            self._sending.append(sending)
+            if call.is_started():
+                self._sending.append(call)
             raise
         finally:
             self._senders -= 1
-        error = call.error
-        call.error = NULL
+        error = call.c.error
+        call.c.error = NULL
         if error is not NULL:
             return take_error(error)
         handle.dispatch(NOW)
@@ -168,47 +152,56 @@ cdef class Transactions:
         and signal handlers, whatever the outcome of the call. The attributes always reflect what
         librdkafka has done.
         """
+        return run(self.repeat(handle, call, self.deadline_of(ms), True))
+
+    cdef int64_t deadline_of(self, int64_t ms) noexcept:
+        return deadline_after(self.timeout_ms if ms < 0 else ms)
+
+    def repeat(self, Handle handle not None, int call, int64_t deadline, bint in_thread):
+        """An operation: make a resumable call until the deadline. Its result is the KafkaError of
+        librdkafka's call, or None.
+
+        in_thread: a thread waits. It may also wait for callbacks in other threads, and its own
+        callbacks cannot make transaction calls.
+        """
         cdef unsigned long me = PyThread_get_thread_ident()
-        cdef int64_t deadline = deadline_after(self.timeout_ms if ms < 0 else ms)
+        cdef bint nested = me in self._resuming
         handle.check_open()
-        # A callback may close the producer, which ends the transaction.
-        nested = me in self._resuming
+        if not in_thread:
+            return (yield from self.make_in_slices(handle, call, deadline, False))
         self._resuming.add(me)
         try:
-            return self.repeat(handle, call, deadline)
+            return (yield from self.make_in_slices(handle, call, deadline, True))
         finally:
             if not nested:
                 self._resuming.discard(me)
 
-    cdef object repeat(self, Handle handle, int call, int64_t deadline):
+    def make_in_slices(self, Handle handle not None, int call, int64_t deadline, bint in_thread):
+        """See repeat()."""
         cdef int64_t started
-        cdef rd_kafka_error_t *error = NULL
-        cdef rd_kafka_t *rk
+        cdef rd_kafka_error_t *error
+        cdef Call step
         cdef bint conflict = True
-        cdef bint called
         cdef bint begun = self.begun and call != CALL_INIT
-        cdef int slice
         while True:
             if begun and not self.begun and self.aborted == (call == CALL_ABORT):
                 return None  # a callback or a signal handler has ended it, as by close()
             if conflict:
                 while True:
-                    failure = self.settle(handle, deadline)
+                    failure = yield from self.settle(handle, deadline)
                     if failure is None:
                         break
                     if call == CALL_COMMIT:
                         return failure  # no call has raised it, and the offsets are missing
             started = ck_runtime_now_ms()
-            slice = <int>max(0, min(SLICE, deadline - started))
-            rk = handle.enter()
-            with nogil:
-                called = ck_turn_enter(ck_queue_turn(handle._events), handle._wait_queue, -1)
-                if called:
-                    error = make(call, rk, slice)
-                    ck_turn_leave(ck_queue_turn(handle._events))
-            handle.leave()
-            if not called:
+            step = new_step(handle, kind_of(call), max(0, min(SLICE, deadline - started)))
+            step.c.events = handle._events
+            yield step
+            if not step.c.entered:
+                handle.check_open()
                 continue  # another thread closes the producer, or has tried to close it
+            error = step.c.error
+            step.c.error = NULL
             # Update the state before any callback, which may raise.
             if error is NULL:
                 self.pending = CALL_NONE
@@ -218,7 +211,7 @@ cdef class Transactions:
                     self.begun = False
                     self.aborted = call == CALL_ABORT
                     self._incomplete = None
-                handle.dispatch(deadline)
+                handle.dispatch(deadline if in_thread else <int64_t>NOW)
                 return None
             failure = take_error(error)
             conflict = failure in _CONFLICTS
@@ -235,60 +228,79 @@ cdef class Transactions:
                 return failure
             if ck_runtime_now_ms() >= deadline:
                 return failure
-            handle.dispatch(slice_end(deadline))
+            handle.dispatch(slice_end(deadline) if in_thread else <int64_t>NOW)
             if begun and not self.begun:
                 continue
             # If the slice ended early, the error is temporary: serve for the rest of the slice.
-            rk = handle.enter()
-            slice = <int>max(0, min(started + SLICE, deadline) - ck_runtime_now_ms())
-            with nogil:
-                ck_callback_serve(rk, handle._events, NULL, slice, NULL)
-            handle.leave()
-            PyErr_CheckSignals()
+            yield pause(handle, max(0, min(started + SLICE, deadline) - ck_runtime_now_ms()))
 
-    cdef object settle(self, Handle handle, int64_t deadline):
-        """Wait for an interrupted send_offsets_to_transaction(): librdkafka accepts no other call
-        meanwhile.
+    def settle(self, Handle handle not None, int64_t deadline):
+        """An operation: wait for an interrupted send_offsets_to_transaction(), because librdkafka
+        accepts no other call meanwhile.
 
-        Returns its KafkaError. None if there is no such call left, or after the deadline; the next
-        call then gets librdkafka's own error.
+        Its result is the call's KafkaError. None if there is no such call left, or after the
+        deadline; the next call then gets librdkafka's own error.
         """
-        cdef bint closing = handle._role.closes_later
-        cdef Sending sending
+        cdef Call sending
         cdef rd_kafka_error_t *error
-        cdef bint done
-        cdef int ms
         while self._sending:
-            ms = slice_left(deadline)
             sending = self._sending[0]
-            with nogil:
-                done = ck_call_wait(sending._ptr, ms)
-            if not done:
-                handle.give_way(closing)
-                if ms == 0:
-                    return None
-            elif sending in self._sending:  # no other thread has taken its outcome
+            sending._deadline = deadline
+            yield sending
+            if not ck_call_wait(sending.c, 0):
+                return None
+            if sending in self._sending:  # no other thread has taken its outcome
                 self._sending.remove(sending)
-                error = sending._ptr.error
-                sending._ptr.error = NULL
+                error = sending.c.error
+                sending.c.error = NULL
                 if error is not NULL:
                     return take_error(error)
         return None
 
-    cdef object finish_pending(self, Handle handle, int64_t deadline):
-        """Complete the commit or the abort that an earlier call could not complete. Returns its
-        KafkaError, or None; a commit that fails is aborted if it can be."""
+    def finish_pending(self, Handle handle not None, int64_t deadline, bint in_thread):
+        """An operation: complete the commit or the abort that an earlier call could not complete.
+        Its result is the KafkaError, or None; a commit that fails is aborted if it can be."""
         cdef object error = None
         if self.pending == CALL_COMMIT:
-            error = self.resume(handle, CALL_COMMIT, max(0, deadline - ck_runtime_now_ms()))
+            error = yield from self.repeat(handle, CALL_COMMIT, deadline, in_thread)
             if error is not None and error.txn_requires_abort():
                 try:
-                    self.resume(handle, CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
+                    yield from self.repeat(handle, CALL_ABORT, deadline, in_thread)
                 except BaseException as exception:
                     raise chain(KafkaException(error), exception)
         elif self.pending == CALL_ABORT:
-            error = self.resume(handle, CALL_ABORT, max(0, deadline - ck_runtime_now_ms()))
+            error = yield from self.repeat(handle, CALL_ABORT, deadline, in_thread)
         return error
+
+    # -- the methods of a producer, as operations
+
+    def end_open(self, Handle handle not None):
+        """An operation: complete a commit, or abort an open transaction, before a close."""
+        if self.pending == CALL_COMMIT:
+            _raise((yield from self.repeat(handle, CALL_COMMIT, self.deadline_of(-1), False)))
+        if self.begun:
+            _raise((yield from self.repeat(handle, CALL_ABORT, self.deadline_of(-1), False)))
+
+    def init(self, Handle handle not None, int64_t ms, bint in_thread):
+        """An operation: Producer.init_transactions()."""
+        self.check_outside()
+        _raise((yield from self.repeat(
+            handle, CALL_INIT, deadline_after(2 * self.timeout_ms if ms < 0 else ms), in_thread)))
+
+    def commit(self, Handle handle not None, int64_t ms, bint in_thread):
+        """An operation: Producer.commit_transaction()."""
+        self.check_outside()
+        self.check_complete()
+        _raise((yield from self.repeat(handle, CALL_COMMIT, self.deadline_of(ms), in_thread)))
+
+    def abort(self, Handle handle not None, int64_t ms, bint in_thread):
+        """An operation: Producer.abort_transaction()."""
+        cdef ck_event_t *first
+        self.check_outside()
+        _raise((yield from self.repeat(handle, CALL_ABORT, self.deadline_of(ms), in_thread)))
+        # close() does not warn about records that the program itself has aborted.
+        ck_queue_take_untold(handle._events, &first)
+        ck_event_destroy(first)
 
     cdef object fatal_error(self, Handle handle):
         """The KafkaError that made this producer unusable, or None."""
@@ -327,9 +339,14 @@ cdef class Transactions:
         return 0
 
 
-cdef rd_kafka_error_t *make(int call, rd_kafka_t *rk, int ms) noexcept nogil:
+def _raise(error):
+    if error is not None:
+        raise KafkaException(error)
+
+
+cdef ck_call_kind_t kind_of(int call) noexcept:
     if call == CALL_INIT:
-        return rd_kafka_init_transactions(rk, ms)
+        return CK_CALL_INIT_TRANSACTIONS
     if call == CALL_COMMIT:
-        return rd_kafka_commit_transaction(rk, ms)
-    return rd_kafka_abort_transaction(rk, ms)
+        return CK_CALL_COMMIT_TRANSACTION
+    return CK_CALL_ABORT_TRANSACTION

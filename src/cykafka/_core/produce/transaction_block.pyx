@@ -10,8 +10,9 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from cykafka._core.clib.csrc cimport ck_runtime_generation, ck_runtime_now_ms
+from cykafka._core.client.call cimport pause, run
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.common.arguments cimport SLICE, deadline_after
+from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after
 from cykafka._core.common.errors cimport chain
 from cykafka._core.consume.consumer cimport Consumer
 from cykafka._core.produce.transaction cimport CALL_ABORT, CALL_COMMIT, Transactions
@@ -44,6 +45,14 @@ cdef class Transaction:
         self._timeout = transactions.timeout_ms / 1e3 if limit is None else limit
 
     def __enter__(self):
+        run(self.begin(True))
+        return self._producer
+
+    def __exit__(self, exc_type, exc_value, exc_traceback):
+        run(self.end(exc_value, True))
+
+    def begin(self, bint in_thread):
+        """An operation: the beginning of the block; see Transactions.repeat() for `in_thread`."""
         if self._entered:
             raise RuntimeError("transaction(): the block was entered twice; call transaction() "
                                "for each block")
@@ -51,88 +60,97 @@ cdef class Transaction:
         self._transactions.check_outside()
         if self._consumer is not None:
             self._consumer._progress.check_suitable(self._consumer)
-        self._or_go_back(self._end_earlier)
+        yield from self._or_go_back(self._end_earlier(in_thread))
         if self._consumer is not None:
-            self._consumer._progress.prepare(self._consumer, self._timeout)
-        self._or_go_back(self._producer.begin_transaction)
-        return self._producer
+            yield from self._consumer._progress.prepare(self._consumer, self._timeout)
+        yield from self._or_go_back(self._begin())
 
-    def _end_earlier(self):
+    def _end_earlier(self, bint in_thread):
         """Register the transactional.id, and complete a transaction that an earlier block left."""
         if not self._transactions.initialized:
-            self._producer.init_transactions(self._limit)
-        error = self._transactions.finish_pending(
-            self._producer, deadline_after(<int64_t>(self._timeout * 1e3)))
+            yield from self._transactions.init(
+                self._producer, -1 if self._limit is None else <int64_t>(self._limit * 1e3),
+                in_thread)
+        error = yield from self._transactions.finish_pending(
+            self._producer, deadline_after(<int64_t>(self._timeout * 1e3)), in_thread)
         if error is not None:
             raise KafkaException(error)
+
+    def _begin(self):
+        self._transactions.begin(self._producer)
+        yield from ()
 
     def _or_go_back(self, step):
         """Run a step of the beginning. If it raises, the messages that the consumer has handed
         over are in no transaction, and it seeks back."""
         try:
-            step()
+            yield from step
         except BaseException as failure:
             if self._consumer is not None:
                 self._consumer._progress.note_failed(self._consumer)
-            words = self._go_back(failure, "no transaction was begun")
+            words = yield from self._go_back(failure, "no transaction was begun")
             if words:
                 _log.warning("%s: after %s %s", self._producer._label,
                              type(failure).__name__, words)
             raise
 
     def _go_back(self, failure, outcome):
-        """Seek the consumer back. If that fails, chains the error to the failure and returns a
-        text with the outcome. Otherwise returns an empty text."""
+        """Seek the consumer back. If that fails, chains the error to the failure; the result is a
+        text with the outcome, otherwise an empty text."""
         # After a commit in progress, the committed offsets are not known yet.
         if self._consumer is None or self._transactions.pending == CALL_COMMIT:
             return ""
         try:
-            self._consumer._progress.rewind(self._consumer, self._timeout)
+            yield from self._consumer._progress.rewind(self._consumer, self._timeout)
         except Exception as another:
             chain(another, failure)
             return f"{outcome}, but the consumer cannot seek back: {another}"
         return ""
 
-    def __exit__(self, exc_type, exc_value, exc_traceback):
+    def end(self, exc_value, bint in_thread):
+        """An operation: the end of the block, which has raised `exc_value` or None."""
         if exc_value is not None:
-            self._give_up(exc_value)
+            yield from self._give_up(exc_value, in_thread)
             return
         try:
-            self._commit()
+            yield from self._commit(in_thread)
         except BaseException as failure:
-            self._give_up(failure)
+            yield from self._give_up(failure, in_thread)
             raise
 
-    def _commit(self):
+    def _commit(self, bint in_thread):
         if not self._transactions.begun:  # the transaction ended in the block
             if self._transactions.aborted and self._producer._open_in != ck_runtime_generation:
                 self._producer.refuse()  # close() has dropped the records
             if self._transactions.aborted and self._consumer is not None:
-                self._consumer._progress.rewind(self._consumer, self._timeout)
+                yield from self._consumer._progress.rewind(self._consumer, self._timeout)
             return
-        if self._consumer is None:
-            self._producer.commit_transaction(self._timeout)
-            return
-        metadata = self._consumer.consumer_group_metadata()
-        positions = self._consumer._progress.transaction_offsets(self._consumer)
-        if positions:
-            self._send_offsets(positions, metadata)
-        self._producer.commit_transaction(self._timeout)
-        self._consumer._progress.note_committed(positions)
+        positions = None
+        if self._consumer is not None:
+            metadata = self._consumer.consumer_group_metadata()
+            positions = self._consumer._progress.transaction_offsets(self._consumer)
+            if positions:
+                yield from self._send_offsets(positions, metadata)
+        yield from self._transactions.commit(self._producer, <int64_t>(self._timeout * 1e3),
+                                             in_thread)
+        if self._consumer is not None:
+            self._consumer._progress.note_committed(positions)
 
     def _send_offsets(self, positions, metadata):
         cdef int64_t deadline = deadline_after(<int64_t>(self._timeout * 1e3))
         cdef int64_t left
         while True:
             left = max(deadline - ck_runtime_now_ms(), 0)
-            error = self._transactions.send_offsets(self._producer, positions, metadata, left)
+            error = yield from self._transactions.send_offsets(self._producer, positions,
+                                                               metadata, left)
             if error is None:
                 return
             if not error.retriable() or left == 0:
                 raise KafkaException(error)
-            self._producer.poll(min(left, <int64_t>SLICE) / 1e3)
+            yield pause(self._producer, min(left, <int64_t>SLICE))
+            self._producer.dispatch(NOW)
 
-    def _give_up(self, failure):
+    def _give_up(self, failure, bint in_thread):
         """Abort, and seek the consumer back; chains an error of these steps to the failure."""
         if self._consumer is not None:
             self._consumer._progress.note_failed(self._consumer)
@@ -146,7 +164,8 @@ cdef class Transaction:
             if self._transactions.begun and not (
                     _is_fatal(failure)
                     and self._transactions.fatal_error(self._producer) is not None):
-                self._producer.abort_transaction(self._timeout)
+                yield from self._transactions.abort(
+                    self._producer, <int64_t>(self._timeout * 1e3), in_thread)
         except BaseException as another:
             if self._transactions.begun:
                 # The next block first aborts it, even if librdkafka has not begun the abort.
@@ -157,7 +176,7 @@ cdef class Transaction:
                 raise
             chain(another, failure)
         if not words:
-            words = self._go_back(failure, "the transaction was aborted")
+            words = yield from self._go_back(failure, "the transaction was aborted")
         if not words:
             return
         _log.warning("%s: after %s %s", self._producer._label, type(failure).__name__, words)

@@ -1,0 +1,114 @@
+"""Commit: a commit whose answer an event loop awaits."""
+import os
+
+cimport cython
+
+from cykafka._core.clib.csrc cimport (
+    ck_answer_t,
+    ck_callback_answer,
+    ck_loans_add,
+    ck_loans_pin,
+    ck_loans_sub,
+    ck_loans_t,
+    ck_loans_unpin,
+    ck_runtime_generation,
+)
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_commit_queue,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_io_event_enable,
+    rd_kafka_queue_new,
+    rd_kafka_queue_poll_callback,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_topic_partition_list_destroy,
+    rd_kafka_topic_partition_list_t,
+)
+from cykafka._core.batch cimport MessageBatch
+from cykafka._core.common.errors cimport check_doing
+from cykafka._core.common.partition cimport partitions_from
+from cykafka._core.consume.consumer cimport Consumer
+from cykafka._core.consume.offsets cimport offsets_to
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Commit:
+    """A commit on its way. The caller ends it; the commit then continues.
+
+    Parameters
+    ----------
+    consumer : Consumer
+    message : Message or MessageBatch, optional
+    offsets : list of TopicPartition, optional
+        Instead of a message. Without either the stored offsets are committed.
+    notify_fd : int
+        A descriptor that gets a byte when the answer has arrived. The commit closes it.
+    """
+
+    cdef Consumer _consumer
+    cdef ck_loans_t *_loans
+    cdef rd_kafka_queue_t *_replies
+    cdef ck_answer_t _answer
+    cdef int _notify_fd
+    cdef object _generation
+
+    def __cinit__(self, Consumer consumer not None, message, offsets, int notify_fd):
+        cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
+        cdef rd_kafka_resp_err_t err
+        self._notify_fd = notify_fd
+        self._consumer = consumer
+        self._generation = ck_runtime_generation
+        if message is not None or offsets is not None:
+            c_offsets = offsets_to(message, offsets, False)
+        try:
+            if isinstance(message, MessageBatch) and c_offsets.cnt == 0:
+                consumer.check_open()
+                self._answer.given = True
+                return
+            rk = consumer.enter()
+            # The rd_kafka_t must not be destroyed before the queue.
+            self._loans = consumer._loans
+            ck_loans_add(self._loans)
+            ck_loans_pin(self._loans)
+            self._replies = rd_kafka_queue_new(rk)
+            rd_kafka_queue_io_event_enable(self._replies, notify_fd, b"1", 1)
+            with nogil:
+                err = rd_kafka_commit_queue(rk, c_offsets, self._replies, ck_callback_answer,
+                                            &self._answer)
+            consumer.leave()
+        finally:
+            if c_offsets is not NULL:
+                rd_kafka_topic_partition_list_destroy(c_offsets)
+        check_doing(err, "Commit failed")
+
+    def __dealloc__(self):
+        self.end()
+
+    def is_done(self):
+        """Whether the answer has arrived. Raises if the consumer is closed meanwhile."""
+        if not self._answer.given:
+            self._consumer.check_open()
+            rd_kafka_queue_poll_callback(self._replies, 0)
+        return self._answer.given
+
+    def result(self):
+        """The committed offsets, list of TopicPartition, each with its ``error``."""
+        check_doing(self._answer.err, "Commit failed")
+        return [] if self._answer.partitions is NULL else partitions_from(self._answer.partitions)
+
+    def end(self):
+        """Free the queue. An answer that has not arrived yet is dropped."""
+        cdef rd_kafka_queue_t *replies = self._replies
+        self._replies = NULL
+        # In a forked child the queue belongs to the parent, and may be locked.
+        if replies is not NULL and self._generation == ck_runtime_generation:
+            rd_kafka_queue_destroy(replies)
+            ck_loans_unpin(self._loans)
+            ck_loans_sub(self._loans)
+        if self._answer.partitions is not NULL:
+            rd_kafka_topic_partition_list_destroy(self._answer.partitions)
+            self._answer.partitions = NULL
+        if self._notify_fd >= 0:
+            os.close(self._notify_fd)
+            self._notify_fd = -1

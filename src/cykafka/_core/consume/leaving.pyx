@@ -1,0 +1,67 @@
+"""Leaving: the close of a consumer, in steps between which an event loop goes on."""
+import os
+
+cimport cython
+
+from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
+from cykafka._core.common.errors cimport chain
+from cykafka._core.consume.consumer cimport Consumer
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Leaving:
+    """A consumer that leaves its group. The caller finishes it, also after an exception.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        Stops its calls. If it is closed already, the leave is over.
+    notify_fd : int
+        A descriptor that gets a byte when there is something to serve. It is closed at the end.
+    """
+
+    cdef Consumer _consumer
+    cdef object _raised
+    cdef int _notify_fd
+
+    def __cinit__(self, Consumer consumer not None, int notify_fd):
+        self._notify_fd = notify_fd
+        if consumer.begin_close(0):
+            self._consumer = consumer
+            consumer._ends_alone = True
+            self._raised = consumer.begin_leave()
+            if consumer._membership.closing is not NULL:
+                rd_kafka_queue_io_event_enable(consumer._membership.closing, notify_fd, b"1", 1)
+
+    def __dealloc__(self):
+        if self._notify_fd >= 0:
+            os.close(self._notify_fd)
+
+    def step(self):
+        """Serve what there is, and run callbacks. Returns whether the consumer has left its
+        group."""
+        if self._consumer is None:
+            return True
+        try:
+            return self._consumer._membership.step_leave(self._consumer)
+        except BaseException as exception:
+            self._raised = chain(self._raised, exception)
+        return False
+
+    def note(self, raised):
+        """Let finish() raise the exception of a callback."""
+        self._raised = chain(self._raised, raised)
+
+    def finish(self):
+        """Close the consumer, now. Raises the exceptions of callbacks. If the consumer has not left
+        its group yet, a thread completes that."""
+        cdef Consumer consumer = self._consumer
+        self._consumer = None
+        if consumer is not None and consumer._generation == ck_runtime_generation:
+            if consumer._membership.closing is not NULL:
+                rd_kafka_queue_io_event_enable(consumer._membership.closing, -1, NULL, 0)
+            raised = consumer.end_leave(0, self._raised)
+            if raised is not None:
+                raise raised

@@ -1,0 +1,91 @@
+"""Publication: a batch that an event loop hands over in steps, between its other tasks."""
+cimport cython
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.csrc cimport CK_CALL_FLUSH
+from cykafka._core.client.call cimport Call, new_step
+from cykafka._core.common.arguments cimport NOW, deadline_after, slice_left, timeout_ms
+from cykafka._core.produce.producer cimport Producer
+from cykafka._core.produce.publisher cimport Batch
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Publication:
+    """A batch of records on its way into a producer's queue. The caller ends it, also after an
+    exception."""
+
+    cdef Producer _producer
+    cdef Batch _batch
+
+    @property
+    def delivery(self):
+        """The outcomes, Delivery."""
+        return self._batch.delivery
+
+    def step(self):
+        """Hand over records for about 2 ms, without waiting.
+
+        Returns
+        -------
+        bool or None
+            True: all records are handed over. False: the queue is full. None: call again.
+        """
+        return self._producer._publisher.step(self._producer, self._batch)
+
+    def end(self, raised=None):
+        """Fail the records that are not handed over. They fail with ``_DESTROY`` if `raised` says
+        that the producer is closed, else with ``_QUEUE_FULL``."""
+        self._producer._publisher.end(self._batch, raised)
+
+
+def publication(Producer producer not None, topic, values, *, keys=None, headers=None,
+                timestamps=None, partitions=None):
+    """Begin to publish a batch; the arguments are those of ``Producer.publish()``."""
+    return _begin(producer, producer.batch(topic, values, keys, headers, timestamps, partitions))
+
+
+def arrow_publication(Producer producer not None, topic, data, *, key=None, value="value",
+                      headers=None, timestamp=None, partition=None):
+    """As publication(), for ``Producer.publish_arrow()``."""
+    return _begin(producer, producer.arrow_batch(topic, data, key, value, headers, timestamp,
+                                                 partition))
+
+
+cdef Publication _begin(Producer producer, Batch batch):
+    cdef Publication publication = Publication.__new__(Publication)
+    producer._publisher.begin(producer, batch)
+    publication._producer = producer
+    publication._batch = batch
+    return publication
+
+
+# -- what else an event loop needs of a producer
+
+def transactions_of(Producer producer not None):
+    """The producer's Transactions, whose methods are operations."""
+    return producer._transactions
+
+
+def flush(Producer producer not None, timeout):
+    """An operation: send the records that wait for ``linger.ms``, and wait for all outcomes. Its
+    result is the number of records without an outcome; timeout in s."""
+    cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+    cdef Call call
+    cdef int ms
+    while True:
+        ms = slice_left(deadline)
+        left = len(producer)
+        if left == 0 or ms == 0:
+            return left
+        call = new_step(producer, CK_CALL_FLUSH, ms)
+        call.c.events = producer._events
+        yield call
+        producer.dispatch(NOW)
+
+
+def close_now(Producer producer not None):
+    """Close a producer without waiting: records without an outcome fail. Returns whether there
+    were none."""
+    producer._ends_alone = True
+    return Producer.close(producer, 0)

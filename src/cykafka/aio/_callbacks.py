@@ -1,0 +1,40 @@
+"""Callbacks of a configuration that are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any
+
+_NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
+
+# The loops keep weak references only.
+_running: set[asyncio.Task[Any]] = set()
+
+
+def _begin(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
+    task = asyncio.get_running_loop().create_task(callback(*args))
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+def _run(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+    return asyncio.run(callback(*args))
+
+
+def adapted(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a client, whose coroutine functions are callbacks that start them.
+
+    ``oauth_cb`` runs in a loop of its own, because librdkafka's thread waits for the token.
+    """
+    if len(args) > 1 or not all(isinstance(each, dict) for each in args):
+        raise TypeError("expected one dict, or keywords")
+    config = {**(args[0] if args else {}), **kwargs}
+    for name in _NAMES:
+        if iscoroutinefunction(config.get(name)):
+            config[name] = partial(_begin, config[name])
+    if iscoroutinefunction(config.get("oauth_cb")):
+        config["oauth_cb"] = partial(_run, config["oauth_cb"])
+    return config

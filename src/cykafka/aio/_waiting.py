@@ -1,0 +1,144 @@
+"""Waiting in an event loop for a client's queue, and for its calls to the brokers."""
+
+from __future__ import annotations
+
+import contextlib
+from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop, sleep
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from cykafka.internal import Call, Watch
+
+Found = TypeVar("Found")
+Result = TypeVar("Result")
+
+
+class Waker:
+    """Ends a coroutine's sleep, from any thread.
+
+    Parameters
+    ----------
+    loop : AbstractEventLoop
+        The coroutine's.
+    """
+
+    __slots__ = ("_future", "_loop", "_rung")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung = False
+        self._future: Future[None] | None = None
+
+    def __call__(self, loop: AbstractEventLoop | None = None) -> None:
+        """End the sleep, or the next one. `loop` is the one whose thread calls, if any."""
+        self._rung = True
+        if self._future is None:
+            return
+        if loop is self._loop:
+            self._end()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody sleeps any more
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def sleep(self) -> None:
+        """Wait for a call, unless there was one since the last sleep."""
+        self._future = self._loop.create_future()
+        try:
+            if not self._rung:
+                await self._future
+        finally:
+            self._future = None
+            self._rung = False
+
+
+async def until(
+    watch: Watch,
+    take: Callable[[], Found],
+    is_there: Callable[[Found], object],
+    timeout: float | None,
+) -> Found:
+    """Call `take` whenever the client's queue has something new, until its result counts.
+
+    Parameters
+    ----------
+    watch : Watch
+        The client's.
+    take : callable
+        Must not wait.
+    is_there : callable
+        Whether a result counts.
+    timeout : float, optional
+        Seconds; None or less than 0: no limit. Then the last result is returned.
+    """
+    loop = get_running_loop()
+    waker = Waker(loop)
+    limited = timeout is not None and timeout >= 0
+    end = loop.time() + timeout if timeout is not None and limited else 0.0
+    timer = loop.call_at(end, waker, loop) if limited else None
+    watch.join(waker)
+    watch.add(loop)
+    try:
+        while True:
+            found = take()
+            if is_there(found) or (limited and loop.time() >= end):
+                return found
+            await waker.sleep()
+    finally:
+        if timer is not None:
+            timer.cancel()
+        watch.remove(loop)
+        watch.part(waker)
+
+
+async def perform(watch: Watch, steps: Generator[Call, None, Result]) -> Result:
+    """Run an operation of the client, and return its result.
+
+    Parameters
+    ----------
+    watch : Watch
+        The client's.
+    steps : generator
+        It yields each call to wait for. A cancellation is raised in it, so that it cleans up; but
+        first it gets the result of a call that must not be left, which takes 0.1 s at most.
+    """
+    cancelled: CancelledError | None = None
+    try:
+        call = next(steps)
+        while True:
+            if cancelled is not None:
+                raised, cancelled = cancelled, None
+                call = steps.throw(raised)
+                continue
+            try:
+                cancelled = await _make(watch, call)
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = next(steps)
+    except StopIteration as end:
+        if cancelled is not None:
+            raise cancelled from None
+        result: Result = end.value
+        return result
+
+
+async def _make(watch: Watch, call: Call) -> CancelledError | None:
+    """Make a call, and wait for it. Returns the cancellation that came meanwhile, if the call must
+    not be left."""
+    if call.pause_s is not None:
+        await sleep(call.pause_s)
+        return None
+    call.start(watch)
+    cancelled = None
+    while True:
+        try:
+            await until(watch, call.is_done, bool, call.wait_s)
+            return cancelled
+        except CancelledError as error:
+            if not call.is_short:
+                raise
+            cancelled = error

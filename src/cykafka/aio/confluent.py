@@ -1,0 +1,323 @@
+"""AIOProducer and AIOConsumer: confluent_kafka's asynchronous clients, on ours."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from concurrent.futures import Executor
+from types import TracebackType
+from typing import Any, Self
+
+from cykafka import Message, MessageBatch, TopicPartition
+from cykafka.admin import ClusterMetadata
+from cykafka.aio.consumer import AsyncConsumer, OnRebalance
+from cykafka.aio.producer import AsyncProducer
+
+
+class AIOProducer:
+    """confluent_kafka's asynchronous producer: every method is a coroutine.
+
+    Parameters
+    ----------
+    producer_conf : dict
+        As for :class:`cykafka.aio.AsyncProducer`.
+    max_workers, executor, batch_size, buffer_timeout
+        Have no effect: there is no executor, and librdkafka makes the batches (``linger.ms``).
+    """
+
+    def __init__(
+        self,
+        producer_conf: dict[str, Any],
+        max_workers: int = 4,
+        executor: Executor | None = None,
+        batch_size: int = 1000,
+        buffer_timeout: float = 1.0,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()  # confluent_kafka requires one, too
+        self._async = AsyncProducer(producer_conf)
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """The number of records without an outcome."""
+        return 0 if self._is_closed else len(self._async)
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def poll(self, timeout: float = 0) -> int:
+        """Serve delivery reports and other events. The event loop does so without it.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the first; less than 0: forever.
+
+        Returns
+        -------
+        int
+            The number of events that were served.
+        """
+        return await self._async.serve(timeout)
+
+    async def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> Future[Message]:
+        """Queue a record. Await the result for a Future, and the Future for the delivered Message.
+
+        While the queue is full, the call waits for room.
+        """
+        future = self._async.produce(topic, value, key, partition, timestamp, headers)
+        await self._async._queued()
+        return future
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Wait for the outcomes of the records; see :meth:`AsyncProducer.flush`."""
+        return await self._async.flush(timeout)
+
+    async def purge(
+        self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True
+    ) -> None:
+        """Fail records that wait or are in flight; `blocking` has no effect."""
+        self._async.purge(in_queue, in_flight)
+
+    async def list_topics(
+        self, topic: str | None = None, timeout: float | None = None
+    ) -> ClusterMetadata:
+        """Request the cluster's metadata."""
+        return await self._async.list_topics(topic, -1 if timeout is None else timeout)
+
+    async def cluster_id(self, timeout: float | None = None) -> str | None:
+        """Request the cluster's id."""
+        return (await self._async.list_topics(timeout=timeout)).cluster_id
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Register the ``transactional.id``."""
+        await self._async.init_transactions(timeout)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        self._async.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self,
+        positions: list[TopicPartition],
+        group_metadata: bytes | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a consumer's offsets with the transaction."""
+        await self._async.send_offsets_to_transaction(positions, group_metadata, timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send the waiting records and commit."""
+        await self._async.commit_transaction(timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction."""
+        await self._async.abort_transaction(timeout)
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials from the next connection on."""
+        self._async.set_sasl_credentials(username, password)
+
+    async def close(self) -> None:
+        """Wait for the outcomes of the records, and free the producer."""
+        self._is_closed = True
+        await self._async.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AIOConsumer:
+    """confluent_kafka's asynchronous consumer: every method is a coroutine.
+
+    Parameters
+    ----------
+    consumer_conf : dict
+        As for :class:`cykafka.aio.AsyncConsumer`.
+    max_workers, executor
+        Have no effect: there is no executor.
+    """
+
+    def __init__(
+        self,
+        consumer_conf: dict[str, Any],
+        max_workers: int = 2,
+        executor: Executor | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._async = AsyncConsumer(consumer_conf)
+
+    async def poll(self, timeout: float | None = None) -> Message | None:
+        """Wait for one message; see :meth:`AsyncConsumer.poll`."""
+        return await self._async.poll(timeout)
+
+    async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
+        """Wait for so many messages; fewer at the end of the timeout, in s."""
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        found: list[Message] = []
+        while len(found) < num_messages:
+            left = None if end is None else max(0.0, end - loop.time())
+            more = await self._async.consume(num_messages - len(found), left)
+            if not more and left is not None and loop.time() >= (end or 0.0):
+                break
+            found += more
+        return found
+
+    async def subscribe(
+        self,
+        topics: list[str],
+        on_assign: OnRebalance | None = None,
+        on_revoke: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Join the group. The callbacks may be coroutine functions; they get this consumer."""
+
+        self._async.subscribe(
+            topics,
+            **{
+                name: self._with_self(callback)
+                for name, callback in (
+                    ("on_assign", on_assign),
+                    ("on_revoke", on_revoke),
+                    ("on_lost", on_lost),
+                )
+            },
+        )
+
+    def _with_self(self, callback: Any) -> Any:
+        if not callable(callback):
+            return callback
+        if asyncio.iscoroutinefunction(callback):
+
+            async def run(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+                await callback(self, partitions)
+
+            return run
+        return lambda _, partitions: callback(self, partitions)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group's topics."""
+        self._async.unsubscribe()
+
+    async def commit(
+        self,
+        message: Message | MessageBatch | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit offsets; unless `asynchronous`, wait for the answer and return it."""
+        if asynchronous:
+            self._async._consumer.commit(message, offsets, asynchronous=True)
+            return None
+        return await self._async.commit(message, offsets)
+
+    async def seek(self, partition: TopicPartition) -> None:
+        """Read on at another offset."""
+        await self._async.seek(partition)
+
+    async def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hold back the messages of partitions."""
+        self._async.pause(partitions)
+
+    async def resume(self, partitions: list[TopicPartition]) -> None:
+        """The inverse of pause()."""
+        self._async.resume(partitions)
+
+    async def store_offsets(
+        self,
+        message: Message | MessageBatch | None = None,
+        offsets: list[TopicPartition] | None = None,
+    ) -> None:
+        """Mark offsets for the next commit."""
+        self._async.store_offsets(message, offsets)
+
+    async def committed(
+        self, partitions: list[TopicPartition], timeout: float | None = None
+    ) -> list[TopicPartition]:
+        """Request the group's committed offsets."""
+        return await self._async.committed(partitions, timeout)
+
+    async def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions."""
+        self._async.assign(partitions)
+
+    async def unassign(self) -> None:
+        """Read no partition any more."""
+        self._async.unassign()
+
+    async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions, too."""
+        self._async.incremental_assign(partitions)
+
+    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Do not read these partitions any more."""
+        self._async.incremental_unassign(partitions)
+
+    async def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions."""
+        return self._async.assignment()
+
+    async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The offsets after the last messages."""
+        return self._async.position(partitions)
+
+    async def consumer_group_metadata(self) -> bytes:
+        """The group's state, for ``send_offsets_to_transaction()``."""
+        return self._async.consumer_group_metadata()
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials from the next connection on."""
+        self._async.set_sasl_credentials(username, password)
+
+    async def list_topics(
+        self, topic: str | None = None, timeout: float | None = None
+    ) -> ClusterMetadata:
+        """Request the cluster's metadata."""
+        return await self._async.list_topics(topic, -1 if timeout is None else timeout)
+
+    async def cluster_id(self, timeout: float | None = None) -> str | None:
+        """Request the cluster's id."""
+        return (await self._async.list_topics(timeout=timeout)).cluster_id
+
+    async def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int]:
+        """The ends of a partition."""
+        return await self._async.get_watermark_offsets(partition, timeout, cached)
+
+    async def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float | None = None
+    ) -> list[TopicPartition]:
+        """Look up offsets by timestamp."""
+        return await self._async.offsets_for_times(partitions, timeout)
+
+    async def close(self) -> None:
+        """Leave the group and free the consumer."""
+        await self._async.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,331 @@
+"""AsyncProducer: sends records from an event loop."""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop, sleep
+from types import TracebackType
+from typing import Any, Self
+
+from cykafka import Delivery, KafkaError, KafkaException, Message, Producer, TopicPartition
+from cykafka.admin import ClusterMetadata
+from cykafka.aio._callbacks import adapted
+from cykafka.aio._waiting import perform, until
+from cykafka.aio.consumer import AsyncConsumer
+from cykafka.internal import (
+    Futures,
+    Publication,
+    arrow_publication,
+    close_now,
+    flush,
+    list_topics,
+    publication,
+    transactions_of,
+    watch,
+)
+
+
+class AsyncProducer:
+    """Sends records from an event loop, which serves librdkafka meanwhile.
+
+    Coroutines of several loops, each in its own thread, may use one producer. It is an
+    asynchronous context manager; leaving the block closes it.
+
+    Parameters
+    ----------
+    config : dict
+        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in a loop;
+        they may be coroutine functions.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._producer = Producer(adapted(args, kwargs))
+        self._transactions = transactions_of(self._producer)
+        self._watch = watch(self._producer)
+        self._watch.stays = True
+        self._futures = Futures(self._producer)
+
+    def __repr__(self) -> str:
+        return f"<AsyncProducer of {self._producer!r}>"
+
+    def __len__(self) -> int:
+        """The number of records that have no outcome yet, and of waiting events."""
+        return len(self._producer) + len(self._futures.waiting)
+
+    def __bool__(self) -> bool:
+        return True
+
+    # -- records
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> Future[Message]:
+        """Send a record; await the result for the delivered message.
+
+        The record is in librdkafka's queue when the call returns, so records keep the order of the
+        calls, and ``asyncio.gather()`` needs no task for each. While the queue is full, records
+        wait for room, in their order. Await the results to bound them.
+
+        Parameters
+        ----------
+        topic, value, key, partition, timestamp, headers
+            As for :meth:`cykafka.Producer.produce`.
+
+        Returns
+        -------
+        Future of Message
+            Raises KafkaException if the record has finally failed. Cancelling it does not take
+            the record back; a failure is then logged.
+
+        Raises
+        ------
+        KafkaException
+            The record cannot be queued: too large, no such partition, no open transaction, ...
+        """
+        return self._futures.produce(topic, value, key, partition, timestamp, headers)
+
+    async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
+        """Send a batch of records, given as columns, and wait until each has its outcome.
+
+        While the queue is full, the call waits for room. The loop's other tasks run meanwhile,
+        also between parts of a large batch.
+
+        Parameters
+        ----------
+        topic, values, **columns
+            As for :meth:`cykafka.Producer.publish`: ``keys``, ``headers``, ``timestamps``,
+            ``partitions``.
+
+        Returns
+        -------
+        Delivery
+
+        Raises
+        ------
+        DeliveryError
+            Records failed; its `delivery` has all outcomes. A cancellation fails the records that
+            are not queued yet; the exception has the Delivery as its attribute ``delivery``.
+        """
+        return await self._publish(publication(self._producer, topic, values, **columns))
+
+    async def publish_arrow(self, topic: str | None, data: Any, **columns: Any) -> Delivery:
+        """Send the rows of Arrow data as records; see :meth:`publish`.
+
+        Parameters
+        ----------
+        topic, data, **columns
+            As for :meth:`cykafka.Producer.publish_arrow`.
+        """
+        return await self._publish(arrow_publication(self._producer, topic, data, **columns))
+
+    async def _publish(self, begun: Publication) -> Delivery:
+        try:
+            while (done := begun.step()) is not True:
+                if done is None:
+                    await sleep(0)
+                else:
+                    await until(self._watch, begun.step, lambda done: done is not False, None)
+        except BaseException as raised:
+            begun.end(raised)
+            raise
+        begun.end()
+        await begun.delivery
+        return begun.delivery
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Send the records that wait for ``linger.ms``, and wait for all outcomes.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None or less than 0: ``delivery.timeout.ms`` limits the wait.
+
+        Returns
+        -------
+        int
+            The number of records that have no outcome yet.
+        """
+        loop = get_running_loop()
+        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        while True:
+            left = None if end is None else max(0.0, end - loop.time())
+            await perform(self._watch, flush(self._producer, left))
+            # Records that had no room may have been queued meanwhile.
+            if len(self) == 0 or (left is not None and loop.time() >= (end or 0.0)):
+                return len(self)
+
+    async def serve(self, timeout: float | None = None) -> int:
+        """Run the waiting callbacks. The loop does so by itself while something is awaited.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for one; None or less than 0: forever. 0: do not wait.
+
+        Returns
+        -------
+        int
+            The number of events that were served.
+        """
+        return await until(self._watch, lambda: self._producer.poll(0), bool, timeout)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
+        """Fail records that wait or are in flight; see :meth:`cykafka.Producer.purge`."""
+        self._producer.purge(in_queue, in_flight, blocking=False)
+        self._watch.ring()
+
+    # -- transactions
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Register the ``transactional.id``; see :meth:`cykafka.Producer.init_transactions`."""
+        await perform(self._watch, self._transactions.init(self._producer, _ms(timeout), False))
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction. Does not talk to the broker."""
+        self._producer.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self,
+        positions: list[TopicPartition],
+        group_metadata: bytes | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a consumer's offsets with the transaction; see
+        :meth:`cykafka.Producer.send_offsets_to_transaction`."""
+        error = await perform(
+            self._watch,
+            self._transactions.send_offsets(
+                self._producer, positions, group_metadata, _ms(timeout)
+            ),
+        )
+        if error is not None:
+            raise KafkaException(error)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send the waiting records and commit; see :meth:`cykafka.Producer.commit_transaction`.
+
+        A cancelled commit may go on: repeat the call to resume it.
+        """
+        await self._queued()
+        await perform(self._watch, self._transactions.commit(self._producer, _ms(timeout), False))
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
+        self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
+        await perform(self._watch, self._transactions.abort(self._producer, _ms(timeout), False))
+
+    def transaction(
+        self, consumer: AsyncConsumer | None = None, timeout: float | None = None
+    ) -> Transaction:
+        """A block whose records are committed together at its end, or aborted if it raises.
+
+        ``async with producer.transaction():`` does what ``with producer.transaction():`` of
+        :meth:`cykafka.Producer.transaction` does. A cancellation in the block aborts it.
+
+        Parameters
+        ----------
+        consumer : AsyncConsumer, optional
+            Commit the offsets that it has read with the records.
+        timeout : float, optional
+            Seconds for each step.
+        """
+        return Transaction(self, consumer, timeout)
+
+    async def _queued(self) -> None:
+        """Wait until the records that had no room are queued."""
+        waiting = self._futures.waiting
+        if waiting:
+            await until(self._watch, lambda: len(waiting), lambda left: left == 0, None)
+
+    # -- the client
+
+    async def list_topics(
+        self, topic: str | None = None, timeout: float | None = None
+    ) -> ClusterMetadata:
+        """Request the cluster's brokers, topics and partitions; see
+        :meth:`cykafka.Producer.list_topics`."""
+        return await perform(self._watch, list_topics(self._producer, topic, timeout))
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials from the next connection on."""
+        self._producer.set_sasl_credentials(username, password)
+
+    async def close(self, timeout: float | None = None) -> bool:
+        """Abort an open transaction, wait for the outcomes of the records, and free the producer.
+
+        Closing again does nothing. A cancellation closes it at once: records that have no outcome
+        yet fail.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for the records; the rest fails then. By default
+            ``delivery.timeout.ms`` limits the wait.
+
+        Returns
+        -------
+        bool
+            Whether all records had their outcomes in time.
+        """
+        try:
+            await perform(self._watch, self._transactions.end_open(self._producer))
+            await self.flush(timeout)
+        finally:
+            self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
+            done = close_now(self._producer)
+        return done
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Transaction:
+    """The block of ``async with producer.transaction():``."""
+
+    def __init__(
+        self, producer: AsyncProducer, consumer: AsyncConsumer | None, timeout: float | None
+    ) -> None:
+        self._owner = producer
+        # Its begin() and end() are operations.
+        self._block: Any = producer._producer.transaction(
+            None if consumer is None else consumer._consumer, timeout
+        )
+
+    async def __aenter__(self) -> AsyncProducer:
+        await perform(self._owner._watch, self._block.begin(False))
+        return self._owner
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        if exc_value is None:
+            try:
+                await self._owner._queued()
+            except BaseException as error:
+                self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
+                await perform(self._owner._watch, self._block.end(error, False))
+                raise
+        else:
+            self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
+        await perform(self._owner._watch, self._block.end(exc_value, False))
+
+
+def _ms(timeout: float | None) -> int:
+    """Seconds as ms; -1: the default."""
+    return -1 if timeout is None or timeout < 0 else int(timeout * 1000)
