@@ -30,7 +30,7 @@ def terminal(cluster: Any, own_profiles: None) -> Callable[..., Any]:
             sys.executable,
             ["-m", "cykafka", *map(str, arguments), "-b", cluster.bootstrap_servers],
             timeout=WAIT_S,
-            dimensions=(30, 100),
+            dimensions=(30, 160),
             encoding="utf-8",
             env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
         )
