@@ -79,7 +79,7 @@ class AsyncProducer:
         Returns
         -------
         Future of Message
-            Raises KafkaException if the record has finally failed. Cancelling it does not take
+            Raises KafkaException if the record has finally failed. Canceling it does not take
             the record back; a failure is then logged.
 
         Raises
