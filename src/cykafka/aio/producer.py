@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from asyncio import AbstractEventLoop, Future, get_running_loop, sleep
+import threading
+import time
+from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop, sleep
 from asyncio.events import _get_running_loop
 from collections import deque
+from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,8 +18,11 @@ from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapted
 from cykafka.aio._waiting import perform, until
 from cykafka.aio.consumer import AsyncConsumer
+from cykafka.error import ClosedError
 from cykafka.internal import (
+    Call,
     Publication,
+    Watch,
     arrow_publication,
     close_now,
     list_topics,
@@ -48,6 +54,10 @@ class AsyncProducer:
         self._watch.stays = True
         # Records that had no room in librdkafka's queue, in their order.
         self._waiting: deque[_Report] = deque()
+        self._queueing = threading.Lock()
+        self._is_closing = False
+        # The transaction call that was cancelled after it had succeeded.
+        self._succeeded: str | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncProducer of {self._producer!r}>"
@@ -93,35 +103,61 @@ class AsyncProducer:
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
         loop = get_running_loop()
-        report = _Report(self, loop, (topic, value, key, partition), timestamp, headers)
-        if self._waiting or not self._queue(report):
-            self._waiting.append(report)
+        self._check_open()
+        report = _Report(self._watch, loop, (topic, value, key, partition), timestamp, headers)
         self._watch.add(loop)
+        try:
+            if self._waiting or not self._queue(report):
+                self._waiting.append(report)
+                self._queue_waiting()
+        except BaseException:
+            self._watch.remove(loop)
+            raise
         return report.future
 
     def _queue_waiting(self) -> None:
-        """Queue the records that had no room."""
-        while self._waiting:
-            report = self._waiting[0]
-            try:
-                if not self._queue(report):
-                    return
-            except Exception as error:  # the record is refused
-                report.refuse(error)
-            self._waiting.popleft()
+        """Queue the records that had no room. The watch calls it whenever there may be room."""
+        with self._queueing:
+            if not self._waiting:
+                return
+            self._watch.on_served = self._queue_waiting
+            while self._waiting:
+                report = self._waiting[0]
+                try:
+                    if not self._queue(report):
+                        return
+                except Exception as error:  # the record is refused
+                    report.refuse(error)
+                self._waiting.popleft()
+            self._watch.on_served = None
 
     def _queue(self, report: _Report) -> bool:
         """Queue a record; False if there is no room."""
-        try:
-            self._producer.produce(
-                *report.record,
-                on_delivery=report,
-                timestamp=report.timestamp,
-                headers=report.headers,
+        for _ in range(2):  # a loop of another thread may have made room meanwhile
+            try:
+                self._producer.produce(
+                    *report.record,
+                    on_delivery=report,
+                    timestamp=report.timestamp,
+                    headers=report.headers,
+                )
+            except BufferError:
+                if len(self._producer):
+                    return False
+            else:
+                report.forget()
+                return True
+        raise KafkaException(
+            KafkaError(
+                KafkaError._QUEUE_FULL,
+                f"the record to {report.record[0]} is larger than the queue: "
+                "raise queue.buffering.max.kbytes",
             )
-        except BufferError:
-            return False
-        return True
+        )
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClosedError("the producer is closed")
 
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.
@@ -143,8 +179,9 @@ class AsyncProducer:
         ------
         DeliveryError
             Records failed; its `delivery` has all outcomes. A cancellation fails the records that
-            are not queued yet; the exception has the Delivery as its attribute ``delivery``.
+            are not queued yet. Its exception also has the attribute ``delivery``.
         """
+        self._check_open()
         return await self._publish(publication(self._producer, topic, values, **columns))
 
     async def publish_arrow(self, topic: str | None, data: Any, **columns: Any) -> Delivery:
@@ -155,6 +192,7 @@ class AsyncProducer:
         topic, data, **columns
             As for :meth:`cykafka.Producer.publish_arrow`.
         """
+        self._check_open()
         return await self._publish(arrow_publication(self._producer, topic, data, **columns))
 
     async def _publish(self, begun: Publication) -> Delivery:
@@ -168,7 +206,11 @@ class AsyncProducer:
             begun.end(raised)
             raise
         begun.end()
-        await begun.delivery
+        try:
+            await begun.delivery
+        except CancelledError as cancelled:
+            cancelled.delivery = begun.delivery  # type: ignore[attr-defined]
+            raise
         return begun.delivery
 
     async def flush(self, timeout: float | None = None) -> int:
@@ -201,10 +243,15 @@ class AsyncProducer:
         int
             The number of events that were served.
         """
-        return await until(self._watch, lambda: self._producer.poll(0), bool, timeout)
+        before = self._watch.served
+        return await until(
+            self._watch, lambda: self._producer.poll(0) + self._watch.served - before, bool, timeout
+        )
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
         """Fail records that wait or are in flight; see :meth:`cykafka.Producer.purge`."""
+        if in_queue:
+            self._refuse_waiting(KafkaError._PURGE_QUEUE)
         self._producer.purge(in_queue, in_flight, blocking=False)
         self._watch.ring()
 
@@ -212,10 +259,25 @@ class AsyncProducer:
 
     async def init_transactions(self, timeout: float | None = None) -> None:
         """Register the ``transactional.id``; see :meth:`cykafka.Producer.init_transactions`."""
-        await perform(self._watch, self._transactions.init(self._producer, _ms(timeout), False))
+        await self._repeatable(
+            "init", self._transactions.init(self._producer, _ms(timeout), False)
+        )
+
+    async def _repeatable(self, name: str, steps: Generator[Call, None, None]) -> None:
+        """Make a transaction call. If it has succeeded when a cancellation is raised, its
+        repetition succeeds."""
+        if self._succeeded == name:
+            self._succeeded = None
+            return
+
+        def note() -> None:
+            self._succeeded = name
+
+        await perform(self._watch, steps, note)
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Does not talk to the broker."""
+        self._succeeded = None
         self._producer.begin_transaction()
 
     async def send_offsets_to_transaction(
@@ -240,13 +302,18 @@ class AsyncProducer:
 
         A cancelled commit may go on: repeat the call to resume it.
         """
-        await self._queued()
-        await perform(self._watch, self._transactions.commit(self._producer, _ms(timeout), False))
+        end = _deadline_of(timeout)
+        await self._queued(timeout)
+        await self._repeatable(
+            "commit", self._transactions.commit(self._producer, _ms(_left_of(end)), False)
+        )
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
         self._refuse_waiting(KafkaError._PURGE_QUEUE)
-        await perform(self._watch, self._transactions.abort(self._producer, _ms(timeout), False))
+        await self._repeatable(
+            "abort", self._transactions.abort(self._producer, _ms(timeout), False)
+        )
 
     def transaction(
         self, consumer: AsyncConsumer | None = None, timeout: float | None = None
@@ -265,14 +332,23 @@ class AsyncProducer:
         """
         return Transaction(self, consumer, timeout)
 
-    async def _queued(self) -> None:
+    async def _queued(self, timeout: float | None = None) -> None:
         """Wait until the records that had no room are queued."""
-        if self._waiting:
-            await until(self._watch, lambda: len(self._waiting), lambda left: left == 0, None)
+        if self._waiting and await until(
+            self._watch, lambda: len(self._waiting), lambda left: left == 0, timeout
+        ):
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._TIMED_OUT,
+                    f"{len(self._waiting)} records still wait for room in the queue",
+                    retriable=True,
+                )
+            )
 
     def _refuse_waiting(self, code: int) -> None:
-        while self._waiting:
-            self._waiting.popleft().refuse(KafkaException(KafkaError(code)))
+        with self._queueing:
+            while self._waiting:
+                self._waiting.popleft().refuse(KafkaException(KafkaError(code)))
 
     # -- the client
 
@@ -290,23 +366,28 @@ class AsyncProducer:
     async def close(self, timeout: float | None = None) -> bool:
         """Abort an open transaction, wait for the outcomes of the records, and free the producer.
 
-        Closing again does nothing. A cancellation closes it at once: records that have no outcome
-        yet fail.
+        Records that are sent meanwhile raise RuntimeError. Closing again does nothing. A
+        cancellation closes it at once: records that have no outcome yet fail.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for the records; the rest fails then. By default
-            ``delivery.timeout.ms`` limits the wait.
+            Seconds to wait for the transaction and the records; the rest fails then. By default
+            ``transaction.timeout.ms`` and ``delivery.timeout.ms`` limit the wait.
 
         Returns
         -------
         bool
             Whether all records had their outcomes in time.
         """
+        self._is_closing = True
+        end = _deadline_of(timeout)
         try:
-            await perform(self._watch, self._transactions.end_open(self._producer))
-            await self.flush(timeout)
+            with contextlib.suppress(KafkaException):  # close_now() logs it
+                await perform(
+                    self._watch, self._transactions.end_open(self._producer, _ms(timeout))
+                )
+            await self.flush(_left_of(end))
         finally:
             self._refuse_waiting(KafkaError._PURGE_QUEUE)
             done = close_now(self._producer)
@@ -336,6 +417,7 @@ class Transaction:
         )
 
     async def __aenter__(self) -> AsyncProducer:
+        self._owner._succeeded = None
         await perform(self._owner._watch, self._block.begin(False))
         return self._owner
 
@@ -360,17 +442,18 @@ class Transaction:
 class _Report:
     """The record of a produce(), and its delivery callback."""
 
-    __slots__ = ("_loop", "_owner", "future", "headers", "record", "timestamp")
+    __slots__ = ("_loop", "_watch", "future", "headers", "record", "timestamp")
 
     def __init__(
         self,
-        owner: AsyncProducer,
+        watch: Watch,
         loop: AbstractEventLoop,
         record: tuple[Any, ...],
         timestamp: int,
         headers: Any,
     ) -> None:
-        self._owner = owner
+        # Not the producer: librdkafka would keep it alive.
+        self._watch = watch
         self._loop = loop
         self.record = record
         self.timestamp = timestamp
@@ -386,23 +469,30 @@ class _Report:
         except RuntimeError:  # the loop is closed: nobody awaits the future
             self._log(error)
 
+    def forget(self) -> None:
+        """Free the record, which is queued."""
+        self.record = self.record[:1]
+        self.headers = None
+
     def refuse(self, error: Exception) -> None:
         """Fail the record, which could not be queued."""
         if _get_running_loop() is self._loop:
             self._fail(error)
-        else:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._fail, error)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._fail, error)
+        except RuntimeError:
+            self._log(error)
 
     def _fail(self, error: Exception) -> None:
-        self._owner._watch.remove(self._loop)
-        if not self.future.done():
+        self._watch.remove(self._loop)
+        if self.future.done():
+            self._log(error)
+        else:
             self.future.set_exception(error)
 
     def _settle(self, error: KafkaError | None, message: Message) -> None:
-        self._owner._watch.remove(self._loop)
-        if self._owner._waiting:
-            self._owner._queue_waiting()
+        self._watch.remove(self._loop)
         if self.future.cancelled():
             self._log(error)
         elif error is not None:
@@ -410,9 +500,19 @@ class _Report:
         else:
             self.future.set_result(message)
 
-    def _log(self, error: KafkaError | None) -> None:
+    def _log(self, error: KafkaError | Exception | None) -> None:
         if error is not None:
-            log.warning("a record to %s failed: %s", self.record[0], error.str())
+            log.warning("a record to %s failed: %s", self.record[0], error)
+
+
+def _deadline_of(timeout: float | None) -> float | None:
+    """The end of a timeout; None: there is none."""
+    return None if timeout is None or timeout < 0 else time.monotonic() + timeout
+
+
+def _left_of(end: float | None) -> float | None:
+    """The seconds until a deadline; None: there is none."""
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _ms(timeout: float | None) -> int:
