@@ -16,12 +16,14 @@ from machine import WAIT_S
 
 from cykafka import DeliveryError, KafkaError, KafkaException
 from cykafka.aio import AIOProducer, AsyncProducer
-from cykafka.error import ClosedError
+from cykafka.error import ClosedError, ForkedError
 from cykafka.testing import live_handles
 
 pytestmark = pytest.mark.ours
 
 Run = Callable[..., Any]
+# librdkafka may already have made a batch of a record that lingers.
+PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 
 def open_files() -> int:
@@ -513,7 +515,7 @@ def test_close_fails_the_records_at_its_timeout(run: Run, slow: dict[str, Any], 
         assert await producer.close(0.0504) is False
         assert time.perf_counter() - begun < 5
         ends = await asyncio.gather(*futures, return_exceptions=True)
-        assert {code_of(end) for end in ends} == {KafkaError._PURGE_QUEUE}
+        assert {code_of(end) for end in ends} <= PURGED
 
     run(main())
 
@@ -526,7 +528,7 @@ def test_cancelled_close_fails_the_records_and_closes(
         future = producer.produce(topic, "a")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.close(), 0.05)
-        assert code_of(future.exception()) == KafkaError._PURGE_QUEUE
+        assert code_of(future.exception()) in PURGED
         assert "closed" in repr(producer)
 
     run(main())
@@ -565,14 +567,25 @@ def test_fork_in_a_coroutine_leaves_the_producer_to_the_parent(
 ) -> None:
     async def main() -> None:
         async with AsyncProducer(settings, **{"linger.ms": 100}) as producer:
+
+            async def use() -> None:
+                with pytest.raises(ForkedError):
+                    producer.produce(topic, "b", partition=0)
+                with pytest.raises(ForkedError):
+                    await producer.publish(topic, ["b"])
+                with pytest.raises(ForkedError):
+                    await producer.list_topics()
+                await producer.close()
+
             future = producer.produce(topic, "a", partition=0)
             pid = os.fork()
             if pid == 0:
+                code = 1
                 try:
-                    producer.produce(topic, "b", partition=0)
-                except RuntimeError as error:
-                    os._exit(7 if type(error).__name__ == "ForkedError" else 1)
-                os._exit(2)
+                    asyncio.run(asyncio.wait_for(use(), WAIT_S))
+                    code = 7
+                finally:
+                    os._exit(code)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
             assert (await future).offset() == 0
 
