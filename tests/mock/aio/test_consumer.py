@@ -212,6 +212,7 @@ def test_idle_consumer_stays_in_its_group(run: Run, reading: dict[str, Any], top
 
     async def main() -> None:
         config = {**reading, "max.poll.interval.ms": 1000, "session.timeout.ms": 1000}
+        config["heartbeat.interval.ms"] = 200
         async with AsyncConsumer(config) as consumer:
             consumer.subscribe([topic])
             assert await consumer.poll(0.5) is None
@@ -439,7 +440,7 @@ def test_requests_end_with_their_timeout_when_no_broker_answers(
                     pass
             assert 0.3 < time.perf_counter() - begun < 10
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(consumer.list_topics(), 0.05)
+                await asyncio.wait_for(consumer.list_topics(timeout=1), 0.05)
 
     run(main())
 
@@ -557,6 +558,7 @@ def test_close_with_a_timeout_does_not_wait_for_a_group_without_a_coordinator(
         await consumer.close(0.1)
         assert time.perf_counter() - begun < 3
         await asyncio.wait([committing])
+        assert isinstance(committing.exception(), ClosedError)
 
     run(main())
 

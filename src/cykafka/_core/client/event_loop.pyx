@@ -187,8 +187,9 @@ cdef class Watch:
         if handle is None:
             loop.remove_reader(self._read)
             return
-        # A loop that no longer serves may still have this call. It must not read the other's pipe.
-        if loop is not self._loop:
+        # A loop that no longer serves may still have this call. It must not read the other's pipe;
+        # nor may a forked child, which shares it with its parent.
+        if loop is not self._loop or self._generation != ck_runtime_generation:
             return
         try:
             while len(os.read(self._read, 512)) == 512:

@@ -345,6 +345,9 @@ cdef class Membership(Role):
         self.closing = NULL
         if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
             with nogil:
+                # The answer to a last commit arrives just before the end.
+                while ck_batch_skip(closing, 0):
+                    pass
                 rd_kafka_queue_destroy(closing)
             return NULL
         return closing
