@@ -16,6 +16,7 @@ from cykafka._core.consume.leaving import Leaving
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka._core.consume.ranges import Range, Ranges
+from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
 from cykafka._core.produce.publication import (
     Publication,
     arrow_publication,
@@ -23,7 +24,6 @@ from cykafka._core.produce.publication import (
     publication,
     transactions_of,
 )
-from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
 from cykafka._run import pairs, run_app, run_command
 
 __all__ = [

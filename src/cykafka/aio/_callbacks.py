@@ -16,7 +16,9 @@ _running: set[asyncio.Task[Any]] = set()
 
 def is_coroutine(callback: Any) -> bool:
     """Whether it is a coroutine function, or an object whose ``__call__`` is one."""
-    return iscoroutinefunction(callback) or iscoroutinefunction(getattr(callback, "__call__", None))
+    return iscoroutinefunction(callback) or iscoroutinefunction(
+        getattr(callback, "__call__", None)
+    )
 
 
 def _begin(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:

@@ -61,7 +61,9 @@ class AsyncConsumer:
         self._poll: Callable[[], Message | None] = partial(self._consumer.poll, 0)
         self._in_a_row = 0
         # Rebalances whose callbacks are coroutines, and the task that runs them.
-        self._rebalances: deque[tuple[Callable[..., Coroutine[Any, Any, Any]], Rebalance]] = deque()
+        self._rebalances: deque[tuple[Callable[..., Coroutine[Any, Any, Any]], Rebalance]] = (
+            deque()
+        )
         self._following: asyncio.Task[None] | None = None
         # The rebalance whose callback runs, and the exceptions that no call has raised yet.
         self._current: Rebalance | None = None
@@ -234,9 +236,7 @@ class AsyncConsumer:
             if end is not None and loop.time() >= end and not self._is_rebalancing():
                 return found
 
-    async def consume(
-        self, num_messages: int = 1, timeout: float | None = None
-    ) -> list[Message]:
+    async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
         """Wait for messages, and return those that are there, at most `num_messages`.
 
         Parameters

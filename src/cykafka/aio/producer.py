@@ -245,7 +245,10 @@ class AsyncProducer:
         """
         before = self._watch.served
         return await until(
-            self._watch, lambda: self._producer.poll(0) + self._watch.served - before, bool, timeout
+            self._watch,
+            lambda: self._producer.poll(0) + self._watch.served - before,
+            bool,
+            timeout,
         )
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:

@@ -48,13 +48,15 @@ def test_cancel_scopes_of_anyio_end_every_call(
                 group.start_soon(read)
                 group.start_soon(read)
             assert len(got) == 2
-            with pytest.raises(ArithmeticError):
-                try:
-                    async with anyio.create_task_group() as group:
-                        group.start_soon(consumer.poll)
-                        raise ArithmeticError("mine")
-                except ExceptionGroup as raised:
-                    raise raised.exceptions[0] from None
+
+            async def fail() -> None:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(consumer.poll)
+                    raise ArithmeticError("mine")
+
+            with pytest.raises(ExceptionGroup) as raised:
+                await fail()
+            assert [type(each) for each in raised.value.exceptions] == [ArithmeticError]
 
     anyio.run(main, backend_options={"loop_factory": new_loop})
 
@@ -125,7 +127,7 @@ def test_random_cancellations_under_load_leave_one_outcome_for_each_record(
         async def settle(delivery: Any, values: list[str]) -> None:
             while not delivery.done:
                 await asyncio.sleep(0.002)
-            failed = {index for index in delivery.errors}
+            failed = set(delivery.errors)
             for index, value in enumerate(values):
                 outcomes[value].append("failed" if index in failed else "sent")
 

@@ -39,7 +39,9 @@ async def until_done(
     raise AssertionError("it never ends")
 
 
-def test_transaction_calls_are_awaited(run: Run, transactional: dict[str, Any], topic: str) -> None:
+def test_transaction_calls_are_awaited(
+    run: Run, transactional: dict[str, Any], topic: str
+) -> None:
     async def main() -> None:
         async with AsyncProducer(transactional) as producer:
             await producer.init_transactions()
@@ -68,7 +70,9 @@ def test_cancelled_calls_can_be_repeated(
             for number in range(25):
                 producer.begin_transaction()
                 future = producer.produce(topic, "a", partition=0)
-                end = producer.abort_transaction if number % 3 == 2 else producer.commit_transaction
+                end = (
+                    producer.abort_transaction if number % 3 == 2 else producer.commit_transaction
+                )
                 cancelled += await until_done(end, rng, 0.003)
                 await asyncio.wait([future])
                 if number % 3 != 2:
@@ -96,12 +100,17 @@ def test_block_commits(run: Run, transactional: dict[str, Any], topic: str) -> N
 def test_block_that_raises_aborts(run: Run, transactional: dict[str, Any], topic: str) -> None:
     async def main() -> None:
         async with AsyncProducer({**transactional, "linger.ms": 5000}) as producer:
-            with pytest.raises(ArithmeticError):
+            futures = []
+
+            async def block() -> None:
                 async with producer.transaction():
-                    future = producer.produce(topic, "a")
+                    futures.append(producer.produce(topic, "a"))
                     raise ArithmeticError("mine")
+
+            with pytest.raises(ArithmeticError):
+                await block()
             with pytest.raises(KafkaException) as raised:
-                await future
+                await futures[0]
             assert raised.value.args[0].code() == KafkaError._PURGE_QUEUE
 
     run(main())

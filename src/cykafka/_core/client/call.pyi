@@ -1,5 +1,5 @@
 from collections.abc import Generator
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from cykafka._core.client.event_loop import Watch
 from cykafka._core.client.handle import Handle
