@@ -70,6 +70,16 @@ OLD_ONE = Contender(SUBJECT, "send_messages of 1", f"{OF_095}:send_one")
 OLD_ITERATE = Contender(SUBJECT, "KafkaConsumer", f"{OF_095}:iterate")
 
 AIO = "with_aiokafka"
+LOOP = "cykafka_aio"
+ASYNC_PRODUCE = Contender(SUBJECT, "AsyncProducer.produce, flush", f"{LOOP}:produce")
+ASYNC_POLL = Contender(SUBJECT, "AsyncConsumer.poll", f"{LOOP}:poll")
+ASYNC_BATCH = Contender(SUBJECT, "AsyncConsumer.consume_batch", f"{LOOP}:batches")
+ASYNC_END = Contender(SUBJECT, "produce, await poll", f"{LOOP}:end_to_end")
+AIO_PRODUCE = Contender(PEER, "AIOProducer.produce, flush", f"{LOOP}:aio_produce", 0.2)
+AIO_POLL = Contender(PEER, "AIOConsumer.poll", f"{LOOP}:aio_poll", 0.02)
+AIOKAFKA_SEND = Contender("aiokafka", "send", f"{AIO}:send", 0.2)
+AIOKAFKA_MANY = Contender("aiokafka", "getmany", f"{AIO}:getmany", 0.5)
+AIOKAFKA_END = Contender("aiokafka", "send, getone", f"{AIO}:end_to_end")
 OLD = "with_kafka_python"
 PRODUCING = "confluent_producing"
 CONSUMING = "confluent_consuming"
@@ -497,6 +507,80 @@ KINDS = [
         ),
         (READ,),
         reads=True,
+        brokers=("real",),
+    ),
+    Kind(
+        "aio_produce",
+        "asyncio: 10,000 records, whose futures are awaited",
+        PRODUCER,
+        (
+            ASYNC_PRODUCE,
+            Contender(SUBJECT, "AsyncProducer.publish", f"{LOOP}:publish"),
+            Contender(SUBJECT, "AIOProducer.produce, flush", f"{LOOP}:aio_produce"),
+            PRODUCE_C,
+            replace(PRODUCE_C, client=C_PEER),
+            AIO_PRODUCE,
+            AIOKAFKA_SEND,
+        ),
+        PRODUCE_C,
+        replace(PRODUCE_C, client=C_PEER),
+        (
+            key_ratio(ASYNC_PRODUCE, AIO_PRODUCE, 1 / 5, "wall_us", "time"),
+            key_ratio(ASYNC_PRODUCE, AIOKAFKA_SEND, 1 / 3, "wall_us", "time"),
+        ),
+        (PLAIN,),
+        brokers=("real",),
+    ),
+    Kind(
+        "aio_poll",
+        "asyncio: await poll() and each value",
+        CONSUMER,
+        (
+            ASYNC_POLL,
+            Contender(SUBJECT, "AIOConsumer.poll", f"{LOOP}:aio_poll"),
+            POLL_C,
+            replace(POLL_C, client=C_PEER),
+            AIO_POLL,
+        ),
+        POLL_C,
+        replace(POLL_C, client=C_PEER),
+        (key_ratio(ASYNC_POLL, AIO_POLL, 1 / 15, "wall_us", "time"),),
+        (READ,),
+        reads=True,
+        brokers=("real",),
+    ),
+    Kind(
+        "aio_batches",
+        "asyncio: batches of at most 10,000, and their values",
+        CONSUMER,
+        (
+            ASYNC_BATCH,
+            CONSUME_C,
+            replace(CONSUME_C, client=C_PEER),
+            AIOKAFKA_MANY,
+        ),
+        CONSUME_C,
+        replace(CONSUME_C, client=C_PEER),
+        (key_ratio(ASYNC_BATCH, AIOKAFKA_MANY, 1 / 2, "wall_us", "time"),),
+        (READ,),
+        reads=True,
+        brokers=("real",),
+    ),
+    Kind(
+        "aio_end_to_end",
+        "asyncio: one record from a producer to a consumer of the same loop, linger.ms=0",
+        AT_ONCE | CONSUMER,
+        (
+            ASYNC_END,
+            END_C,
+            replace(END_C, client=C_PEER),
+            AIOKAFKA_END,
+        ),
+        END_C,
+        replace(END_C, client=C_PEER),
+        (key_ratio(ASYNC_END, AIOKAFKA_END, 1.0, "p99_us", "p99"),),
+        ONE_AT_A_TIME,
+        measure="exchanges",
         brokers=("real",),
     ),
     Kind(

@@ -64,7 +64,7 @@ static void ck_call_ask_metadata(ck_call_t *call, rd_kafka_t *rk, int timeout_ms
         call->controller = rd_kafka_controllerid(rk, 0);
 }
 
-static void ck_call_end_transaction(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         ck_turn_t *turn = ck_queue_turn(call->events);
         rd_kafka_queue_t *rkqu = rd_kafka_queue_get_main(rk);
 
@@ -72,7 +72,9 @@ static void ck_call_end_transaction(ck_call_t *call, rd_kafka_t *rk, int timeout
         rd_kafka_queue_destroy(rkqu);
         if (!call->entered)
                 return;
-        if (call->kind == CK_CALL_INIT_TRANSACTIONS)
+        if (call->kind == CK_CALL_FLUSH)
+                call->err = rd_kafka_flush(rk, timeout_ms);
+        else if (call->kind == CK_CALL_INIT_TRANSACTIONS)
                 call->error = rd_kafka_init_transactions(rk, timeout_ms);
         else if (call->kind == CK_CALL_COMMIT_TRANSACTION)
                 call->error = rd_kafka_commit_transaction(rk, timeout_ms);
@@ -108,10 +110,11 @@ static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                 call->error = rd_kafka_send_offsets_to_transaction(
                     rk, call->partitions, call->group, timeout_ms);
                 break;
+        case CK_CALL_FLUSH:
         case CK_CALL_INIT_TRANSACTIONS:
         case CK_CALL_COMMIT_TRANSACTION:
         case CK_CALL_ABORT_TRANSACTION:
-                ck_call_end_transaction(call, rk, timeout_ms);
+                ck_call_as_guest(call, rk, timeout_ms);
                 break;
         }
 }

@@ -59,7 +59,7 @@ def run_sending(
             await asyncio.gather(*await send_batch(producer))
             section = Section()
             for _ in range(args.messages // CHUNK):
-                outcomes = await asyncio.gather(*await send_batch(producer))
+                outcomes = [await future for future in await send_batch(producer)]
                 check("outcomes", len(outcomes), CHUNK)
             return section.report(args.messages, CHUNK + args.messages)
         finally:

@@ -17,10 +17,12 @@ from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
+from cykafka._core.produce.futures import Futures
 from cykafka._core.produce.publication import (
     Publication,
     arrow_publication,
     close_now,
+    flush,
     publication,
     transactions_of,
 )
@@ -32,6 +34,7 @@ __all__ = [
     "Commit",
     "EnvelopeCodec",
     "EnvelopeError",
+    "Futures",
     "Later",
     "Leaving",
     "Publication",
@@ -47,6 +50,7 @@ __all__ = [
     "committed",
     "consume_ranges",
     "did_you_mean",
+    "flush",
     "known_properties",
     "list_topics",
     "murmur2_hash",

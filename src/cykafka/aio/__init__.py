@@ -22,7 +22,7 @@ _TO_COME = ("AsyncDeserializingConsumer", "AsyncSerializingProducer")
 def __getattr__(name: str) -> NoReturn:
     if name in _TO_COME:
         raise ImportError(
-            f"cykafka has no {name} yet: serialize before AsyncProducer.produce(), and deserialize "
-            "after AsyncConsumer.poll()"
+            f"cykafka has no {name} yet: serialize before AsyncProducer.produce(), and "
+            "deserialize after AsyncConsumer.poll()"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

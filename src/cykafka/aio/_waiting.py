@@ -124,8 +124,8 @@ async def perform(
         call = next(steps)
         while True:
             if cancelled is not None:
-                cancelled, error = None, cancelled
-                call = steps.throw(error)
+                raised, cancelled = cancelled, None
+                call = steps.throw(raised)
                 continue
             try:
                 cancelled = await _make(watch, call)

@@ -24,7 +24,7 @@ class AsyncAdminClient(AdminClient):
             await future
 
     The event loop delivers the answers, so there is no thread. Make requests in coroutines only.
-    Cancelling a future does not take the request back.
+    Canceling a future does not take the request back.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -35,7 +35,7 @@ class AsyncAdminClient(AdminClient):
 
     def _ask(self, request: Any, keys: Iterable[Any] | None, **options: Any) -> Any:
         loop = asyncio.get_running_loop()
-        found: Any = super()._ask(request, keys, **options)  # type: ignore[arg-type]
+        found: Any = super()._ask(request, keys, **options)
         if isinstance(found, Future):
             return self._awaitable(found, loop)
         return {key: self._awaitable(future, loop) for key, future in found.items()}

@@ -26,6 +26,8 @@ class AIOProducer:
         Have no effect: there is no executor, and librdkafka makes the batches (``linger.ms``).
     """
 
+    executor: Executor | None = None
+
     def __init__(
         self,
         producer_conf: dict[str, Any],
@@ -35,6 +37,7 @@ class AIOProducer:
         buffer_timeout: float = 1.0,
     ) -> None:
         self._loop = asyncio.get_running_loop()  # confluent_kafka requires one, too
+        self.executor = executor
         self._async = AsyncProducer(producer_conf)
         self._is_closed = False
 
@@ -154,6 +157,8 @@ class AIOConsumer:
         Have no effect: there is no executor.
     """
 
+    executor: Executor | None = None
+
     def __init__(
         self,
         consumer_conf: dict[str, Any],
@@ -161,6 +166,7 @@ class AIOConsumer:
         executor: Executor | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.executor = executor
         self._async = AsyncConsumer(consumer_conf)
 
     async def poll(self, timeout: float | None = None) -> Message | None:

@@ -50,8 +50,8 @@ class AsyncConsumer:
     Parameters
     ----------
     config : dict
-        As for :class:`cykafka.Consumer`. The callbacks run in the loop, while a coroutine waits for
-        messages or closes the consumer; they may be coroutine functions.
+        As for :class:`cykafka.Consumer`. The callbacks run in the loop, while a coroutine waits
+        for messages or closes the consumer; they may be coroutine functions.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

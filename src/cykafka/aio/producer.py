@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
 import time
-from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop, sleep
-from asyncio.events import _get_running_loop
-from collections import deque
+from asyncio import CancelledError, Future, get_running_loop, sleep
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Self
@@ -21,17 +17,16 @@ from cykafka.aio.consumer import AsyncConsumer
 from cykafka.error import ClosedError
 from cykafka.internal import (
     Call,
+    Futures,
     Publication,
-    Watch,
     arrow_publication,
     close_now,
+    flush,
     list_topics,
     publication,
     transactions_of,
     watch,
 )
-
-log = logging.getLogger("cykafka")
 
 
 class AsyncProducer:
@@ -52,9 +47,7 @@ class AsyncProducer:
         self._transactions = transactions_of(self._producer)
         self._watch = watch(self._producer)
         self._watch.stays = True
-        # Records that had no room in librdkafka's queue, in their order.
-        self._waiting: deque[_Report] = deque()
-        self._queueing = threading.Lock()
+        self._futures = Futures(self._producer)
         self._is_closing = False
         # The transaction call that was cancelled after it had succeeded.
         self._succeeded: str | None = None
@@ -64,7 +57,7 @@ class AsyncProducer:
 
     def __len__(self) -> int:
         """The number of records that have no outcome yet, and of waiting events."""
-        return len(self._producer) + len(self._waiting)
+        return len(self._producer) + len(self._futures.waiting)
 
     def __bool__(self) -> bool:
         return True
@@ -94,7 +87,7 @@ class AsyncProducer:
         Returns
         -------
         Future of Message
-            Raises KafkaException if the record has finally failed. Cancelling it does not take
+            Raises KafkaException if the record has finally failed. Canceling it does not take
             the record back; a failure is then logged.
 
         Raises
@@ -102,58 +95,8 @@ class AsyncProducer:
         KafkaException
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
-        loop = get_running_loop()
         self._check_open()
-        report = _Report(self._watch, loop, (topic, value, key, partition), timestamp, headers)
-        self._watch.add(loop)
-        try:
-            if self._waiting or not self._queue(report):
-                self._waiting.append(report)
-                self._queue_waiting()
-        except BaseException:
-            self._watch.remove(loop)
-            raise
-        return report.future
-
-    def _queue_waiting(self) -> None:
-        """Queue the records that had no room. The watch calls it whenever there may be room."""
-        with self._queueing:
-            if not self._waiting:
-                return
-            self._watch.on_served = self._queue_waiting
-            while self._waiting:
-                report = self._waiting[0]
-                try:
-                    if not self._queue(report):
-                        return
-                except Exception as error:  # the record is refused
-                    report.refuse(error)
-                self._waiting.popleft()
-            self._watch.on_served = None
-
-    def _queue(self, report: _Report) -> bool:
-        """Queue a record; False if there is no room."""
-        for _ in range(2):  # a loop of another thread may have made room meanwhile
-            try:
-                self._producer.produce(
-                    *report.record,
-                    on_delivery=report,
-                    timestamp=report.timestamp,
-                    headers=report.headers,
-                )
-            except BufferError:
-                if len(self._producer):
-                    return False
-            else:
-                report.forget()
-                return True
-        raise KafkaException(
-            KafkaError(
-                KafkaError._QUEUE_FULL,
-                f"the record to {report.record[0]} is larger than the queue: "
-                "raise queue.buffering.max.kbytes",
-            )
-        )
+        return self._futures.produce(topic, value, key, partition, timestamp, headers)
 
     def _check_open(self) -> None:
         if self._is_closing:
@@ -214,9 +157,7 @@ class AsyncProducer:
         return begun.delivery
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Wait until every record has its outcome.
-
-        Records are sent after ``linger.ms`` at the latest, which this call does not shorten.
+        """Send the records that wait for ``linger.ms``, and wait for all outcomes.
 
         Parameters
         ----------
@@ -228,7 +169,14 @@ class AsyncProducer:
         int
             The number of records that have no outcome yet.
         """
-        return await until(self._watch, self.__len__, lambda left: left == 0, timeout)
+        loop = get_running_loop()
+        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        while True:
+            left = None if end is None else max(0.0, end - loop.time())
+            await perform(self._watch, flush(self._producer, left))
+            self._futures.queue_waiting()  # the call has made room
+            if len(self) == 0 or (left is not None and loop.time() >= (end or 0.0)):
+                return len(self)
 
     async def serve(self, timeout: float | None = None) -> int:
         """Run the waiting callbacks. The loop does so by itself while something is awaited.
@@ -254,7 +202,7 @@ class AsyncProducer:
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
         """Fail records that wait or are in flight; see :meth:`cykafka.Producer.purge`."""
         if in_queue:
-            self._refuse_waiting(KafkaError._PURGE_QUEUE)
+            self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         self._producer.purge(in_queue, in_flight, blocking=False)
         self._watch.ring()
 
@@ -313,7 +261,7 @@ class AsyncProducer:
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
-        self._refuse_waiting(KafkaError._PURGE_QUEUE)
+        self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await self._repeatable(
             "abort", self._transactions.abort(self._producer, _ms(timeout), False)
         )
@@ -337,21 +285,17 @@ class AsyncProducer:
 
     async def _queued(self, timeout: float | None = None) -> None:
         """Wait until the records that had no room are queued."""
-        if self._waiting and await until(
-            self._watch, lambda: len(self._waiting), lambda left: left == 0, timeout
+        waiting = self._futures.waiting
+        if waiting and await until(
+            self._watch, lambda: len(waiting), lambda left: left == 0, timeout
         ):
             raise KafkaException(
                 KafkaError(
                     KafkaError._TIMED_OUT,
-                    f"{len(self._waiting)} records still wait for room in the queue",
+                    f"{len(waiting)} records still wait for room in the queue",
                     retriable=True,
                 )
             )
-
-    def _refuse_waiting(self, code: int) -> None:
-        with self._queueing:
-            while self._waiting:
-                self._waiting.popleft().refuse(KafkaException(KafkaError(code)))
 
     # -- the client
 
@@ -392,7 +336,7 @@ class AsyncProducer:
                 )
             await self.flush(_left_of(end))
         finally:
-            self._refuse_waiting(KafkaError._PURGE_QUEUE)
+            self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
             done = close_now(self._producer)
         return done
 
@@ -415,7 +359,8 @@ class Transaction:
         self, producer: AsyncProducer, consumer: AsyncConsumer | None, timeout: float | None
     ) -> None:
         self._owner = producer
-        self._block = producer._producer.transaction(
+        # Its begin() and end() are operations.
+        self._block: Any = producer._producer.transaction(
             None if consumer is None else consumer._consumer, timeout
         )
 
@@ -434,78 +379,12 @@ class Transaction:
             try:
                 await self._owner._queued()
             except BaseException as error:
-                self._owner._refuse_waiting(KafkaError._PURGE_QUEUE)
+                self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
                 await perform(self._owner._watch, self._block.end(error, False))
                 raise
         else:
-            self._owner._refuse_waiting(KafkaError._PURGE_QUEUE)
+            self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._owner._watch, self._block.end(exc_value, False))
-
-
-class _Report:
-    """The record of a produce(), and its delivery callback."""
-
-    __slots__ = ("_loop", "_watch", "future", "headers", "record", "timestamp")
-
-    def __init__(
-        self,
-        watch: Watch,
-        loop: AbstractEventLoop,
-        record: tuple[Any, ...],
-        timestamp: int,
-        headers: Any,
-    ) -> None:
-        # Not the producer: librdkafka would keep it alive.
-        self._watch = watch
-        self._loop = loop
-        self.record = record
-        self.timestamp = timestamp
-        self.headers = headers
-        self.future: Future[Message] = loop.create_future()
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if _get_running_loop() is self._loop:
-            self._settle(error, message)
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._settle, error, message)
-        except RuntimeError:  # the loop is closed: nobody awaits the future
-            self._log(error)
-
-    def forget(self) -> None:
-        """Free the record, which is queued."""
-        self.record = self.record[:1]
-        self.headers = None
-
-    def refuse(self, error: Exception) -> None:
-        """Fail the record, which could not be queued."""
-        if _get_running_loop() is self._loop:
-            self._fail(error)
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._fail, error)
-        except RuntimeError:
-            self._log(error)
-
-    def _fail(self, error: Exception) -> None:
-        self._watch.remove(self._loop)
-        if self.future.done():
-            self._log(error)
-        else:
-            self.future.set_exception(error)
-
-    def _settle(self, error: KafkaError | None, message: Message) -> None:
-        self._watch.remove(self._loop)
-        if self.future.cancelled():
-            self._log(error)
-        elif error is not None:
-            self.future.set_exception(KafkaException(error))
-        else:
-            self.future.set_result(message)
-
-    def _log(self, error: KafkaError | Exception | None) -> None:
-        if error is not None:
-            log.warning("a record to %s failed: %s", self.record[0], error)
 
 
 def _deadline_of(timeout: float | None) -> float | None:

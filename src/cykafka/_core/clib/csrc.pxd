@@ -129,6 +129,7 @@ cdef extern from "ck_call.h" nogil:
         CK_CALL_WATERMARKS
         CK_CALL_SEEK
         CK_CALL_SEND_OFFSETS
+        CK_CALL_FLUSH
         CK_CALL_INIT_TRANSACTIONS
         CK_CALL_COMMIT_TRANSACTION
         CK_CALL_ABORT_TRANSACTION

@@ -1,12 +1,14 @@
 from collections.abc import Generator
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, final
 
 from cykafka._core.client.event_loop import Watch
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.metadata import ClusterMetadata
 
 _T = TypeVar("_T")
+_Steps: TypeAlias = Generator[Call, None, _T]
 
+@final
 class Call:
     @property
     def is_short(self) -> bool: ...
@@ -17,8 +19,6 @@ class Call:
     def start(self, watch: Watch) -> None: ...
     def is_done(self) -> bool: ...
 
-Steps: TypeAlias = Generator[Call, None, _T]
-
 def list_topics(
     handle: Handle, topic: str | None, timeout: float | None
-) -> Steps[ClusterMetadata]: ...
+) -> _Steps[ClusterMetadata]: ...

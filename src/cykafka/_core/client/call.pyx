@@ -8,7 +8,7 @@ from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 
 from cykafka._core.clib.csrc cimport (
-    CK_CALL_INIT_TRANSACTIONS,
+    CK_CALL_FLUSH,
     CK_CALL_METADATA,
     CK_CALL_SEEK,
     ck_call_leave,
@@ -36,7 +36,7 @@ cdef class Call:
     @property
     def is_short(self):
         """Whether the call must not be left: it ends within a slice, and its result counts."""
-        return self.c is not NULL and self.c.kind >= CK_CALL_INIT_TRANSACTIONS
+        return self.c is not NULL and self.c.kind >= CK_CALL_FLUSH
 
     @property
     def pause_s(self):
@@ -85,7 +85,7 @@ cdef class Call:
                 if done or ms == 0:
                     break
                 handle.give_way(closing)
-        elif self.c.kind >= CK_CALL_INIT_TRANSACTIONS:
+        elif self.c.kind >= CK_CALL_FLUSH:
             # They last a slice, and serve the handle.
             rk = handle.enter()
             ms = <int>self._ms

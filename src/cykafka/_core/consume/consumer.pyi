@@ -1,9 +1,10 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Literal, Self, TypeAlias, final, overload
 
 from typing_extensions import disjoint_base
 
 from cykafka._core.batch import MessageBatch
+from cykafka._core.client.call import Call
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
@@ -108,3 +109,4 @@ def consume_ranges(
 def commit_within(
     consumer: Consumer, offsets: _Partitions, timeout: float | None
 ) -> list[TopicPartition] | None: ...
+def seek_partition(consumer: Consumer, partition: TopicPartition) -> Generator[Call]: ...

@@ -14,6 +14,8 @@ cdef class Producer(Handle):
     # Whether close() ran out of time before all records had outcomes.
     cdef bint _gave_up
 
+    cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,
+                   timeout) except -1
     cdef Batch batch(self, topic, values, keys, headers, timestamps, partitions)
     cdef Batch arrow_batch(self, topic, data, key, value, headers, timestamp, partition)
     cdef int64_t flush_until(self, int64_t deadline) except -1

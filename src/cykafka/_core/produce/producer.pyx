@@ -189,11 +189,6 @@ cdef class Producer(Handle):
         KafkaException
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
-        cdef ck_record_t record
-        cdef Py_buffer value_buffer, key_buffer
-        cdef bint value_held = False, key_held = False
-        cdef rd_kafka_topic_t *rkt
-        cdef rd_kafka_error_t *error
         if self._open_in != ck_runtime_generation:
             self.refuse()
         if callback is None:
@@ -201,6 +196,16 @@ cdef class Producer(Handle):
         if callback is not None and not callable(callback):
             raise TypeError("on_delivery: expected a callable or None, "
                             f"got {type(callback).__name__}")
+        self.queue(topic, value, key, partition, callback, timestamp, headers, timeout)
+
+    cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,
+                   timeout) except -1:
+        """produce() with a checked callback."""
+        cdef ck_record_t record
+        cdef Py_buffer value_buffer, key_buffer
+        cdef bint value_held = False, key_held = False
+        cdef rd_kafka_topic_t *rkt
+        cdef rd_kafka_error_t *error
         record.partition = RD_KAFKA_PARTITION_UA if partition is -1 else <int32_t>int_argument(
             partition, "partition", -1, INT32_MAX)
         record.timestamp = 0 if timestamp is 0 else int_argument(
@@ -243,6 +248,7 @@ cdef class Producer(Handle):
                 rd_kafka_headers_destroy(record.headers)
             if record.report is not NULL:
                 in_flight_destroy(<in_flight_t *>record.report)
+        return 0
 
     cdef int _produce_slowly(self, topic, const ck_record_t *record, rd_kafka_error_t *error,
                              timeout) except -1:

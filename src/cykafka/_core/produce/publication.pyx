@@ -1,6 +1,10 @@
 """Publication: a batch that an event loop hands over in steps, between its other tasks."""
 cimport cython
+from libc.stdint cimport int64_t
 
+from cykafka._core.clib.csrc cimport CK_CALL_FLUSH
+from cykafka._core.client.call cimport Call, new_step
+from cykafka._core.common.arguments cimport NOW, deadline_after, slice_left, timeout_ms
 from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport Batch
 
@@ -61,6 +65,23 @@ cdef Publication _begin(Producer producer, Batch batch):
 def transactions_of(Producer producer not None):
     """The producer's Transactions, whose methods are operations."""
     return producer._transactions
+
+
+def flush(Producer producer not None, timeout):
+    """An operation: send the records that wait for ``linger.ms``, and wait for all outcomes. Its
+    result is the number of records without an outcome; timeout in s."""
+    cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
+    cdef Call call
+    cdef int ms
+    while True:
+        ms = slice_left(deadline)
+        left = len(producer)
+        if left == 0 or ms == 0:
+            return left
+        call = new_step(producer, CK_CALL_FLUSH, ms)
+        call.c.events = producer._events
+        yield call
+        producer.dispatch(NOW)
 
 
 def close_now(Producer producer not None):

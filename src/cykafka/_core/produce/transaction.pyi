@@ -1,7 +1,34 @@
-from typing import final
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar, final
+
+from cykafka._core.client.call import Call
+from cykafka._core.client.handle import Handle
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.partition import TopicPartition
+
+_T = TypeVar("_T")
+_Steps: TypeAlias = Generator[Call, None, _T]
 
 @final
-class Sending: ...
-
-@final
-class Transactions: ...
+class Transactions:
+    def send_offsets(
+        self,
+        handle: Handle,
+        positions: list[TopicPartition],
+        group_metadata: bytes | str,
+        ms: int,
+    ) -> _Steps[KafkaError | None]: ...
+    def repeat(
+        self, handle: Handle, call: int, deadline: int, in_thread: bool
+    ) -> _Steps[KafkaError | None]: ...
+    def make_in_slices(
+        self, handle: Handle, call: int, deadline: int, in_thread: bool
+    ) -> _Steps[KafkaError | None]: ...
+    def settle(self, handle: Handle, deadline: int) -> _Steps[KafkaError | None]: ...
+    def finish_pending(
+        self, handle: Handle, deadline: int, in_thread: bool
+    ) -> _Steps[KafkaError | None]: ...
+    def end_open(self, handle: Handle, ms: int) -> _Steps[None]: ...
+    def init(self, handle: Handle, ms: int, in_thread: bool) -> _Steps[None]: ...
+    def commit(self, handle: Handle, ms: int, in_thread: bool) -> _Steps[None]: ...
+    def abort(self, handle: Handle, ms: int, in_thread: bool) -> _Steps[None]: ...

@@ -1,0 +1,39 @@
+from collections.abc import Generator
+from typing import Any, final
+
+from cykafka._core.client.call import Call
+from cykafka._core.produce.delivery import Delivery
+from cykafka._core.produce.producer import Producer
+from cykafka._core.produce.transaction import Transactions
+
+@final
+class Publication:
+    @property
+    def delivery(self) -> Delivery: ...
+    def step(self) -> bool | None: ...
+    def end(self, raised: BaseException | None = None) -> None: ...
+
+def publication(
+    producer: Producer,
+    topic: Any,
+    values: Any,
+    *,
+    keys: Any = None,
+    headers: Any = None,
+    timestamps: Any = None,
+    partitions: Any = None,
+) -> Publication: ...
+def arrow_publication(
+    producer: Producer,
+    topic: str | None,
+    data: Any,
+    *,
+    key: str | None = None,
+    value: str | None = "value",
+    headers: str | None = None,
+    timestamp: str | None = None,
+    partition: str | None = None,
+) -> Publication: ...
+def transactions_of(producer: Producer) -> Transactions: ...
+def flush(producer: Producer, timeout: float | None) -> Generator[Call, None, int]: ...
+def close_now(producer: Producer) -> bool: ...
