@@ -14,6 +14,13 @@ _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 _running: set[asyncio.Task[Any]] = set()
 
 
+def is_coroutine(callback: Any) -> bool:
+    """Whether it is a coroutine function, or an object whose ``__call__`` is one."""
+    return iscoroutinefunction(callback) or iscoroutinefunction(
+        getattr(callback, "__call__", None)
+    )
+
+
 def _begin(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
     task = asyncio.get_running_loop().create_task(callback(*args))
     _running.add(task)
@@ -33,8 +40,8 @@ def adapted(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError("expected one dict, or keywords")
     config = {**(args[0] if args else {}), **kwargs}
     for name in _NAMES:
-        if iscoroutinefunction(config.get(name)):
+        if is_coroutine(config.get(name)):
             config[name] = partial(_begin, config[name])
-    if iscoroutinefunction(config.get("oauth_cb")):
+    if is_coroutine(config.get("oauth_cb")):
         config["oauth_cb"] = partial(_run, config["oauth_cb"])
     return config

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from cykafka import Message, MessageBatch, TopicPartition
 from cykafka.admin import ClusterMetadata
+from cykafka.aio._callbacks import is_coroutine
 from cykafka.aio.consumer import AsyncConsumer, OnRebalance
 from cykafka.aio.producer import AsyncProducer
 
@@ -209,7 +210,7 @@ class AIOConsumer:
     def _with_self(self, callback: Any) -> Any:
         if not callable(callback):
             return callback
-        if asyncio.iscoroutinefunction(callback):
+        if is_coroutine(callback):
 
             async def run(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
                 await callback(self, partitions)

@@ -67,6 +67,8 @@ cdef class Transaction:
 
     def _end_earlier(self, bint in_thread):
         """Register the transactional.id, and complete a transaction that an earlier block left."""
+        if self._transactions.initialized and not self._transactions.pending:
+            return
         if not self._transactions.initialized:
             if in_thread:
                 self._producer.init_transactions(self._limit)  # a subclass may override it
@@ -78,6 +80,8 @@ cdef class Transaction:
             self._producer, deadline_after(<int64_t>(self._timeout * 1e3)), in_thread)
         if error is not None:
             raise KafkaException(error)
+        # A cancellation that came meanwhile is raised here, before there is a transaction.
+        yield pause(self._producer, 0)
 
     def _begin(self):
         self._producer.begin_transaction()
@@ -91,6 +95,8 @@ cdef class Transaction:
         except BaseException as failure:
             if self._consumer is not None:
                 self._consumer._progress.note_failed(self._consumer)
+            if isinstance(failure, GeneratorExit):
+                raise  # the event loop has ended: nobody waits for calls any more
             words = yield from self._go_back(failure, "no transaction was begun")
             if words:
                 _log.warning("%s: after %s %s", self._producer._label,
@@ -162,6 +168,11 @@ cdef class Transaction:
             self._consumer._progress.note_failed(self._consumer)
         # A commit in progress can only be resumed.
         if self._transactions.pending == CALL_COMMIT:
+            return
+        if isinstance(failure, GeneratorExit):
+            # The event loop has ended: nobody waits for calls any more. The next block aborts.
+            if self._transactions.begun:
+                self._transactions.pending = CALL_ABORT
             return
         words = ""
         try:
