@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, TypeGuard
 
 _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
@@ -14,11 +14,9 @@ _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 _running: set[asyncio.Task[Any]] = set()
 
 
-def is_coroutine(callback: Any) -> bool:
+def is_coroutine(callback: object) -> TypeGuard[Callable[..., Coroutine[Any, Any, Any]]]:
     """Whether it is a coroutine function, or an object whose ``__call__`` is one."""
-    return iscoroutinefunction(callback) or iscoroutinefunction(
-        getattr(callback, "__call__", None)
-    )
+    return iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)
 
 
 def _begin(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:

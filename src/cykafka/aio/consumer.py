@@ -476,8 +476,8 @@ class AsyncConsumer:
                 if rebalance is not None:
                     rebalance.finish()
             self._rebalances.clear()
-            for error in self._failures:
-                leaving.note(error)
+            for failure in self._failures:
+                leaving.note(failure)
             leaving.finish()
 
     def _check_open(self) -> None:

@@ -32,14 +32,14 @@ from cykafka.internal import (
 class AsyncProducer:
     """Sends records from an event loop, which serves librdkafka meanwhile.
 
-    Coroutines of several loops, each in its own thread, may use one producer. It is an asynchronous
-    context manager; leaving the block closes it.
+    Coroutines of several loops, each in its own thread, may use one producer. It is an
+    asynchronous context manager; leaving the block closes it.
 
     Parameters
     ----------
     config : dict
-        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in a loop; they
-        may be coroutine functions.
+        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in a loop;
+        they may be coroutine functions.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -105,8 +105,8 @@ class AsyncProducer:
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.
 
-        While the queue is full, the call waits for room. The loop's other tasks run meanwhile, also
-        between parts of a large batch.
+        While the queue is full, the call waits for room. The loop's other tasks run meanwhile,
+        also between parts of a large batch.
 
         Parameters
         ----------
@@ -286,13 +286,14 @@ class AsyncProducer:
     async def _queued(self, timeout: float | None = None) -> None:
         """Wait until the records that had no room are queued."""
         waiting = self._futures.waiting
-        if waiting and await until(
-            self._watch, lambda: len(waiting), lambda left: left == 0, timeout
-        ):
+        if not waiting:
+            return
+        left = await until(self._watch, lambda: len(waiting), lambda left: left == 0, timeout)
+        if left:
             raise KafkaException(
                 KafkaError(
                     KafkaError._TIMED_OUT,
-                    f"{len(waiting)} records still wait for room in the queue",
+                    f"{left} records still wait for room in the queue",
                     retriable=True,
                 )
             )

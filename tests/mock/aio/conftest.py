@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cykafka.testing import MockCluster
+
 
 @pytest.fixture
 def settings(cluster: Any) -> dict[str, Any]:
@@ -24,6 +26,13 @@ def quick(settings: dict[str, Any]) -> dict[str, Any]:
 def slow(settings: dict[str, Any]) -> dict[str, Any]:
     """A producer whose records stay in its queue until they are purged."""
     return {**settings, "linger.ms": 60_000}
+
+
+@pytest.fixture
+def unreachable() -> dict[str, Any]:
+    """A producer whose brokers do not exist."""
+    with MockCluster() as gone:
+        return {"bootstrap.servers": gone.bootstrap_servers, "log_level": 2}
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ def test_cancel_scopes_of_anyio_end_every_call(
                     await producer.produce(topic, "a", partition=0)
                     await anyio.sleep(WAIT_S)
             async with producer.transaction():
-                await producer.produce(topic, "b", partition=0)
+                for _ in range(2):
+                    await producer.produce(topic, "b", partition=0)
             got: list[Any] = []
 
             async def read() -> None:

@@ -293,13 +293,13 @@ def test_serve_without_events_ends_with_its_timeout(
 
 
 def test_flush_returns_the_number_of_records_at_its_timeout(
-    run: Run, slow: dict[str, Any], topic: str
+    run: Run, unreachable: dict[str, Any], topic: str
 ) -> None:
     async def main() -> None:
-        async with AsyncProducer(slow) as producer:
+        async with AsyncProducer(unreachable) as producer:
             future = producer.produce(topic, "a")
-            assert await producer.flush(0) == 1
-            assert await producer.flush(0.0104) == 1
+            assert await producer.flush(0) >= 1  # events count, too
+            assert await producer.flush(0.0104) >= 1
             producer.purge()
             assert await producer.flush() == 0
             assert future.done()
@@ -508,10 +508,10 @@ def test_close_is_not_held_up_by_tasks_that_go_on_producing(
 
 
 def test_close_fails_the_records_at_its_timeout(
-    run: Run, slow: dict[str, Any], topic: str
+    run: Run, unreachable: dict[str, Any], topic: str
 ) -> None:
     async def main() -> None:
-        producer = AsyncProducer(slow, **{"queue.buffering.max.messages": 3})
+        producer = AsyncProducer(unreachable, **{"queue.buffering.max.messages": 3})
         futures = [producer.produce(topic, "a") for _ in range(5)]
         begun = time.perf_counter()
         assert await producer.close(0.0504) is False
@@ -523,10 +523,10 @@ def test_close_fails_the_records_at_its_timeout(
 
 
 def test_cancelled_close_fails_the_records_and_closes(
-    run: Run, slow: dict[str, Any], topic: str
+    run: Run, unreachable: dict[str, Any], topic: str
 ) -> None:
     async def main() -> None:
-        producer = AsyncProducer(slow)
+        producer = AsyncProducer(unreachable)
         future = producer.produce(topic, "a")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.close(), 0.05)
