@@ -175,7 +175,7 @@ def test_failure_of_a_cancelled_future_is_logged(
 
 def test_ten_thousand_awaits_cost_one_pipe(run: Run, slow: dict[str, Any], topic: str) -> None:
     async def main() -> None:
-        async with AsyncProducer(slow) as producer:
+        async with AsyncProducer(slow, **{"batch.num.messages": 100_000}) as producer:
             await producer.list_topics(timeout=WAIT_S)  # connects
             producer.produce(topic, "a")
             files = open_files()
